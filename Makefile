@@ -40,12 +40,12 @@ MAKEFLAGS += --no-print-directory
 
 .PHONY: run confirm advice watch unlock docs test quick planted-faults coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
-# With AGAIN="FILE ..." those files are made anew, and what depends on them.
+# With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
 
-# Trains the models of a run anew with fresh seeds, and tests on these what the run found, and nothing else.
+# Trains the models of a run again with fresh seeds, and tests on these what the run found, and nothing else.
 confirm: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) -- findings_file || $(LOCKED)
 	@fresh=$$($(BIN)/python workflow/fresh.py "$(CONFIG)") && { test -z "$$fresh" || \
@@ -110,7 +110,7 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The real null: how often each test finds what cannot be there, and what is, in every cell of the studies.
+# The real null: how often each test finds what cannot be there, and what is, in every configuration of the studies.
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 
@@ -130,7 +130,7 @@ ifneq ($(ONLY),analysis)
 endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study2 studies/study2/tables results/study-2 results/study-2-wikitext
 
-# The third study, docs/study-3.md: cells whose tables are there are not trained again. It needs the text of WikiText-2, too.
+# The third study, docs/study-3.md: configurations whose tables are there are not trained again. It needs the text of WikiText-2, too.
 study-3: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3.train studies/study3/tables results/study-3

@@ -1,1 +1,1 @@
-"""Speed as ratios measured in one run, side by side with what it is held against. No timed tests."""
+"""Speed as ratios measured in one run, side by side with what it is compared with. No timed tests."""

@@ -21,7 +21,7 @@ NAMES = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).paren
 
 
 def main(only: Sequence[str]) -> int:
-    """Print a line as it is measured. 1 where a benchmark failed; a limit that is missed is no failure."""
+    """Print a line as it is measured. 1 where a benchmark failed; a limit that is missed is not a failure."""
     unknown = [name for name in only if name not in NAMES]
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import torch  # noqa: F401  # large spectra come from it; its import is no part of what is timed
+import torch  # noqa: F401  # large spectra come from it; its import is not timed
 
 from benchmarks.checkpoint_costs import plain_eigenvalues
 from benchmarks.timing import Row, best_in_turn

@@ -71,9 +71,9 @@ def plain_loop(shape: GPTShape, plan: TrainingPlan, tokens: np.ndarray) -> Calla
     def steps() -> None:
         for _ in range(STEPS):
             starts = torch.randint(len(text) - shape.context, (plan.batch_size, 1))
-            windows = text[starts + torch.arange(shape.context + 1)]
-            logits = model(windows[:, :-1])
-            loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+            sequences = text[starts + torch.arange(shape.context + 1)]
+            logits = model(sequences[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), sequences[:, 1:].flatten())
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), plan.clip)

@@ -40,7 +40,7 @@ def feature_stage(folder: Path) -> Iterator[Line]:
 
 def growth(folder: Path) -> Iterator[Line]:
     """Whether the cost of a job stays what it is as jobs become more: 15, 60 and 120 of them."""
-    # By step, so that each stretch has as many checkpoints of large models as of small ones.
+    # By step, so that each segment has as many checkpoints of large models as of small ones.
     chosen = sorted(write_checkpoints(folder), key=lambda checkpoint: checkpoint[1])
     costs = {}
     for jobs in (15, 60, 120):

@@ -1,4 +1,4 @@
-"""The work of a run in one process and one loop, without the workflow: what the workflow is held against.
+"""The work of a run in one process and one loop, without the workflow: what the workflow is compared with.
 
 `python -m benchmarks.plain_run CONFIG` plans the jobs of a configuration in the current folder, then calls the same
 scripts on the same files, one after the other, and prints the wall seconds of the loop. Planning is not timed.

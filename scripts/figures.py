@@ -6,7 +6,7 @@ import _job
 import _tables
 from toposcale import figures
 from toposcale.analysis.series import headline_metric
-from toposcale.figures import cells, panels, style
+from toposcale.figures import configurations, panels, style
 
 
 @_job.script
@@ -16,8 +16,8 @@ def main(snakemake):
     for name in names:
         draw = figures.load(name)
         whole = {table: tables[table] for table in figures.FIGURES[name].tables}
-        drawn = cells.by_cell(whole) if figures.FIGURES[name].of == "run" else dict(whole)
-        note = cells.note(whole, drawn)
+        drawn = configurations.by_configuration(whole) if figures.FIGURES[name].of == "run" else dict(whole)
+        note = configurations.note(whole, drawn)
         if "metric" in signature(draw).parameters:
             measured = set().union(*(table["metric"] for table in drawn.values() if "metric" in table))
             chosen = headline_metric(measured, snakemake.params.tasks)

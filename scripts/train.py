@@ -39,7 +39,7 @@ class TrainingJob:
             self.sketch = callbacks.WeightSketch(self.shape.n_parameters, seed=params.seed, **params.sketch)
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], self.shape.context)
         self.unseen, self.seen = (
-            trainer.validation_sequences(tokens, self.shape.context, training["validation_windows"])
+            trainer.validation_sequences(tokens, self.shape.context, training["validation_sequences"])
             for tokens in (text.validation, self.tokens)
         )
         # Finished parts are kept in a folder of their own, from which a killed job is resumed.

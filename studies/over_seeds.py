@@ -10,12 +10,12 @@ from scipy.special import ndtri
 
 from studies.norms import NORMS
 from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_innovations, value_at_share
+from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_residuals, value_at_share
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
-from toposcale.statistics.between_runs import fit_of_cell
 from toposcale.statistics.coefficients import Floats
+from toposcale.statistics.freedman_lane import fit_of_configuration
 from toposcale.statistics.permutations import DRAWS
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
@@ -36,27 +36,28 @@ def within_rows(
     control: Control = CONTROLS["weight_norm"],
     draws: int = DRAWS,
 ) -> pd.DataFrame:
-    """A row for each feature: how much more its innovations go with the loss of its own run than with its sisters'.
+    """A row for each feature: how much more its prewhitened residuals go with the loss of its own run than with its
+    sisters'.
 
     The estimate is that surplus, mean over runs; its 95% interval is normal; p is of the run permutation.
     """
     rows = []
-    for paired in paired_innovations(features, metrics, models, metric=VALIDATION_LOSS, control=control):
+    for paired in paired_residuals(features, metrics, models, metric=VALIDATION_LOSS, control=control):
         table = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
-        test = permute_pairs(table, paired.cells, draws=draws, seed=seed)
-        for place, key in enumerate(paired.keys):
-            own = own_surplus(table[place], paired.cells)
+        test = permute_pairs(table, paired.configurations, draws=draws, seed=seed)
+        for index, key in enumerate(paired.keys):
+            own = own_surplus(table[index], paired.configurations)
             half = _HALF * own.std(ddof=1) / np.sqrt(len(own))
             rows.append(
                 {
                     "question": question,
                     "feature": dict(zip(SERIES_KEY, key, strict=True))["feature"],
                     "n_models": len(own),
-                    "n_cells": len(set(paired.cells)),
+                    "n_configurations": len(set(paired.configurations)),
                     "estimate": own.mean(),
                     "low": own.mean() - half,
                     "high": own.mean() + half,
-                    "p": float(test.p[place]),
+                    "p": float(test.p[index]),
                 }
             )
     return pd.DataFrame(rows)
@@ -73,7 +74,7 @@ def between_rows(
     norms: Sequence[str] = NORMS,
     metric: str = VALIDATION_LOSS,
 ) -> pd.DataFrame:
-    """A row for each feature: does it tell at 30% of training how the metric of the runs of a cell will end?
+    """A row for each feature: does it tell at 30% of training how the metric of the runs of a configuration will end?
 
     norms: the features that are given at 30%, beside the metric at 20 and 30% and the square of the latter. The interval is
     Fisher's. UserError: a control is not there.
@@ -82,14 +83,14 @@ def between_rows(
     if read is None:
         raise UserError(f"{metric}: its values or those of {', '.join(norms)} are not there")
     test = read.test(seed=seed, draws=draws)
-    # The z of each cell has one degree of freedom less than its test.
-    low, high = fisher_interval(test.correlation, test.freedom - test.n_cells)
+    # The z of each configuration has one degree of freedom less than its test.
+    low, high = fisher_interval(test.correlation, test.degrees_of_freedom - test.n_configurations)
     return pd.DataFrame(
         {
             "question": question,
             "feature": read.features.index.get_level_values("feature"),
             "n_models": test.n_runs,
-            "n_cells": test.n_cells,
+            "n_configurations": test.n_configurations,
             "estimate": test.correlation,
             "low": low,
             "high": high,
@@ -99,30 +100,31 @@ def between_rows(
 
 
 def partial_correlations(read: EarlyValues, features: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By cell and feature: the correlation of what mean and controls of the cell leave of feature and outcome."""
+    """By configuration and feature: the correlation of what mean and controls of the configuration leave of feature and
+    outcome."""
     values = read.features.droplevel(["source", "layer"]).loc[list(features)].to_numpy(np.float64)
     found = {}
-    for cell in dict.fromkeys(read.cells):
-        runs = np.flatnonzero([own == cell for own in read.cells])
-        fit = fit_of_cell(values, read.outcome[None], read.controls, runs)
-        found[cell] = dict(zip(features, fit.correlations(fit.residuals[None])[0].tolist(), strict=True))
+    for configuration in dict.fromkeys(read.configurations):
+        runs = np.flatnonzero([own == configuration for own in read.configurations])
+        fit = fit_of_configuration(values, read.outcome[None], read.controls, runs)
+        found[configuration] = dict(zip(features, fit.correlations(fit.residuals[None])[0].tolist(), strict=True))
     return found
 
 
-def own_surplus(correlations: Floats, cells: Sequence[object]) -> Floats:
+def own_surplus(correlations: Floats, configurations: Sequence[object]) -> Floats:
     """(R,) of the correlations (R, R) of run i's feature with run j's loss: a run's own, less the mean over the pairs that
     it is in with its sisters."""
-    labels = np.array(cells)
+    labels = np.array(configurations)
     sisters = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
     with_others = np.where(sisters, (correlations + correlations.T) / 2, 0.0)
     return np.diag(correlations) - with_others.sum(axis=1) / sisters.sum(axis=1)
 
 
-def fisher_interval(correlation: Floats, freedom: float) -> tuple[Floats, Floats]:
-    """Bounds of the 95% interval of correlations whose z has the variance 1 / freedom (Fisher 1921)."""
+def fisher_interval(correlation: Floats, degrees_of_freedom: float) -> tuple[Floats, Floats]:
+    """Bounds of the 95% interval of correlations whose z has the variance 1 / degrees_of_freedom (Fisher 1921)."""
     with np.errstate(divide="ignore"):
         middle = np.arctanh(correlation)
-    half = _HALF / np.sqrt(freedom)
+    half = _HALF / np.sqrt(degrees_of_freedom)
     return np.tanh(middle - half), np.tanh(middle + half)
 
 

@@ -1,9 +1,9 @@
 """What nine seeds can show: `python -m studies.polypythias 200` prints the power that docs/polypythias.md has.
 
-Simulated are cells of nine runs, drawn from the cells of the first study. Within runs: innovations of a feature and of the
-losses of other runs, with an effect. Between runs: the feature and the controls of a run stay together; the final loss is
-what the controls tell, and permuted residuals with an effect. A test finds an effect where p is at most 0.05, and, the
-strictest that Holm asks for among four, 0.0125.
+Simulated are configurations of nine runs, drawn from the configurations of the first study. Within runs: prewhitened
+residuals of a feature and of the losses of other runs, with an effect. Between runs: the feature and the controls of a
+run stay together; the final loss is what the controls tell, and permuted residuals with an effect. A test finds an
+effect where p is at most 0.05, and, the strictest that Holm asks for among four, 0.0125.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from studies import small_tables
 from studies.simulation import Between, seed_of
 from studies.study2.power import FIRST, Within
 from studies.study2.power import between as between_of_first
-from toposcale.statistics.between_runs import between_runs, fit_of_cell
 from toposcale.statistics.coefficients import average_ranks, pearson
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 from toposcale.statistics.run_permutation import permute_pairs
 
 RUNS, DRAWS = 9, 999
@@ -27,23 +27,31 @@ LEVELS = (0.05, 0.0125)
 WITHIN_EFFECTS, BETWEEN_EFFECTS = (0.0, 0.1, 0.15, 0.2, 0.3), (0.0, 0.5, 0.7, 0.9)
 
 
-def within(cells: Within, effect: float, random: np.random.Generator) -> float:
+def within(configurations: Within, effect: float, random: np.random.Generator) -> float:
     """p of the run permutation of nine runs with an effect in one feature."""
-    own = random.choice(np.flatnonzero(cells.cells == random.choice(np.unique(cells.cells))), RUNS, False)
-    place = random.integers(len(cells.features))
-    x = _standard(np.array([cells.x[run][place] for run in own]))
-    y = _standard(np.array([cells.y[run] for run in random.permutation(own)]))
+    own = random.choice(
+        np.flatnonzero(configurations.configurations == random.choice(np.unique(configurations.configurations))),
+        RUNS,
+        False,
+    )
+    index = random.integers(len(configurations.features))
+    x = _standard(np.array([configurations.x[run][index] for run in own]))
+    y = _standard(np.array([configurations.y[run] for run in random.permutation(own)]))
     y = effect * x + np.sqrt(1 - effect**2) * y
     table = pearson(average_ranks(x), average_ranks(y))
     return float(permute_pairs(table, ["one"] * RUNS, draws=DRAWS, seed=seed_of(random)).p)
 
 
-def between(cells: Between, effect: float, random: np.random.Generator) -> float:
+def between(configurations: Between, effect: float, random: np.random.Generator) -> float:
     """p of the test between nine runs with an effect in one feature."""
-    own = random.choice(np.flatnonzero(cells.cells == random.choice(np.unique(cells.cells))), RUNS, False)
-    feature = cells.features[random.integers(len(cells.features))][None, own]
-    controls, outcome = cells.read.controls[:, own], cells.read.outcome[own].copy()
-    fit = fit_of_cell(feature, outcome[None], controls, np.arange(RUNS))
+    own = random.choice(
+        np.flatnonzero(configurations.configurations == random.choice(np.unique(configurations.configurations))),
+        RUNS,
+        False,
+    )
+    feature = configurations.features[random.integers(len(configurations.features))][None, own]
+    controls, outcome = configurations.read.controls[:, own], configurations.read.outcome[own].copy()
+    fit = fit_of_configuration(feature, outcome[None], controls, np.arange(RUNS))
     rest = random.permutation(fit.residuals)
     told = effect * fit.features[0] * np.sqrt(rest @ rest)
     outcome += told + np.sqrt(1 - effect**2) * rest - fit.residuals

@@ -97,7 +97,7 @@ def left_out(runs: list[TrainingRun]) -> str:
         f"{fraction:.0%}: mean error {np.nanmean(np.abs(picked[:, f])):.4f}, intervals that hold {np.mean(held[:, f]):.0%}"
         for f, fraction in enumerate(FRACTIONS)
     ]
-    counts = {grid[place]: chosen.count(place) for place in sorted(set(chosen))}
+    counts = {grid[index]: chosen.count(index) for index in sorted(set(chosen))}
     return "\n".join([*lines, f"chosen (tightness, misfit): {counts}"])
 
 

@@ -1,8 +1,8 @@
 """How far the forecasts can be believed for models far below the published sizes: the project's own trainings.
 
 `python -m studies.small_models [RUNS]` forecasts the end of every training of the studies (3K to 97K parameters; with
-RUNS, so many of each cell) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many forecasts are
-refused, the error of the others, and how many of their 95% intervals hold the truth.
+RUNS, so many of each configuration) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many
+forecasts are refused, the error of the others, and how many of their 95% intervals hold the truth.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SHARES = (0.2, 0.3, 0.5)
 
 
 def trainings(most: int | None = None) -> Iterator[TrainingRun]:
-    """The trainings of the studies whose plan is a shape, at most so many of each cell."""
+    """The trainings of the studies whose plan is a shape, at most so many of each configuration."""
     models, series = (
         pd.concat([pd.read_csv(path) for path in _files(kind)], ignore_index=True) for kind in ("models", "series")
     )
     losses = dict(tuple(series.groupby("model")))
-    for _, cell in models.groupby("cell", sort=True):
-        for model in cell.sort_values("model").head(most or len(cell)).to_dict("records"):
+    for _, configuration in models.groupby("configuration", sort=True):
+        for model in configuration.sort_values("model").head(most or len(configuration)).to_dict("records"):
             rows, steps = losses[model["model"]], int(model["final_step"])
             shape = str(model.get("shape", "cosine"))
             plan = Schedule(shape, model["learning_rate"], steps, int(model["warmup_steps"]))

@@ -83,8 +83,11 @@ def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame
     return features.assign(source="weights", layer="all"), metrics
 
 
-def read_cells(folder: Path, names: Sequence[str], remedy: str) -> list[pd.DataFrame]:
-    """The tables of these names of all cells, from a file a cell. UserError, with the remedy: there is none."""
+def read_configurations(folder: Path, names: Sequence[str], remedy: str) -> list[pd.DataFrame]:
+    """The tables of these names of all configurations, from a file a configuration.
+
+    UserError, with the remedy: there is none.
+    """
     parts = [[pd.read_csv(path) for path in sorted((folder / name).glob("*.csv.gz"))] for name in names]
     if not all(parts):
         raise UserError(f"{folder}: no tables of finished runs; {remedy}")

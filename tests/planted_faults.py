@@ -1,6 +1,6 @@
 """Faults that a careless change could make, and the tests that find them: `make planted-faults` plants each one in a copy.
 
-Minutes, so it is no part of `make test`; that the table fits the code is tested there (tests/unit/test_planted_faults.py).
+Minutes, so it is not part of `make test`; that the table fits the code is tested there (tests/unit/test_planted_faults.py).
 """
 
 import shlex
@@ -41,10 +41,15 @@ FAULTS = [
     Fault("statistics/multiple_testing.py", "np.arange(len(p), 0, -1)", "len(p)", "multiple_testing"),
     Fault("statistics/permutations.py", "distance[0] - 1e-9", "distance[0] + 1e-9", "permutations"),
     Fault(
-        "statistics/between_runs.py", "orthogonal_to(features[:, runs], design)", "features[:, runs], 0", "between_runs"
+        "statistics/freedman_lane.py",
+        "orthogonal_to(features[:, runs], design)",
+        "features[:, runs], 0",
+        "freedman_lane",
     ),
-    Fault("statistics/innovations.py", "range(start + 1):\n        if", "range(1):\n        if", "innovations"),
-    Fault("statistics/innovations.py", "np.sqrt(self.freedom / self.products.shape[2])", "1.0", "innovations"),
+    Fault("statistics/prewhitening.py", "range(start + 1):\n        if", "range(1):\n        if", "prewhitening"),
+    Fault(
+        "statistics/prewhitening.py", "np.sqrt(self.degrees_of_freedom / self.products.shape[2])", "1.0", "prewhitening"
+    ),
     Fault("laws/calibration.py", "CONFIDENCE * (n + 1)", "CONFIDENCE * n", "calibration"),
     Fault("laws/calibration.py", "calibrate(np.delete(scores, place))", "calibrate(scores)", "calibration"),
     Fault("laws/joint.py", "(covariance + np.outer", "(np.outer", "random_laws"),

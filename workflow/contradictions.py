@@ -62,26 +62,26 @@ def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[s
 
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the training of a cell of the sweep or of another model, and with too many checkpoints."""
+    """Yield what is wrong with the training of a configuration or model, and with too many checkpoints."""
     models, swept = config["models"], config["sweep"]
-    cells = {run.cell: run for run in sweep.runs({**swept, "seeds": 1})}
+    configurations = {run.configuration: run for run in sweep.runs({**swept, "seeds": 1})}
     alone = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]
-    cells |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(alone)}
+    configurations |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(alone)}
     copies = len(swept["seeds"]) if isinstance(swept["seeds"], list) else swept["seeds"]
     checkpoints, trained = 0, 0
-    for run in cells.values():
+    for run in configurations.values():
         training = sweep.training_of(config, run)
         of_entry = "schedule" in models[run.entry]
         where = join("models", run.entry, "schedule") if of_entry else "training.schedule"
         yield from _of_schedule(where, training.get("schedule"), training["steps"])
-        repeats = len(config["seeds"]) if run.cell in alone else copies
+        repeats = len(config["seeds"]) if run.configuration in alone else copies
         trained += repeats
         checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
         if training["warmup_steps"] >= training["steps"]:
             yield (
                 f"config key training.warmup_steps holds {training['warmup_steps']}, "
                 f"but must be less than training.steps, {training['steps']}"
-                + (f" (of {run.cell})" if training != config["training"] else "")
+                + (f" (of {run.configuration})" if training != config["training"] else "")
             )
     if checkpoints > MOST_CHECKPOINTS:
         yield (

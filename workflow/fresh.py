@@ -29,7 +29,7 @@ def fresh_run(config: Mapping[str, Any]) -> str:
 def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> dict[str, Any]:
     """Return a resolved configuration with fresh seeds, which measures no more than the features of `sources`.
 
-    Every cell has as many runs as before. Tables of metrics are about the old runs, so they are left out.
+    Every configuration has as many runs as before. Tables of metrics are about the old runs, so they are left out.
     """
     swept, first = config["sweep"]["seeds"], config["sweep"]["first_seed"]
     in_landscape = not {"landscape", "gradients"}.isdisjoint(sources)

@@ -27,8 +27,8 @@ class Model:
     """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
 
     missing: why checkpoints of other steps are left out, by step. not_runnable: why the checkpoints cannot read a text, so
-    that only their weights can be measured; empty where they can. cell: what the model shares with its replicates, which
-    differ from it by their seeds alone. training: how a model of kind gpt is trained: `training:`, then what its entry and
+    that only their weights can be measured; empty where they can. configuration: what the model
+    shares with its replicates, which differ by their seeds alone. training: of kind gpt: `training:`, then what its entry and
     the sweep say.
     """
 
@@ -39,7 +39,7 @@ class Model:
     steps: tuple[int, ...]
     missing: Mapping[int, str] = field(default_factory=dict)
     not_runnable: str = ""
-    cell: str = ""
+    configuration: str = ""
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -61,7 +61,12 @@ class Model:
     @property
     def facts(self) -> dict[str, Any]:
         """Return what the configuration and a monitor say of it: a row of the models table, None for unknown."""
-        facts: dict[str, Any] = {"family": self.family, "entry": self.entry, "cell": self.cell, "seed": self.seed}
+        facts: dict[str, Any] = {
+            "family": self.family,
+            "entry": self.entry,
+            "configuration": self.configuration,
+            "seed": self.seed,
+        }
         facts |= {key: self.settings.get(key) for key in _FACTS}
         schedule = facts["schedule"]
         if self.kind == model_kinds.GPT:
@@ -92,7 +97,7 @@ class Model:
 def models(config: Mapping[str, Any]) -> dict[str, Model]:
     """Return every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed.
 
-    An entry that is swept stands for the runs of the sweep, and is no model itself.
+    An entry that is swept stands for the runs of the sweep, and is not a model itself.
     """
     by_name = {}
     for index, seed in enumerate(config["seeds"]):
@@ -120,14 +125,14 @@ def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     schedule = training.get("schedule", sweep.trained_schedule({}, training))
     settings = {**config["models"][run.entry], "schedule": schedule}
     steps = checkpoint_steps(training)
-    return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)
+    return Model(run.name, run.entry, run.seed, settings, steps, configuration=run.configuration, training=training)
 
 
 def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
     """Return a model from elsewhere with its checkpoints, ascending: those asked for, or all that are there."""
     asked = tuple(sorted(settings.get("steps", ())))
-    seed, cell = settings.get("seed", seed), settings.get("cell", name)
-    model = Model(name, name, seed, settings, asked, cell=cell)
+    seed, configuration = settings.get("seed", seed), settings.get("configuration", name)
+    model = Model(name, name, seed, settings, asked, configuration=configuration)
     if model.kind == model_kinds.MONITOR:
         folder = Folder(Path(settings["path"]), name)
         return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})
@@ -243,7 +248,7 @@ class Plan:
         """
         names = list(names)
         alone = [re.escape(name) for name in names if name not in self._swept]
-        swept = [re.escape(f"{self.models[name].cell}.seed") + r"\d+" for name in names if name in self._swept]
+        swept = [re.escape(f"{self.models[name].configuration}.seed") + r"\d+" for name in names if name in self._swept]
         return "|".join(dict.fromkeys(alone + swept)) or "$."
 
     def _every(self, section: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[int, ...]]:

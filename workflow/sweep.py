@@ -23,38 +23,38 @@ MOST_SEEDS = 1000
 
 
 class Run(NamedTuple):
-    """One run of a sweep: its name, the entry of `models:` it is made from, its cell, its seed, and what is swept."""
+    """One run of a sweep: its name, entry of `models:`, configuration, seed, and what is swept."""
 
     name: str
     entry: str
-    cell: str
+    configuration: str
     seed: int
     training: Mapping[str, Any]
 
 
 def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
-    """Yield every run of the section `sweep:`, cell by cell.
+    """Yield every run of the section `sweep:`, configuration by configuration.
 
-    A cell is named after all keys of the section, those with one value too: a value that is added renames nothing.
+    A configuration is named after all keys of the section, those with one value too: a value that is added renames nothing.
     """
     swept = {key: sweep[key] for key in NAMES if sweep[key]}
     for entry in sweep["models"]:
         for values in itertools.product(*swept.values()):
             training = dict(zip(swept, values, strict=True))
             texts = [value if isinstance(value, str) else f"{value:.12g}" for value in values]
-            cell = ".".join([entry, *(NAMES[key] + text for key, text in zip(swept, texts, strict=True))])
-            for seed in seeds_of(cell, sweep["seeds"], sweep["first_seed"]):
-                yield Run(f"{cell}.seed{seed}", entry, cell, seed, training)
+            configuration = ".".join([entry, *(NAMES[key] + text for key, text in zip(swept, texts, strict=True))])
+            for seed in seeds_of(configuration, sweep["seeds"], sweep["first_seed"]):
+                yield Run(f"{configuration}.seed{seed}", entry, configuration, seed, training)
 
 
-def seeds_of(cell: str, seeds: int | list[int], first: int) -> list[int]:
-    """Return the seeds of a cell: those of a list, or so many of its own, from number `first` on, that no other cell has.
+def seeds_of(configuration: str, seeds: int | list[int], first: int) -> list[int]:
+    """Return the seeds of a configuration: those of a list, or `seeds` of its own, from number `first` on.
 
-    Runs with one seed read the same text in the same order, so the cells of a sweep would not be independent.
+    Runs with one seed read the same text in the same order, so the configurations of a sweep would not be independent.
     """
     if isinstance(seeds, list):
         return seeds
-    start = zlib.crc32(cell.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS + first
+    start = zlib.crc32(configuration.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS + first
     return [start + number for number in range(seeds)]
 
 

@@ -34,7 +34,7 @@ from toposcale.io.errors import UserError
 from toposcale.runs.training_run import TrainingRun
 
 FEATURES = ["neural_persistence", "frobenius_norm"]
-FACTS = ["model", "family", "entry", "cell", "seed", "n_parameters", "tokens_per_step", "final_step"]
+FACTS = ["model", "family", "entry", "configuration", "seed", "n_parameters", "tokens_per_step", "final_step"]
 PLAN = ["learning_rate", "warmup_steps", "shape"]
 POLICY_COLUMNS = ["n_decisions", "n_confident", "n_models", *MEANS[MEANS.index("share_best") :]]
 DIGITS = 6

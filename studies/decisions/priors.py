@@ -49,7 +49,7 @@ SHARED = {"time_exponent": 0.15, "decay_exponent": 0.15, "peak_exponent": 0.1, "
 """How far each may lie from `START`: standard deviations, stated beforehand. Together they count as one more source, else
 five sources drew the gain above 1 and the clock to 0.3."""
 
-FREEDOM = 5
+DEGREES_OF_FREEDOM = 5
 """Degrees of freedom of the Student distribution of an error in units of its standard deviation: single odd runs decide
 less."""
 
@@ -192,7 +192,7 @@ def _surprise(ahead: Ahead, prior: Prior) -> float:
     values, covariance = FamilyLaw(prior, [ahead.now]).predict([ahead.now.target()])
     spread = float(np.hypot(np.sqrt(covariance[0, 0]), END_SCATTER))
     off = (ahead.end - values[0]) / spread
-    return float(np.log(spread) + 0.5 * (FREEDOM + 1) * np.log1p(off**2 / FREEDOM))
+    return float(np.log(spread) + 0.5 * (DEGREES_OF_FREEDOM + 1) * np.log1p(off**2 / DEGREES_OF_FREEDOM))
 
 
 def as_row(prior: Prior) -> dict[str, float]:

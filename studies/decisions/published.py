@@ -2,7 +2,8 @@
 
 A folder of tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
 warmup_steps, decay_start, final_rate, steps, and optimizer and peak_rate where they are known. `curves.csv.gz`: run,
-step, loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the knots of a schedule of the shape `given`.
+step, loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the breakpoints of a schedule of the shape
+`given`.
 
 A decision is a base run at a point, and larger sizes of its family that spend, from scratch, the compute that it had left.
 Two things make their losses known: a run at a constant rate that is cut at a step is the run of so many steps; and of runs
@@ -100,13 +101,13 @@ def read(folder: Path) -> list[Run]:
     """Every run of a folder."""
     table = pd.read_csv(folder / "runs.csv")
     curves = dict(list(pd.read_csv(folder / "curves.csv.gz").sort_values(["run", "step"]).groupby("run")))
-    knots = _knots(folder)
+    breakpoints = _breakpoints(folder)
     found = []
     for row in table.to_dict("records"):
         steps, losses = (curves[row["run"]][name].to_numpy(np.float64) for name in ("step", "loss"))
         decay_share = row["decay_start"] / row["steps"]
         rates = (
-            np.interp(np.arange(row["steps"] + 1), *knots[row["run"]])
+            np.interp(np.arange(row["steps"] + 1), *breakpoints[row["run"]])
             if row["shape"] == GIVEN
             else _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
         )
@@ -125,7 +126,7 @@ def read(folder: Path) -> list[Run]:
     return found
 
 
-def _knots(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _breakpoints(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Steps and rates between which the rate of a `GIVEN` schedule is linear, by run; none without their table."""
     path = folder / "schedules.csv.gz"
     if not path.exists():

@@ -1,13 +1,15 @@
-"""`make nulls`: how often each test finds what cannot be there, in every cell of the studies, and what is there.
+"""`make nulls`: the false-positive rate of each test, and its power, in every configuration of the studies.
 
     python -m studies.nulls [FOLDER ...] [--draws 4000]
 
-The tests over checkpoints: features of one run against the losses of another run of its cell, with the same schedule and
-size, another seed and another data order. The norms go with the features. Between runs: the final losses are drawn, from
-what the controls of the cell tell and permuted residuals, so that features and controls stay together. Whatever is found
-is a false positive. FOLDER: the tables of a study, or a run in results/ with cells of at least 10 seeds.
+The tests over checkpoints: features of one run against the losses of another run of its configuration, with the same
+schedule and size, another seed and another data order. The norms go with the features. Between runs: the final losses
+are drawn, from what the controls of the configuration tell and permuted residuals, so that features and controls stay
+together. Whatever is found is a false positive. FOLDER: the tables of a study, or a run in results/ with configurations
+of at least 10 seeds.
 
-Writes studies/nulls/levels.csv, a row for each cell, test and feature, and prints the tables of docs/statistics.md.
+Writes studies/nulls/false_positive_rates.csv, a row for each configuration, test and feature, and prints the tables of
+docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -23,102 +25,114 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from studies.nulls.cells import Cell, cells_of
-from studies.nulls.crossed import CrossedInnovations, Tested, rates, run_permutations
+from studies.nulls.configurations import Configuration, configurations_of
+from studies.nulls.crossed import CrossedResiduals, Tested, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS, NUCLEAR_NORM, Control
 from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.simulated_features import SimulatedFeatures
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.errors import UserError
-from toposcale.statistics.between_runs import between_runs, fit_of_cell
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 
 FOLDERS = tuple(Path("studies", *parts) for parts in (("study", "tables/study"), ("study2", "tables")))
 THIRD = Path("studies/study3/tables")
-LEVELS = Path("studies/nulls/levels.csv")
+RATES = Path("studies/nulls/false_positive_rates.csv")
 PRIMARY = ("h0_total", "h0_mean", "h0_total_scaled", NEURAL_PERSISTENCE.feature, NUCLEAR_NORM)
-"""What the studies test; of each cell, those that its committed tables have."""
+"""What the studies test; of each configuration, those that its committed tables have."""
 LEVEL, LIMIT = 0.05, 0.07
-"""A test finds something where p is at most the one, and keeps its level where it does so in at most the other."""
+"""Significance level, and the false-positive rate up to which a test is taken to keep it."""
 GIVEN = {
     "given norm": CONTROLS["weight_norm"],
     "given norm and spectrum": CONTROLS["weight_norm_and_spectrum"],
     "given norm and variance": CONTROLS["weight_norm_and_variance"],
 }
 TOGETHER, SEEDS = 5, 8
-"""Runs that are tested together over their checkpoints, and seeds of a cell in the run permutation."""
+"""Runs that are tested together over their checkpoints, and seeds of a configuration in the run permutation."""
 DRAWS, SLOW_SHARE = 4_000, 10
 """Draws of runs together; of the tests by permutation one in so many, since each takes so much longer."""
 PERMUTATIONS = 999
 EFFECTS = (0.3, 0.5)
 
 
-def levels(cell: Cell, draws: int) -> list[dict[str, Any]]:
+def false_positive_rates(configuration: Configuration, draws: int) -> list[dict[str, Any]]:
     """A row for each test and feature: the share of draws with p of at most `LEVEL`, with its standard error."""
     rows: list[dict[str, Any]] = []
     for words, control in GIVEN.items():
-        features = tested_features(cell, control)
+        features = tested_features(configuration, control)
         if features:
-            crossed = CrossedInnovations(cell, features, control)
-            rows += _rows(cell, f"{words}, one run", features, crossed.every_pair())
-            if len(cell.models) >= 2 * TOGETHER:
+            crossed = CrossedResiduals(configuration, features, control)
+            rows += _rows(configuration, f"{words}, one run", features, crossed.every_pair())
+            if len(configuration.models) >= 2 * TOGETHER:
                 several = crossed.together(TOGETHER, draws)
-                rows += _rows(cell, f"{words}, {TOGETHER} runs together", features, several)
+                rows += _rows(configuration, f"{words}, {TOGETHER} runs together", features, several)
     norm = GIVEN["given norm"]
-    features = tested_features(cell, norm)
-    if features and len(cell.models) >= 2 * SEEDS:
-        permuted = run_permutations(cell, features, norm, SEEDS, draws // SLOW_SHARE)
-        rows += _rows(cell, f"run permutation, {SEEDS} seeds", features, permuted)
-    return rows + between_rows(cell.name, [cell], draws // SLOW_SHARE)
+    features = tested_features(configuration, norm)
+    if features and len(configuration.models) >= 2 * SEEDS:
+        permuted = run_permutations(configuration, features, norm, SEEDS, draws // SLOW_SHARE)
+        rows += _rows(configuration, f"run permutation, {SEEDS} seeds", features, permuted)
+    return rows + between_rows(configuration.name, [configuration], draws // SLOW_SHARE)
 
 
-def tested_features(cell: Cell, control: Control) -> list[str]:
-    """The features of `PRIMARY` that a cell has, and that are not held fixed; none where what is held fixed is missing."""
+def tested_features(configuration: Configuration, control: Control) -> list[str]:
+    """The features of `PRIMARY` that a configuration has, and that are not held fixed; none where what is held fixed is
+    missing."""
     held = {*control.of_model, *control.of_layer}
     asked = control.asked_of or PRIMARY
-    return [name for name in asked if name in cell.series and name not in held and held <= set(cell.series)]
+    return [
+        name
+        for name in asked
+        if name in configuration.series and name not in held and held <= set(configuration.series)
+    ]
 
 
-def _rows(cell: Cell, test: str, features: Sequence[str], tested: Tested) -> Iterator[dict[str, Any]]:
-    shares, errors = rates(tested.p <= LEVEL, tested.runs, len(cell.models))
+def _rows(configuration: Configuration, test: str, features: Sequence[str], tested: Tested) -> Iterator[dict[str, Any]]:
+    shares, errors = rates(tested.p <= LEVEL, tested.runs, len(configuration.models))
     for feature, share, error in zip(features, shares, errors, strict=True):
-        row = {"cell": cell.name, "n_runs": len(cell.models), "test": test, "feature": feature}
+        row = {
+            "configuration": configuration.name,
+            "n_runs": len(configuration.models),
+            "test": test,
+            "feature": feature,
+        }
         yield row | {"draws": len(tested.p), "found": share, "error": error}
 
 
-def between_rows(name: str, cells: Sequence[Cell], draws: int) -> list[dict[str, Any]]:
-    """The same of the test between runs, of some cells together, with outcomes drawn."""
-    features, metrics, models = (pd.concat(tables) for tables in zip(*(cell.whole for cell in cells), strict=True))
-    read = early_values(features, metrics, models, cells[0].metric, [WEIGHT_NORM.feature])
+def between_rows(name: str, configurations: Sequence[Configuration], draws: int) -> list[dict[str, Any]]:
+    """The same of the test between runs, of some configurations together, with outcomes drawn."""
+    features, metrics, models = (
+        pd.concat(tables) for tables in zip(*(configuration.whole for configuration in configurations), strict=True)
+    )
+    read = early_values(features, metrics, models, configurations[0].metric, [WEIGHT_NORM.feature])
     if read is None:
         return []
     own = read.features[read.features.index.get_level_values("feature").isin(PRIMARY)]
-    values, labels = own.to_numpy(np.float64), np.array(read.cells)
+    values, labels = own.to_numpy(np.float64), np.array(read.configurations)
     fits = {}
-    for label in dict.fromkeys(read.cells):
+    for label in dict.fromkeys(read.configurations):
         runs = np.flatnonzero(labels == label)
-        fits[label] = runs, fit_of_cell(values, read.outcome[None], read.controls, runs).residuals
+        fits[label] = runs, fit_of_configuration(values, read.outcome[None], read.controls, runs).residuals
     random, p = np.random.default_rng(0), []
     for draw in range(draws):
         outcome = read.outcome.copy()
         for runs, residuals in fits.values():
             outcome[runs] += random.permutation(residuals) - residuals
-        test = between_runs(values, outcome, read.cells, read.controls, draws=PERMUTATIONS, seed=draw)
+        test = between_runs(values, outcome, read.configurations, read.controls, draws=PERMUTATIONS, seed=draw)
         p.append(test.p)
     found = np.array(p) <= LEVEL
     return [
-        {"cell": name, "n_runs": len(models), "test": "between runs", "feature": feature, "draws": draws}
+        {"configuration": name, "n_runs": len(models), "test": "between runs", "feature": feature, "draws": draws}
         | {"found": share, "error": np.sqrt(share * (1 - share) / draws)}
         for feature, share in zip(own.index.get_level_values("feature"), found.mean(axis=0), strict=True)
     ]
 
 
-def powers(cell: Cell) -> dict[str, list[float]]:
+def powers(configuration: Configuration) -> dict[str, list[float]]:
     """Share of planted features that one run and 5 runs together find, given the norm, at each of `EFFECTS`."""
-    names, planted = list(cell.features), np.repeat(np.linspace(0.05, 0.95, 19), 50)
+    names, planted = list(configuration.features), np.repeat(np.linspace(0.05, 0.95, 19), 50)
     power = {}
     for size, words in ((1, "one run"), (TOGETHER, f"{TOGETHER} runs together")):
         chosen = np.random.default_rng(size).choice(names, size, replace=False).tolist()
-        tables = cell.crossed(chosen, chosen, one_cell=False)
+        tables = configuration.crossed(chosen, chosen, one_configuration=False)
         measured, p = SimulatedFeatures(*tables, control=CONTROLS["weight_norm"]).test(planted, 1, 0)
         curve = pd.DataFrame({"r": measured, "found": p <= LEVEL, "planted": planted})
         curve = curve.groupby("planted").mean()
@@ -127,65 +141,67 @@ def powers(cell: Cell) -> dict[str, list[float]]:
 
 
 def is_kept(rows: pd.DataFrame) -> pd.Series:
-    """Which rows keep their level: not above the limit by more than two standard errors."""
+    """Return whether each false-positive rate is not above the limit by more than two standard errors."""
     return rows["found"] - 2 * rows["error"] <= LIMIT
 
 
-def level_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one test, a row a cell and a column a feature: rates with their standard errors in percent."""
+def rate_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of one test, a row a configuration and a column a feature: rates with their standard errors in percent."""
     words = [
         f"{100 * found:.1f} ± {100 * error:.1f}{'' if kept else ' !'}"
         for found, error, kept in zip(rows["found"], rows["error"], is_kept(rows), strict=True)
     ]
-    table = rows.assign(words=words).pivot(index="cell", columns="feature", values="words")
-    table = table.reindex(index=rows["cell"].unique(), columns=[one for one in PRIMARY if one in table])
+    table = rows.assign(words=words).pivot(index="configuration", columns="feature", values="words")
+    table = table.reindex(index=rows["configuration"].unique(), columns=[one for one in PRIMARY if one in table])
     return table.fillna("").reset_index()
 
 
 def overview(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each test and feature: cells, the least, mean and largest rate in percent, and where it is not kept."""
+    """A row for each test and feature: configurations, the least, mean and largest rate in percent, and where it is not
+    kept."""
     table = []
     for (test, feature), own in rows.groupby(["test", "feature"], sort=False):
-        above = own.loc[~is_kept(own), "cell"]
+        above = own.loc[~is_kept(own), "configuration"]
         low, mean, high = (100 * value for value in (own["found"].min(), own["found"].mean(), own["found"].max()))
         table.append(
-            {"test": test, "feature": feature, "cells": len(own)}
+            {"test": test, "feature": feature, "configurations": len(own)}
             | {"lowest": f"{low:.1f}", "mean": f"{mean:.1f}", "highest": f"{high:.1f}"}
             | {"above the limit": ", ".join(above) or "none"}
         )
     return pd.DataFrame(table)
 
 
-def measured(cell: Cell, draws: int) -> tuple[list[dict[str, Any]], Mapping[str, list[float]]]:
-    """Levels and powers of one cell."""
-    return levels(cell, draws), powers(cell)
+def measured(configuration: Configuration, draws: int) -> tuple[list[dict[str, Any]], Mapping[str, list[float]]]:
+    """Return false-positive rates and powers of one configuration."""
+    return false_positive_rates(configuration, draws), powers(configuration)
 
 
 def main(folders: list[Path], draws: int) -> None:
-    """Write the levels, and print them and the power as docs/statistics.md has them."""
-    by_folder = {folder: list(cells_of(folder)) for folder in folders}
-    cells = [cell for own in by_folder.values() for cell in own]
+    """Write the false-positive rates, and print them and the power as docs/statistics.md has them."""
+    by_folder = {folder: list(configurations_of(folder)) for folder in folders}
+    configurations = [configuration for own in by_folder.values() for configuration in own]
     with ProcessPoolExecutor() as pool:
-        jobs = [pool.submit(measured, cell, draws) for cell in cells]
+        jobs = [pool.submit(measured, configuration, draws) for configuration in configurations]
         results = [job.result() for job in jobs]
     rows = [row for own, _ in results for row in own]
     for folder, own in by_folder.items():
         if len(own) > 1:
-            rows += between_rows(f"all {len(own)} cells of {folder.parts[1]}", own, draws // SLOW_SHARE // 2)
+            rows += between_rows(f"all {len(own)} configurations of {folder.parts[1]}", own, draws // SLOW_SHARE // 2)
     table = pd.DataFrame(rows)
-    small_tables.write(table, LEVELS)
-    print(f"{sum(len(cell.models) for cell in cells)} runs in {len(cells)} cells, {draws} draws\n")
+    small_tables.write(table, RATES)
+    n_runs = sum(len(configuration.models) for configuration in configurations)
+    print(f"{n_runs} runs in {len(configurations)} configurations, {draws} draws\n")
     print(small_tables.markdown(overview(table)))
     for test, of_test in table.groupby("test", sort=False):
-        print(f"\n{test}, p of at most {LEVEL}, % of draws\n\n{small_tables.markdown(level_table(of_test))}")
+        print(f"\n{test}, p of at most {LEVEL}, % of draws\n\n{small_tables.markdown(rate_table(of_test))}")
     power = [
-        {"cell": cell.name}
+        {"configuration": configuration.name}
         | {
             f"{who}, r = {r}": f"{100 * share:.0f}"
-            for who, shares in of_cell.items()
+            for who, shares in of_configuration.items()
             for r, share in zip(EFFECTS, shares, strict=True)
         }
-        for cell, (_, of_cell) in zip(cells, results, strict=True)
+        for configuration, (_, of_configuration) in zip(configurations, results, strict=True)
     ]
     print(f"\nfound at p of at most {LEVEL} given norm, %\n\n{small_tables.markdown(pd.DataFrame(power))}")
 

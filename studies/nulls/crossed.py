@@ -1,8 +1,9 @@
-"""Features of one run against the losses of another run of its cell: every pair at once, on arrays.
+"""Features of one run against the losses of another run of its configuration: every pair at once, on arrays.
 
-Runs of a cell share schedule and size; seed and order of the text differ. The norms, and what else a test holds fixed, go
-with the features. Whatever a test finds there is a false positive. The tests are those of `toposcale.analysis`; only the
-bookkeeping of tables is left out, and tests/unit/test_nulls.py holds both against each other.
+Runs of a configuration share schedule and size; seed and order of the text differ. The norms, and what else a test
+holds fixed, go with the features. Whatever a test finds there is a false positive. The tests are those of
+`toposcale.analysis`; only the bookkeeping of tables is left out, and tests/unit/test_nulls.py holds both against each
+other.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.nulls.cells import Cell
+from studies.nulls.configurations import Configuration
 from toposcale.analysis.controls import Control
 from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
-from toposcale.statistics.innovations import innovation_test, innovations, lagged, sign_flip_p_value, with_squares
+from toposcale.statistics.prewhitening import lagged, prewhiten, residual_test, sign_flip_p_value, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 
 _PERMUTED_TOGETHER = 100
@@ -30,16 +31,16 @@ class Tested(NamedTuple):
     runs: NDArray[np.int64]
 
 
-class CrossedInnovations:
-    """The innovation tests of F features of each of R runs against the losses of each.
+class CrossedResiduals:
+    """The tests of prewhitened residuals of F features of each of R runs against the losses of each.
 
     products (R, R, F, m) and statistics (R, R, F): of the features of the first run and the losses of the second.
     """
 
-    def __init__(self, cell: Cell, features: Sequence[str], control: Control) -> None:
+    def __init__(self, configuration: Configuration, features: Sequence[str], control: Control) -> None:
         products, statistics = [], []
-        for values, controls in _of_runs(cell, features, control):
-            test = innovation_test(values, cell.losses, controls)
+        for values, controls in _of_runs(configuration, features, control):
+            test = residual_test(values, configuration.losses, controls)
             products.append(test.products.swapaxes(0, 1))
             statistics.append(test.statistic.T)
         self.products, self.statistics = np.array(products), np.array(statistics)
@@ -50,7 +51,7 @@ class CrossedInnovations:
         return self._tested(runs, 1)
 
     def together(self, size: int, draws: int, seed: int = 0) -> Tested:
-        """So many runs together, as cells of their own: features of `size` runs, losses of as many others."""
+        """So many runs together, as configurations of their own: features of `size` runs, losses of as many others."""
         return self._tested(_draws(len(self.products), 2 * size, draws, seed), size)
 
     def _tested(self, runs: NDArray[np.int64], size: int) -> Tested:
@@ -60,21 +61,21 @@ class CrossedInnovations:
 
 
 def run_permutations(
-    cell: Cell, features: Sequence[str], control: Control, size: int, draws: int, seed: int = 0
+    configuration: Configuration, features: Sequence[str], control: Control, size: int, draws: int, seed: int = 0
 ) -> Tested:
-    """The run permutation of cells of `size` crossed runs."""
-    tests = list(_of_runs(cell, features, control))
-    own = [innovations(values, controls).values for values, controls in tests]
+    """The run permutation of configurations of `size` crossed runs."""
+    tests = list(_of_runs(configuration, features, control))
+    own = [prewhiten(values, controls).values for values, controls in tests]
     stacked = np.concatenate(own)
     shape = len(own), len(features), len(own)
     correlations = np.empty((len(own), *shape))
-    for place, (_, controls) in enumerate(tests):
-        losses = innovations(cell.losses, controls).values
+    for index, (_, controls) in enumerate(tests):
+        losses = prewhiten(configuration.losses, controls).values
         rest = orthogonal_to(stacked, lagged(controls))[0]
-        correlations[place] = pearson(average_ranks(rest), average_ranks(losses)).reshape(shape)
+        correlations[index] = pearson(average_ranks(rest), average_ranks(losses)).reshape(shape)
     runs = _draws(len(own), 2 * size, draws, seed)
     first, second = runs[:, :size], runs[:, size:]
-    # (D, place of the losses, place of the features, F): the features of a run against the losses of a crossed one.
+    # (D, index of the losses, index of the features, F): the features of a run against the losses of a crossed one.
     chosen = correlations[first[:, :, None], first[:, None, :], :, second[:, :, None]]
     tables = chosen.transpose(0, 3, 2, 1).reshape(-1, size, size)
     p = [
@@ -84,11 +85,13 @@ def run_permutations(
     return Tested(np.concatenate(p).reshape(draws, len(features)), runs)
 
 
-def _of_runs(cell: Cell, features: Sequence[str], control: Control) -> Iterator[tuple[Floats, Floats]]:
+def _of_runs(
+    configuration: Configuration, features: Sequence[str], control: Control
+) -> Iterator[tuple[Floats, Floats]]:
     """Of each run: features (F, T), and what is held fixed, with squares."""
-    for run in range(len(cell.losses)):
-        held = np.array([cell.series[name][run] for name in dict.fromkeys(control.of_model)])
-        yield np.array([cell.series[name][run] for name in features]), with_squares(held)
+    for run in range(len(configuration.losses)):
+        held = np.array([configuration.series[name][run] for name in dict.fromkeys(control.of_model)])
+        yield np.array([configuration.series[name][run] for name in features]), with_squares(held)
 
 
 def _draws(runs: int, size: int, draws: int, seed: int) -> NDArray[np.int64]:
@@ -100,8 +103,8 @@ def _draws(runs: int, size: int, draws: int, seed: int) -> NDArray[np.int64]:
 def rates(found: NDArray[np.bool_], runs: NDArray[np.int64], n_runs: int) -> tuple[Floats, Floats]:
     """Share of draws (D, F) that find something, and its standard error over runs.
 
-    Draws of one cell share its runs, so the error is that of a jackknife that leaves out a run at a time, less what the
-    number of draws adds to it; never less than that of independent draws.
+    Draws of one configuration share its runs, so the error is that of a jackknife that leaves out a run at a time, less
+    what the number of draws adds to it; never less than that of independent draws.
     """
     values = found.astype(np.float64)
     without = np.ones((len(values), n_runs), dtype=bool)

@@ -5,7 +5,7 @@ is.
 
 For unrelated pairs of many kinds of process, the share that each method rejects at 5% (it should be 5); for
 related pairs, the share that it finds; and how often bootstrap intervals hold the true correlation. Chosen:
-`sign flips`, which is `toposcale.statistics.innovations`; the rest are the usual alternatives, kept here only
+`sign flips`, which is `toposcale.statistics.prewhitening`; the rest are the usual alternatives, kept here only
 to be measured.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import stdtr
 from scipy.stats import rankdata
 
-from toposcale.statistics.innovations import innovations, sign_flip_p_value
+from toposcale.statistics.prewhitening import prewhiten, sign_flip_p_value
 from toposcale.statistics.resampling import (
     bootstrap_spearman,
     independent_counts,
@@ -128,8 +128,8 @@ def spearman(x: Array, y: Array) -> Array:
     return (x * y).sum(axis=-1) / np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
 
 
-def student(r: Array, freedom: Array | float) -> Array:
-    return 2.0 * stdtr(freedom, -np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 1e-15)))
+def student(r: Array, degrees_of_freedom: Array | float) -> Array:
+    return 2.0 * stdtr(degrees_of_freedom, -np.abs(r) * np.sqrt(degrees_of_freedom / np.maximum(1.0 - r * r, 1e-15)))
 
 
 def naive(x: Array, y: Array, rng: np.random.Generator) -> Array:
@@ -165,7 +165,7 @@ def random_phases(x: Array, y: Array, rng: np.random.Generator) -> Array:
     return against(x, y, np.fft.irfft(spectrum[:, None, :] * phases, y.shape[1]))
 
 
-def sieve_of_levels(x: Array, y: Array, rng: np.random.Generator) -> Array:
+def autoregressive_sieve(x: Array, y: Array, rng: np.random.Generator) -> Array:
     """Surrogates of y from an AR(2) around a line, started where y starts; the statistic is the plain
     correlation."""
     y = (y - y.mean(axis=1, keepdims=True)) / y.std(axis=1, keepdims=True)
@@ -187,22 +187,22 @@ def sieve_of_levels(x: Array, y: Array, rng: np.random.Generator) -> Array:
     return against(x, y, surrogates)
 
 
-def of_innovations(x: Array, y: Array) -> tuple[Array, Array]:
-    """Products of unit ranks of innovations per point, and the degrees of freedom left."""
-    new = [innovations(series, half_cosine=True) for series in (x, y)]
+def of_residuals(x: Array, y: Array) -> tuple[Array, Array]:
+    """Products of unit ranks of prewhitened residuals per point, and the degrees of freedom left."""
+    new = [prewhiten(series, half_cosine=True) for series in (x, y)]
     ranks = [centred_ranks(one.values) for one in new]
     units = [one / np.sqrt((one * one).sum(axis=1, keepdims=True)) for one in ranks]
     return units[0] * units[1], x.shape[1] - new[0].start - np.maximum(new[0].n_fitted, new[1].n_fitted)
 
 
-def innovations_student(x: Array, y: Array, rng: np.random.Generator) -> Array:
-    products, freedom = of_innovations(x, y)
-    return student(products.sum(axis=1), np.maximum(freedom - 1, 1))
+def residuals_student(x: Array, y: Array, rng: np.random.Generator) -> Array:
+    products, degrees_of_freedom = of_residuals(x, y)
+    return student(products.sum(axis=1), np.maximum(degrees_of_freedom - 1, 1))
 
 
 def sign_flips(x: Array, y: Array, rng: np.random.Generator) -> Array:
-    products, freedom = of_innovations(x, y)
-    return sign_flip_p_value(products.sum(axis=1) * np.sqrt(freedom / products.shape[1]), products)
+    products, degrees_of_freedom = of_residuals(x, y)
+    return sign_flip_p_value(products.sum(axis=1) * np.sqrt(degrees_of_freedom / products.shape[1]), products)
 
 
 METHODS: dict[str, Callable[[Array, Array, np.random.Generator], Array]] = {
@@ -210,8 +210,8 @@ METHODS: dict[str, Callable[[Array, Array, np.random.Generator], Array]] = {
     "differences": differences,
     "circ. shift": circular_shift,
     "phases": random_phases,
-    "AR sieve": sieve_of_levels,
-    "innov. t": innovations_student,
+    "AR sieve": autoregressive_sieve,
+    "residual t": residuals_student,
     "sign flips": sign_flips,
 }
 

@@ -1,4 +1,4 @@
-"""What eight seeds of the paper's five sizes tell: findings of a seed, whether they come back, and the level of the tests.
+"""What eight seeds of the paper's five sizes tell: findings of a seed, whether they come back, and false-positive rates.
 
 The plan, written before the seeds were trained (two of them, 42 and 43, were looked at before, by other code). Tested are
 the features of the weights of the whole model that vary in every run, on the validation loss, given the norm, and given
@@ -7,10 +7,11 @@ norm and spectrum; one test over the five sizes of a seed.
 1. A finding of a seed has q of at most 0.05 among the features (Benjamini and Hochberg). It comes back in another seed if
    its p there, corrected by Holm over the findings of the first seed, is at most 0.05, with the same sign. Told is the
    share over all ordered pairs of seeds.
-2. The level: features and norms of one seed against the losses of another one, 8 x 7 = 56 pairs, where nothing is to be
+2. The false-positive rate: features and norms of one seed against the losses of another one, 8 x 7 = 56 pairs, where
+nothing is to be
    found. Five sizes of one seed see the same batches in the same order, in features and losses alike. Told are the share
    of tests with p of at most 0.05 and of pairs with any q of at most 0.05, over single runs and over five sizes together.
-   The tests keep their level if the share of tests is not above 7%, and that of pairs not above 10%, by more than two
+   The tests keep it if the share of tests is not above 7%, and that of pairs not above 10%, by more than two
    standard errors.
 """
 
@@ -21,19 +22,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from studies.nulls.cells import Cell
-from studies.nulls.crossed import CrossedInnovations, rates
+from studies.nulls.configurations import Configuration
+from studies.nulls.crossed import CrossedResiduals, rates
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import whole_model
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats, is_constant
-from toposcale.statistics.innovations import sign_flip_p_value
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
+from toposcale.statistics.prewhitening import sign_flip_p_value
 
 LEVEL = 0.05
 GIVEN = ("weight_norm", "weight_norm_and_spectrum")
-FACTS = ["model", "cell", "seed", "n_parameters", "warmup_steps", "final_step"]
+FACTS = ["model", "configuration", "seed", "n_parameters", "warmup_steps", "final_step"]
 
 
 def seed_table(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -53,13 +54,13 @@ def seed_table(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     return own.merge(losses, on="model").merge(wide, on=["model", "step"], validate="one_to_one")
 
 
-def cells_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Cell]:
-    """A cell for each size, with the same seeds in the same order, from the tables of seeds."""
+def configurations_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Configuration]:
+    """A configuration for each size, with the same seeds in the same order, from the tables of seeds."""
     rows = pd.concat(tables, ignore_index=True)
-    rows["model"] = rows["cell"] + ".seed" + rows["seed"].astype(str)
+    rows["model"] = rows["configuration"] + ".seed" + rows["seed"].astype(str)
     names = [name for name in rows if name not in (*FACTS, "step", VALIDATION_LOSS)]
-    cells = []
-    for size, own in rows.sort_values(["seed", "step"]).groupby("cell"):
+    configurations = []
+    for size, own in rows.sort_values(["seed", "step"]).groupby("configuration"):
         features = own.melt(["model", "step"], names, "feature", "value").dropna(subset=["value"])
         features = features.assign(source="weights", layer="all")
         metrics = own[["model", "step"]].assign(metric=VALIDATION_LOSS, value=own[VALIDATION_LOSS])
@@ -67,8 +68,10 @@ def cells_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Cell]:
         of_features, of_metrics = (
             {str(run): part for run, part in table.groupby("model", sort=False)} for table in (features, metrics)
         )
-        cells.append(Cell(str(size), of_features, of_metrics, (features, metrics, models), VALIDATION_LOSS))
-    return cells
+        configurations.append(
+            Configuration(str(size), of_features, of_metrics, (features, metrics, models), VALIDATION_LOSS)
+        )
+    return configurations
 
 
 class CrossedSeeds:
@@ -77,14 +80,20 @@ class CrossedSeeds:
     p, correlation (R, R, F): five sizes together, and the mean over sizes; p_alone (K, R, R, F): each size.
     """
 
-    def __init__(self, cells: Sequence[Cell], control: str) -> None:
+    def __init__(self, configurations: Sequence[Configuration], control: str) -> None:
         held = CONTROLS[control]
-        names = sorted(set.intersection(*(set(cell.series) for cell in cells)) - {*held.of_model})
-        varying = [name for name in names if not any(is_constant(cell.series[name]).any() for cell in cells)]
-        tests = [CrossedInnovations(cell, varying, held) for cell in cells]
+        names = sorted(
+            set.intersection(*(set(configuration.series) for configuration in configurations)) - {*held.of_model}
+        )
+        varying = [
+            name
+            for name in names
+            if not any(is_constant(configuration.series[name]).any() for configuration in configurations)
+        ]
+        tests = [CrossedResiduals(configuration, varying, held) for configuration in configurations]
         products = np.nan_to_num(np.array([test.products for test in tests]))
         statistics = np.nan_to_num(np.array([test.statistics for test in tests]))
-        self.features, self.seeds = varying, list(cells[0].models["seed"])
+        self.features, self.seeds = varying, list(configurations[0].models["seed"])
         self.p_alone: Floats = sign_flip_p_value(statistics, products)
         self.p: Floats = sign_flip_p_value(statistics.sum(axis=0), products.sum(axis=0))
         self.correlation: Floats = products.sum(axis=-1).mean(axis=0)
@@ -92,12 +101,12 @@ class CrossedSeeds:
     def findings(self) -> pd.DataFrame:
         """A row for each seed and feature with q of at most `LEVEL`: seed, feature, estimate, p, q."""
         rows = []
-        for place, seed in enumerate(self.seeds):
-            p, estimate = self.p[place, place], self.correlation[place, place]
+        for index, seed in enumerate(self.seeds):
+            p, estimate = self.p[index, index], self.correlation[index, index]
             q = benjamini_hochberg(p)
             rows += [
-                {"seed": seed, "feature": self.features[at], "estimate": estimate[at], "p": p[at], "q": q[at]}
-                for at in np.flatnonzero(q <= LEVEL)
+                {"seed": seed, "feature": self.features[k], "estimate": estimate[k], "p": p[k], "q": q[k]}
+                for k in np.flatnonzero(q <= LEVEL)
             ]
         return pd.DataFrame(rows, columns=["seed", "feature", "estimate", "p", "q"])
 
@@ -106,17 +115,17 @@ class CrossedSeeds:
         confirmed there."""
         rows = []
         for seed, own in self.findings().groupby("seed"):
-            at = [self.features.index(name) for name in own["feature"]]
-            for place, other in enumerate(self.seeds):
+            indices = [self.features.index(name) for name in own["feature"]]
+            for index, other in enumerate(self.seeds):
                 if other == seed:
                     continue
-                p, estimate = self.p[place, place][at], self.correlation[place, place][at]
+                p, estimate = self.p[index, index][indices], self.correlation[index, index][indices]
                 again = own.assign(other=other, other_estimate=estimate, other_p=p, other_p_holm=holm(p))
                 same = np.sign(estimate) == np.sign(own["estimate"])
                 rows.append(again.assign(confirmed=(again["other_p_holm"] <= LEVEL) & same))
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
-    def levels(self) -> pd.DataFrame:
+    def false_positive_rates(self) -> pd.DataFrame:
         """A row for single runs and one for all sizes together: shares of tests and of pairs of seeds in which something
         was found that cannot be there, with their standard errors over seeds."""
         pairs = np.array(np.nonzero(~np.eye(len(self.seeds), dtype=bool))).T
@@ -134,18 +143,18 @@ class CrossedSeeds:
 
 
 def seed_tables(tables: Sequence[pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
-    """`levels`, `findings` and `coming_back` of all seeds, a column `control` first.
+    """`false_positive_rates`, `findings` and `coming_back` of all seeds, a column `control` first.
 
     UserError: fewer than three seeds, which leave no seed to leave out.
     """
     if len(tables) < 3:
         raise UserError(f"{len(tables)} seeds are there; the analysis needs three")
-    cells = cells_of_seeds(tables)
-    parts: dict[str, list[pd.DataFrame]] = {"levels": [], "findings": [], "coming_back": []}
+    configurations = configurations_of_seeds(tables)
+    parts: dict[str, list[pd.DataFrame]] = {"false_positive_rates": [], "findings": [], "coming_back": []}
     for control in GIVEN:
-        if not all({*CONTROLS[control].of_model} <= set(cell.series) for cell in cells):
+        if not all({*CONTROLS[control].of_model} <= set(configuration.series) for configuration in configurations):
             continue
-        crossed = CrossedSeeds(cells, control)
+        crossed = CrossedSeeds(configurations, control)
         for name, part in parts.items():
             table = getattr(crossed, name)()
             table.insert(0, "control", control)

@@ -45,7 +45,7 @@ def analysed(folder: Path) -> str:
     found = study_tables(*tables, confirmatory=confirmatory)
     found["forecasts"] = forecast_table(series, early, models)
     found["corrections"] = corrections(*tables, (series, early), found["exploratory"], confirmatory=confirmatory)
-    head = f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"
+    head = f"## {folder.name}: {len(models)} runs in {models['configuration'].nunique()} configurations"
     return f"{head}\n\n{small_tables.told(found, folder, '###')}"
 
 

@@ -14,8 +14,8 @@ from studies.study.questions import SEED, one_slope_controls
 from toposcale.analysis.over_seeds import EarlyValues, early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.between_runs import fit_of_cell
 from toposcale.statistics.coefficients import Floats, orthogonal_to
+from toposcale.statistics.freedman_lane import fit_of_configuration
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.permutations import DRAWS
 
@@ -46,7 +46,7 @@ def corrections(
     )
     assert losses is not None
     assert gaps is not None
-    rows = [*own_cells(losses)]
+    rows = [*own_configurations(losses)]
     if confirmatory:
         rows += [*rates_without_effect(losses), *power_with_real_spreads(losses)]
         rows += close_calls(losses, gaps, exploratory)
@@ -54,36 +54,36 @@ def corrections(
     return pd.DataFrame(rows).reindex(columns=["what", "feature", "estimate", "low", "high", "p", "q"])
 
 
-def own_cells(read: EarlyValues) -> Iterator[dict[str, object]]:
-    """Question A with slopes and a spread of each cell: the test of the library now."""
+def own_configurations(read: EarlyValues) -> Iterator[dict[str, object]]:
+    """Question A with slopes and a spread of each configuration: the test of the library now."""
     test = read._replace(features=_chosen(read)).test(seed=SEED, draws=MANY * DRAWS)
-    low, high = fisher_interval(test.correlation, test.freedom - test.n_cells)
-    for place, feature in enumerate(FEATURES):
+    low, high = fisher_interval(test.correlation, test.degrees_of_freedom - test.n_configurations)
+    for index, feature in enumerate(FEATURES):
         yield {
-            "what": "A, slopes and spread of each cell",
+            "what": "A, slopes and spread of each configuration",
             "feature": feature,
-            "estimate": test.correlation[place],
-            "low": low[place],
-            "high": high[place],
-            "p": test.p[place],
+            "estimate": test.correlation[index],
+            "low": low[index],
+            "high": high[index],
+            "p": test.p[index],
         }
 
 
 def rates_without_effect(read: EarlyValues) -> Iterator[dict[str, object]]:
-    """How often the two tests reject where no feature tells anything: outcomes from the slopes of each cell."""
+    """How often the two tests reject where no feature tells anything: outcomes from the slopes of each configuration."""
     values, controls = _chosen(read).to_numpy(np.float64), one_slope_controls(read)
     random, planned, now = np.random.default_rng(SEED), [], []
     for draw in range(NULLS):
         outcome = outcomes(read, 0.0, 0, random)
-        test = one_slope(values, outcome, read.cells, controls, draws=PERMUTATIONS, seed=draw)
+        test = one_slope(values, outcome, read.configurations, controls, draws=PERMUTATIONS, seed=draw)
         planned.append((test.p <= LEVEL, test.correlation))
         own = read._replace(features=_chosen(read), outcome=outcome).test(seed=draw, draws=PERMUTATIONS)
         now.append((own.p <= LEVEL, own.correlation))
-    for words, found in (("one slope for all", planned), ("slopes and spread of each cell", now)):
+    for words, found in (("one slope for all", planned), ("slopes and spread of each configuration", now)):
         rejected, estimate = np.mean(found, axis=0)
-        for place, feature in enumerate(FEATURES):
-            yield {"what": f"rejected without an effect, {words}", "feature": feature, "estimate": rejected[place]}
-            yield {"what": f"mean estimate without an effect, {words}", "feature": feature, "estimate": estimate[place]}
+        for index, feature in enumerate(FEATURES):
+            yield {"what": f"rejected without an effect, {words}", "feature": feature, "estimate": rejected[index]}
+            yield {"what": f"mean estimate without an effect, {words}", "feature": feature, "estimate": estimate[index]}
 
 
 def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
@@ -92,10 +92,12 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
     for effect in EFFECTS:
         random, found, holds = np.random.default_rng([SEED, int(100 * effect)]), [], []
         for draw in range(NULLS):
-            place = draw % 2  # the primary features by turns
-            outcome = outcomes(read, effect, place, random, one_slope_for_all=True)
-            test = one_slope(values[place : place + 1], outcome, read.cells, controls, draws=PERMUTATIONS, seed=draw)
-            low, high = fisher_interval(test.correlation, test.freedom - 1)
+            index = draw % 2  # the primary features by turns
+            outcome = outcomes(read, effect, index, random, one_slope_for_all=True)
+            test = one_slope(
+                values[index : index + 1], outcome, read.configurations, controls, draws=PERMUTATIONS, seed=draw
+            )
+            low, high = fisher_interval(test.correlation, test.degrees_of_freedom - 1)
             found.append(test.p[0] <= STRICTEST)
             holds.append(low[0] <= effect <= high[0])
         yield {"what": f"found, an effect of {effect:.2f}, real spreads", "estimate": np.mean(found)}
@@ -103,19 +105,21 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
 
 
 def outcomes(
-    read: EarlyValues, effect: float, place: int, random: np.random.Generator, *, one_slope_for_all: bool = False
+    read: EarlyValues, effect: float, index: int, random: np.random.Generator, *, one_slope_for_all: bool = False
 ) -> Floats:
-    """Final losses that follow the controls, with slopes of each cell or of all; the residuals of each cell are permuted,
-    with an effect of one feature."""
-    values, labels = _chosen(read).to_numpy(np.float64)[place : place + 1], np.array(read.cells)
+    """Final losses that follow the controls, with slopes of each configuration or of all; the residuals of each
+    configuration are permuted, with an effect of one feature."""
+    values, labels = _chosen(read).to_numpy(np.float64)[index : index + 1], np.array(read.configurations)
     drawn = read.outcome.copy()
     if one_slope_for_all:
-        inside = np.array([labels == cell for cell in dict.fromkeys(read.cells)], dtype=np.float64)
+        inside = np.array(
+            [labels == configuration for configuration in dict.fromkeys(read.configurations)], dtype=np.float64
+        )
         rest, _ = orthogonal_to(read.outcome[None], np.vstack([inside, one_slope_controls(read)]))
         drawn -= rest[0]
-    for cell in dict.fromkeys(read.cells):
-        own = np.flatnonzero(labels == cell)
-        fit = fit_of_cell(values, read.outcome[None], read.controls, own)
+    for configuration in dict.fromkeys(read.configurations):
+        own = np.flatnonzero(labels == configuration)
+        fit = fit_of_configuration(values, read.outcome[None], read.controls, own)
         rest = random.permutation(fit.residuals)
         told = effect * fit.features[0] * np.sqrt(rest @ rest)
         drawn[own] += told + np.sqrt(1 - effect**2) * rest - (0.0 if one_slope_for_all else fit.residuals)
@@ -130,7 +134,7 @@ def close_calls(losses: EarlyValues, gaps: EarlyValues, exploratory: pd.DataFram
         names = read.features.index.get_level_values("feature")
         as_extreme = np.zeros(len(names))
         for seed in range(MANY):
-            test = one_slope(values, read.outcome, read.cells, controls, own_slopes=own, seed=1000 + seed)
+            test = one_slope(values, read.outcome, read.configurations, controls, own_slopes=own, seed=1000 + seed)
             as_extreme += test.p * (DRAWS + 1) - 1  # without the identity
         for name, count in zip(names, as_extreme, strict=True):
             if (question, name) in family.index:
@@ -151,13 +155,13 @@ def forecasts_with_products(
     runs = models.sort_values("model", ignore_index=True)
     twins = runs["n_parameters"].astype(str) + " " + runs["learning_rate"].astype(str)
     for words, products, groups in (
-        ("cells left out", False, runs["cell"]),
-        ("cells left out, with products", True, runs["cell"]),
-        ("cells left out with their twins of another weight decay", False, twins),
-        ("cells left out with their twins, with products", True, twins),
+        ("configurations left out", False, runs["configuration"]),
+        ("configurations left out, with products", True, runs["configuration"]),
+        ("configurations left out with their twins of another weight decay", False, twins),
+        ("configurations left out with their twins, with products", True, twins),
     ):
         sets, target, _ = predictors(*early, models, products=products)
-        gain, low, high = gain_row(sets, target, groups.to_numpy(), runs["cell"].to_numpy())
+        gain, low, high = gain_row(sets, target, groups.to_numpy(), runs["configuration"].to_numpy())
         yield {"what": f"gain of topology, ridge, {words}", "estimate": gain, "low": low, "high": high}
 
 

@@ -1,7 +1,8 @@
 """Does topology improve the forecast of the final loss? Grouped cross-validation over many runs; exploratory.
 
 Every model reads what is known at `SHARE` of the training: the losses so far, the plan and the size; beside them norms and
-spectra, or topology too. Whole cells, or whole sizes, are left out, forecast from the others, and compared run by run.
+spectra, or topology too. Whole configurations, or whole sizes, are left out, forecast from the others, and compared run
+by run.
 """
 
 from __future__ import annotations
@@ -29,21 +30,22 @@ def forecast_table(
 ) -> pd.DataFrame:
     """Mean absolute errors of the three sets of predictors, by what is left out and by method, and what topology adds.
 
-    gain: error with norms and spectra less error with topology too, the mean over cells; its 95% interval is Student's
-    over cells where cells are left out, and is empty where sizes are, of which there are too few. p: share of
-    `permutations` of the topology within the cells with as large a gain; ridge alone, whose fits are cheap.
+    gain: error with norms and spectra less error with topology too, the mean over configurations; its 95% interval is
+    Student's over configurations where configurations are left out, and is empty where sizes are, of which there are
+    too few. p: share of `permutations` of the topology within the configurations with as large a gain; ridge alone,
+    whose fits are cheap.
     """
     sets, target, runs = predictors(series, early, models)
     rows = []
-    for left_out, column in (("cells", "cell"), ("sizes", "n_parameters")):
+    for left_out, column in (("configurations", "configuration"), ("sizes", "n_parameters")):
         groups = runs[column].to_numpy()
         for method, predict in (("ridge", _ridge), ("gradient boosting", _boosting)):
             errors = {name: _errors(table, target, groups, predict) for name, table in sets.items()}
-            gain, half = _gain(errors, runs["cell"].to_numpy())
-            half = half if left_out == "cells" else np.nan
+            gain, half = _gain(errors, runs["configuration"].to_numpy())
+            half = half if left_out == "configurations" else np.nan
             p = np.nan
             if method == "ridge":
-                p = _chance(sets, target, groups, runs["cell"].to_numpy(), errors, seed, permutations)
+                p = _chance(sets, target, groups, runs["configuration"].to_numpy(), errors, seed, permutations)
             rows.append(
                 {
                     "left_out": left_out,
@@ -60,17 +62,17 @@ def forecast_table(
 
 
 def gain_row(
-    sets: dict[str, Floats], target: Floats, groups: NDArray[Any], cells: NDArray[Any]
+    sets: dict[str, Floats], target: Floats, groups: NDArray[Any], configurations: NDArray[Any]
 ) -> tuple[float, float, float]:
     """What topology adds to ridge regression where groups of runs are left out: its gain and the 95% interval."""
     errors = {name: _errors(sets[name], target, groups, _ridge) for name in ("plain", "topology")}
-    gain, half = _gain(errors, cells)
+    gain, half = _gain(errors, configurations)
     return gain, gain - half, gain + half
 
 
-def _gain(errors: dict[str, Floats], cells: NDArray[Any]) -> tuple[float, float]:
-    """The gain of topology, mean over cells, and half of its 95% interval."""
-    gain = pd.Series(errors["plain"] - errors["topology"]).groupby(cells).mean()
+def _gain(errors: dict[str, Floats], configurations: NDArray[Any]) -> tuple[float, float]:
+    """The gain of topology, mean over configurations, and half of its 95% interval."""
+    gain = pd.Series(errors["plain"] - errors["topology"]).groupby(configurations).mean()
     return float(gain.mean()), float(stdtrit(len(gain) - 1, 0.975) * gain.std(ddof=1) / np.sqrt(len(gain)))
 
 
@@ -115,25 +117,26 @@ def _chance(
     sets: dict[str, Floats],
     target: Floats,
     groups: NDArray[Any],
-    cells: NDArray[Any],
+    configurations: NDArray[Any],
     errors: dict[str, Floats],
     seed: int,
     permutations: int,
 ) -> float:
     """Share of permutations in which topology helps as much.
 
-    Permuted among the runs of each cell is the part of topology that the other predictors and the cell do not explain.
+    Permuted among the runs of each configuration is the part of topology that the other predictors and the
+    configuration do not explain.
     """
     random, plain = np.random.default_rng(seed), sets["plain"]
-    own = np.column_stack([plain, *(cells == cell for cell in np.unique(cells))])
+    own = np.column_stack([plain, *(configurations == configuration for configuration in np.unique(configurations))])
     own = own / np.maximum(np.abs(own).max(axis=0), 1e-300)
     topology = sets["topology"][:, plain.shape[1] :]
     fitted = own @ np.linalg.lstsq(own, topology, rcond=None)[0]
     observed, as_good = errors["topology"].mean(), 1
     for _ in range(permutations):
         order = np.arange(len(target))
-        for cell in np.unique(cells):
-            order[cells == cell] = random.permutation(order[cells == cell])
+        for configuration in np.unique(configurations):
+            order[configurations == configuration] = random.permutation(order[configurations == configuration])
         table = np.column_stack([plain, fitted + (topology - fitted)[order]])
         as_good += _errors(table, target, groups, _ridge).mean() <= observed
     return as_good / (permutations + 1)

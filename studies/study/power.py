@@ -1,8 +1,8 @@
 """What the study can find: `python -m studies.study.power` prints its power, and the coverage of its intervals.
 
-Simulated are 12 cells of 40 runs, the shape of config/study.yaml, and what the study does with them: the built tests, with
-999 permutations instead of 10,000. A test finds an effect where p is at most 0.05, and, the strictest that Holm asks for
-among four, 0.0125.
+Simulated are 12 configurations of 40 runs, the shape of config/study.yaml, and what the study does with them: the built
+tests, with 999 permutations instead of 10,000. A test finds an effect where p is at most 0.05, and, the strictest that
+Holm asks for among four, 0.0125.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 import numpy as np
 
 from studies.over_seeds import own_surplus
-from toposcale.statistics.between_runs import between_runs
+from toposcale.statistics.freedman_lane import between_runs
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
-CELLS, SEEDS, POINTS = 12, 40, 38
-LABELS = [str(cell) for cell in range(CELLS) for _ in range(SEEDS)]
+CONFIGURATIONS, SEEDS, POINTS = 12, 40, 38
+LABELS = [str(configuration) for configuration in range(CONFIGURATIONS) for _ in range(SEEDS)]
 LEVELS = (0.05, 0.0125)
 Z = 1.959964
 Found = tuple[float, bool]
@@ -26,25 +26,26 @@ Found = tuple[float, bool]
 def between(effect: float, random: np.random.Generator) -> Found:
     """One study of question A with a partial correlation: its p-value, and whether the interval holds the truth."""
     controls, feature, noise = random.normal(size=(4, 480)), random.normal(size=480), random.normal(size=480)
-    shift = np.repeat(random.normal(size=CELLS) * 5, SEEDS)
+    shift = np.repeat(random.normal(size=CONFIGURATIONS) * 5, SEEDS)
     feature = feature + controls.sum(axis=0)
     rest = feature - controls.sum(axis=0)
     outcome = effect * rest + np.sqrt(1 - effect**2) * noise + controls.sum(axis=0) + shift
     test = between_runs(feature, outcome, LABELS, controls, draws=999, seed=int(random.integers(2**31)))
-    middle, half = np.arctanh(test.correlation[0]), Z / np.sqrt(test.freedom - 1)
+    middle, half = np.arctanh(test.correlation[0]), Z / np.sqrt(test.degrees_of_freedom - 1)
     return float(test.p[0]), bool(abs(middle - np.arctanh(effect)) <= half)
 
 
 def within(effect: float, random: np.random.Generator) -> Found:
-    """One study of question B: innovations that share a shock in their cell, and have an own correlation."""
-    shared = random.normal(size=(2, CELLS, 1, POINTS))
-    own = random.normal(size=(2, CELLS, SEEDS, POINTS))
+    """One study of question B: prewhitened residuals that share a shock in their configuration, and have an own
+    correlation."""
+    shared = random.normal(size=(2, CONFIGURATIONS, 1, POINTS))
+    own = random.normal(size=(2, CONFIGURATIONS, SEEDS, POINTS))
     feature = shared[0] + own[0]
     loss = 0.5 * shared[0] + shared[1] + effect * own[0] + np.sqrt(1 - effect**2) * own[1]
     table = np.full((480, 480), np.nan)
-    for cell in range(CELLS):
-        block = slice(cell * SEEDS, (cell + 1) * SEEDS)
-        table[block, block] = pair_correlations(feature[cell][:, None], loss[cell][:, None])[0, 0]
+    for configuration in range(CONFIGURATIONS):
+        block = slice(configuration * SEEDS, (configuration + 1) * SEEDS)
+        table[block, block] = pair_correlations(feature[configuration][:, None], loss[configuration][:, None])[0, 0]
     test = permute_pairs(table, LABELS, draws=999, seed=int(random.integers(2**31)))
     surplus = own_surplus(np.nan_to_num(table), LABELS)
     # What the statistic estimates under this effect is not the effect itself: its coverage is looked at where it is 0.

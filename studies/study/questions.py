@@ -34,9 +34,10 @@ def study_tables(
     """`primary`, the four tests with Holm's correction; `control`, question A of what must be found, the loss at `LATER`;
     and `exploratory`, the same for every other feature. Without `confirmatory` all of them are exploratory.
 
-    Columns: question (A; "A, own slopes", the same with slopes of each cell; gap, A for the final generalisation gap given
-    the gaps before it; B), feature, n_models, n_cells, estimate (a correlation), its 95% interval, p, and q (of Holm for
-    the primary tests, of Benjamini and Hochberg for the others). A primary test that could not be made counts as p = 1.
+    Columns: question (A; "A, own slopes", the same with slopes of each configuration; gap, A for the final
+    generalisation gap given the gaps before it; B), feature, n_models, n_configurations, estimate (a correlation), its
+    95% interval, p, and q (of Holm for the primary tests, of Benjamini and Hochberg for the others). A primary test
+    that could not be made counts as p = 1.
     """
     between = partial(question_a, features, metrics, models, seed)
     rows = pd.concat(
@@ -78,14 +79,14 @@ def question_a(
     if read is None:
         return pd.DataFrame()
     values, controls = read.features.to_numpy(np.float64), one_slope_controls(read)
-    test = one_slope(values, read.outcome, read.cells, controls, own_slopes=own_slopes, seed=seed)
-    low, high = fisher_interval(test.correlation, test.freedom - 1)
+    test = one_slope(values, read.outcome, read.configurations, controls, own_slopes=own_slopes, seed=seed)
+    low, high = fisher_interval(test.correlation, test.degrees_of_freedom - 1)
     return pd.DataFrame(
         {
             "question": question,
             "feature": read.features.index.get_level_values("feature"),
-            "n_models": len(read.cells),
-            "n_cells": len(set(read.cells)),
+            "n_models": len(read.configurations),
+            "n_configurations": len(set(read.configurations)),
             "estimate": test.correlation,
             "low": low,
             "high": high,

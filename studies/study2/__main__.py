@@ -1,5 +1,5 @@
-"""`python -m studies.study2 FOLDER [RUN ...]` gathers the small tables of finished runs into FOLDER, cell by cell, and
-computes every number from the small tables that are there, once all of them are.
+"""`python -m studies.study2 FOLDER [RUN ...]` gathers the small tables of finished runs into FOLDER, configuration by
+configuration, and computes every number from the small tables that are there, once all of them are.
 
 `make study-2` trains what is missing and calls it; docs/study-2.md says what is asked.
 """
@@ -33,19 +33,22 @@ def main(folder: Path, runs: list[Path]) -> None:
 def gather(
     folder: Path, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, rows: pd.DataFrame
 ) -> None:
-    """Write the small tables of every cell, in files of its own. rows: the mean norm of rows, as `row_norms` has it."""
+    """Write the small tables of every configuration, in files of its own.
+
+    rows: the mean norm of rows, as `row_norms` has it.
+    """
     small_tables.check_finished(metrics, models)
     features = pd.concat([features, mean_layer_norms(features), rows])
-    for cell, own in models.groupby("cell"):
+    for configuration, own in models.groupby("configuration"):
         inside = features[features["model"].isin(own["model"])]
         losses = metrics[metrics["model"].isin(own["model"])]
         for name, table in small_tables.gathered(inside, losses, own, FOLLOWED).items():
-            small_tables.write(table, folder / name / f"{cell}.csv.gz")
+            small_tables.write(table, folder / name / f"{configuration}.csv.gz")
 
 
 def read(folder: Path) -> list[pd.DataFrame]:
-    """Models, series and early values of all cells. UserError: they are not those of the plan."""
-    tables = small_tables.read_cells(folder, ("models", "series", "early"), "`make study-2` trains them")
+    """Models, series and early values of all configurations. UserError: they are not those of the plan."""
+    tables = small_tables.read_configurations(folder, ("models", "series", "early"), "`make study-2` trains them")
     check_plan(tables[0])
     return tables
 

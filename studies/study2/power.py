@@ -1,9 +1,9 @@
 """What the second study can find: `python -m studies.study2.power 200` prints its power, and the coverage of its intervals.
 
-Its 15 cells of 40 runs are simulated from the cells of the first study, which keep what features, losses and controls have
-to do with each other, and how far each cell spreads: the outcomes are what the controls of a cell tell, and permuted
-residuals with an effect. The tests are those of the study with 999 permutations. A test finds an effect where p is at most
-0.05, and, the strictest that Holm asks for among six, 0.05 / 6.
+Its 15 configurations of 40 runs are simulated from the configurations of the first study, which keep what features,
+losses and controls have to do with each other, and how far each configuration spreads: the outcomes are what the
+controls of a configuration tell, and permuted residuals with an effect. The tests are those of the study with 999
+permutations. A test finds an effect where p is at most 0.05, and, the strictest that Holm asks for among six, 0.05 / 6.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from studies import small_tables
 from studies.over_seeds import own_surplus
 from studies.simulation import DRAWS, Between, Found, seed_of, table
-from studies.study2.questions import CELLS, PRIMARY
+from studies.study2.questions import CONFIGURATIONS, PRIMARY
 from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson
-from toposcale.statistics.innovations import innovations, with_squares
+from toposcale.statistics.prewhitening import prewhiten, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
-from toposcale.statistics.testable import testable_stretch
+from toposcale.statistics.testable import testable_segment
 
 FIRST = Path("studies/study/tables/study")
 
@@ -34,49 +34,49 @@ def between(models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> 
     """The test between runs. Two random controls stand for the norms that the first study's tables do not have."""
     read = early_values(*small_tables.long_tables(series, early), models, VALIDATION_LOSS, [WEIGHT_NORM.feature])
     assert read is not None
-    cells = np.array(read.cells)
+    configurations = np.array(read.configurations)
 
     def drawn(random: np.random.Generator) -> list[NDArray[np.int64]]:
-        return [np.flatnonzero(cells == name) for name in drawn_cells(cells, random)]
+        return [np.flatnonzero(configurations == name) for name in drawn_configurations(configurations, random)]
 
     return Between(read, PRIMARY, random_controls=2, drawn=drawn)
 
 
 class Within:
-    """The run permutation of innovations. The norm of a sister run stands for the mean norm of layers."""
+    """The run permutation of prewhitened residuals. The norm of a sister run stands for the mean norm of layers."""
 
     effects = (0.0, 0.02, 0.03, 0.04, 0.05)
     features = ("neural_persistence", "h0_total_scaled")
 
     def __init__(self, models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> None:
-        names, self.cells = models["model"], models["cell"].to_numpy()
+        names, self.configurations = models["model"], models["configuration"].to_numpy()
         warmup = {*models["warmup_steps"]}.pop()
         wide = {
             name: series.pivot(index="model", columns="step", values=name).loc[names]
             for name in (*self.features, WEIGHT_NORM.feature, VALIDATION_LOSS)
         }
-        stretch = testable_stretch(wide[VALIDATION_LOSS].columns, warmup)
-        values = {name: table.to_numpy()[:, stretch.start : stretch.stop] for name, table in wide.items()}
+        segment = testable_segment(wide[VALIDATION_LOSS].columns, warmup)
+        values = {name: table.to_numpy()[:, segment.start : segment.stop] for name, table in wide.items()}
         norms = values[WEIGHT_NORM.feature]
         self.x, self.y = [], []
-        for run, cell in enumerate(self.cells):
-            sisters = np.flatnonzero(self.cells == cell)
+        for run, configuration in enumerate(self.configurations):
+            sisters = np.flatnonzero(self.configurations == configuration)
             sister = sisters[(np.flatnonzero(sisters == run)[0] + 1) % len(sisters)]
             given = with_squares(norms[[run, sister]])
             of_run = np.stack([values[name][run] for name in self.features])
-            self.x.append(innovations(of_run, given).values)
-            self.y.append(innovations(values[VALIDATION_LOSS][run], given).values[0])
+            self.x.append(prewhiten(of_run, given).values)
+            self.y.append(prewhiten(values[VALIDATION_LOSS][run], given).values[0])
 
     def study(self, effect: float, random: np.random.Generator) -> Found:
         """One study with an effect in one feature: its p, and whether the interval holds the effect.
 
         What the statistic estimates under an effect is a little smaller, since it correlates ranks.
         """
-        names, place = drawn_cells(self.cells, random), random.integers(len(self.features))
+        names, index = drawn_configurations(self.configurations, random), random.integers(len(self.features))
         blocks = []
         for name in names:
-            own = np.flatnonzero(self.cells == name)
-            x = _standard(np.array([self.x[run][place] for run in own]))
+            own = np.flatnonzero(self.configurations == name)
+            x = _standard(np.array([self.x[run][index] for run in own]))
             y = _standard(np.array([self.y[run] for run in random.permutation(own)]))
             y = effect * x + np.sqrt(1 - effect**2) * y
             blocks.append(pearson(average_ranks(x), average_ranks(y)))
@@ -91,10 +91,10 @@ class Within:
         return float(test.p), bool(holds)
 
 
-def drawn_cells(cells: np.ndarray, random: np.random.Generator) -> list[str]:
-    """The cells of a simulated study: all of the first one, and some of them again until there are enough."""
-    names = list(dict.fromkeys(cells))
-    return [*names, *random.choice(names, CELLS - len(names), replace=False)]
+def drawn_configurations(configurations: np.ndarray, random: np.random.Generator) -> list[str]:
+    """The configurations of a simulated study: all of the first one, and some of them again until there are enough."""
+    names = list(dict.fromkeys(configurations))
+    return [*names, *random.choice(names, CONFIGURATIONS - len(names), replace=False)]
 
 
 def _standard(rows: Floats) -> Floats:

@@ -15,8 +15,8 @@ from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io.errors import UserError
-from toposcale.statistics.innovations import innovations
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
+from toposcale.statistics.prewhitening import prewhiten
 
 PRIMARY = ("h0_total", "h0_mean", "neural_persistence")
 """The features that the study is made for; every other one is exploratory."""
@@ -25,20 +25,21 @@ WITHIN = Control("whole and mean layer norm", NORMS[:2], missing="no norms at th
 """What the test within runs holds fixed; the squares too."""
 FOLLOWED = (*PRIMARY, *NORMS[:2], "h0_total_scaled", "weight_variance")
 """The features of every checkpoint; of the others, the study reads the value at 30% of the training alone."""
-CELLS, SEEDS = 15, 40
+CONFIGURATIONS, SEEDS = 15, 40
 PLANTED = 0.1
-"""Innovation correlation of the noisy loss that the test within runs must find."""
+"""Correlation of the prewhitened residuals of the noisy loss that the test within runs must find."""
 SEED = 42
 
 
 def study_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, draws: int = STUDY_DRAWS, seed: int = SEED
 ) -> dict[str, pd.DataFrame]:
-    """`primary`, the six tests with Holm's correction; `control`, what must be found; `cells`, the partial correlation of
-    each primary feature in each cell; and `exploratory`, everything else, corrected after Benjamini and Hochberg.
+    """`primary`, the six tests with Holm's correction; `control`, what must be found; `configurations`, the partial
+    correlation of each primary feature in each configuration; and `exploratory`, everything else, corrected after
+    Benjamini and Hochberg.
 
-    Columns: question, feature, n_models, n_cells, estimate (a correlation), its 95% interval, p and q. A primary test that
-    could not be made counts as p = 1.
+    Columns: question, feature, n_models, n_configurations, estimate (a correlation), its 95% interval, p and q. A
+    primary test that could not be made counts as p = 1.
     """
     tables = (features, metrics, models)
     between = between_rows("between", *tables, draws=draws, seed=seed)
@@ -54,26 +55,30 @@ def study_tables(
     return {
         "primary": primary.reset_index(),
         "control": _must_be_found(*tables, seed),
-        "cells": by_cell(*tables),
+        "configurations": by_configuration(*tables),
         "exploratory": exploratory.sort_values(["question", "p", "feature"], ignore_index=True),
     }
 
 
 def check_plan(models: pd.DataFrame) -> None:
     """UserError: the runs are not those of the plan. A study is analysed once, when all of it is there."""
-    sizes = models["cell"].value_counts()
-    if len(sizes) != CELLS or (sizes != SEEDS).any():
+    sizes = models["configuration"].value_counts()
+    if len(sizes) != CONFIGURATIONS or (sizes != SEEDS).any():
         raise UserError(
-            f"{len(models)} runs in {len(sizes)} cells; the plan has {CELLS} cells of {SEEDS}, and is analysed once, after "
-            "all runs are finished"
+            f"{len(models)} runs in {len(sizes)} configurations; the plan has {CONFIGURATIONS} configurations of {SEEDS}, "
+            "and is analysed once, after all runs are finished"
         )
 
 
-def by_cell(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
-    """The partial correlation of each primary feature in each cell, which the test between runs takes the mean of."""
+def by_configuration(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
+    """The partial correlation of each primary feature in each configuration, which the test between runs takes the mean
+    of."""
     read = early_values(features, metrics, models, VALIDATION_LOSS, NORMS)
     assert read is not None
-    rows = [{"cell": cell, **values} for cell, values in partial_correlations(read, PRIMARY).items()]
+    rows = [
+        {"configuration": configuration, **values}
+        for configuration, values in partial_correlations(read, PRIMARY).items()
+    ]
     return pd.DataFrame(rows)
 
 
@@ -88,7 +93,7 @@ def _exploratory(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataF
         within_rows("within, given the norm alone", asked, metrics, models, seed),
         within_rows("within", variance, metrics, models, seed, control=WITHIN),
     ]
-    text = models["cell"].str.contains("wikitext").map({True: "WikiText-2", False: "python-docs"})
+    text = models["configuration"].str.contains("wikitext").map({True: "WikiText-2", False: "python-docs"})
     size = models["entry"].str.extract(r"^([a-z]+-\d+k)", expand=False)
     for groups in (text, size):
         for name, own in models.groupby(groups):
@@ -114,13 +119,14 @@ def _must_be_found(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.Dat
 
 
 def noisy_loss(metrics: pd.DataFrame, correlation: float, seed: int) -> pd.DataFrame:
-    """A feature that is the validation loss with noise: its innovations correlate so with those of the loss, nearly."""
+    """A feature that is the validation loss with noise: its prewhitened residuals correlate so with those of the loss,
+    nearly."""
     rows, losses = [], metrics[metrics["metric"] == VALIDATION_LOSS]
-    for place, (model, own) in enumerate(losses.groupby("model")):
+    for index, (model, own) in enumerate(losses.groupby("model")):
         values = own.sort_values("step")["value"].to_numpy()
-        new = innovations(values)
+        new = prewhiten(values)
         size = np.std(values) * np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0]))
-        noise = np.random.default_rng([seed, place]).standard_normal(len(values))
+        noise = np.random.default_rng([seed, index]).standard_normal(len(values))
         planted = values + size * np.sqrt(1 / correlation**2 - 1) * noise
         where = {"model": model, "step": np.sort(own["step"]), "source": "weights", "layer": "all"}
         rows.append(pd.DataFrame({**where, "feature": "loss_with_noise", "value": planted}))

@@ -1,7 +1,8 @@
 """What the third study can find: `python -m studies.study3.power 400` prints its power, and the coverage of its intervals.
 
-Its 17 cells are simulated from the 15 cells of the second study, two of them drawn twice, the last one with 24 runs.
-Controls that the second study's tables do not have are random. The tests are those of the study with 999 permutations.
+Its 17 configurations are simulated from the 15 configurations of the second study, two of them drawn twice, the last
+one with 24 runs. Controls that the second study's tables do not have are random. The tests are those of the study with
+999 permutations.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from toposcale.features.names import VALIDATION_LOSS
 
 SECOND = Path("studies/study2/tables")
 LAST = 24
-"""Runs of the smallest cell of the plan."""
+"""Runs of the smallest configuration of the plan."""
 FEATURES = {VALIDATION_LOSS: ("h0_total", "h0_mean"), "generalisation_gap": (SHAPE,)}
 """The features in which effects are planted, by outcome: those of the primary questions that the tables have."""
 
@@ -32,12 +33,12 @@ def between(folder: Path, metric: str, extra: int) -> Between:
     models, series, early = read(folder)
     values = early_values(*small_tables.long_tables(series, early), models, metric, NORMS)
     assert values is not None
-    cells = np.array(values.cells)
-    places = [np.flatnonzero(cells == name) for name in dict.fromkeys(values.cells)]
+    configurations = np.array(values.configurations)
+    indices = [np.flatnonzero(configurations == name) for name in dict.fromkeys(values.configurations)]
 
     def drawn(random: np.random.Generator) -> list[NDArray[np.int64]]:
-        larger, largest = random.choice(len(places), 2, replace=False)
-        return [*places, places[larger], random.choice(places[largest], LAST, replace=False)]
+        larger, largest = random.choice(len(indices), 2, replace=False)
+        return [*indices, indices[larger], random.choice(indices[largest], LAST, replace=False)]
 
     return Between(values, FEATURES[metric], random_controls=extra, drawn=drawn)
 

@@ -1,4 +1,5 @@
-"""How much better the outcome of a run that was left out is told with a feature than without it, in its own cell."""
+"""How much better the outcome of a run that was left out is told with a feature than without it, in its own
+configuration."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ RESAMPLES = 10_000
 def prediction_row(read: EarlyValues, feature: str, seed: int, *, resamples: int = RESAMPLES) -> dict[str, float]:
     """The change of the root mean squared error, in percent, with its 95% interval; negative is better.
 
-    Both fits have the controls, one the feature too; each run is told by least squares of the other runs of its cell.
-    Errors are in units of the cell's error without the feature, so every cell counts alike. The interval is a bootstrap
-    over the runs of each cell.
+    Both fits have the controls, one the feature too; each run is told by least squares of the other runs of its
+    configuration. Errors are in units of the configuration's error without the feature, so every configuration counts
+    alike. The interval is a bootstrap over the runs of each configuration.
     """
     values = read.features.xs(feature, level="feature").to_numpy(np.float64)
-    labels = np.array(read.cells)
+    labels = np.array(read.configurations)
     squares = []
-    for cell in dict.fromkeys(read.cells):
-        own = np.flatnonzero(labels == cell)
+    for configuration in dict.fromkeys(read.configurations):
+        own = np.flatnonzero(labels == configuration)
         without = left_out_errors(read.controls[:, own], read.outcome[own])
         beside = left_out_errors(np.vstack([read.controls[:, own], values[:, own]]), read.outcome[own])
         squares.append(np.stack([without, beside]) ** 2 / np.mean(without**2))
@@ -45,7 +46,8 @@ def left_out_errors(controls: Floats, outcome: Floats) -> Floats:
 
 
 def change(squares: list[Floats]) -> float:
-    """Percent by which the root mean square of the second row of errors, squared (2, n) by cell, differs from the first."""
+    """Percent by which the root mean square of the second row of errors, squared (2, n) by configuration, differs from
+    the first."""
     without, beside = np.concatenate(squares, axis=1).mean(axis=1)
     return float(100 * (np.sqrt(beside / without) - 1))
 

@@ -22,8 +22,8 @@ from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 
-GAP, GAP_VALIDATION, GAP_TRAINING = "gap_of_many_windows", "validation_loss_of_many", "training_loss_of_many"
-"""The generalisation gap on the many windows of the table `gaps`, and its two losses."""
+GAP, GAP_VALIDATION, GAP_TRAINING = "gap_of_many_sequences", "validation_loss_of_many", "training_loss_of_many"
+"""The generalisation gap on the many sequences of the table `gaps`, and its two losses."""
 SPECTRUM = (NUCLEAR, PLAIN_RANK, CENTRED_RANK, "stable_rank", SPECTRAL_NORM, NEAREST)
 """What the sixth primary test holds fixed beside what the fifth does."""
 SHAPE, SHAPE_L2 = "h0_total_scaled", "h0_total_l2_scaled"
@@ -37,7 +37,7 @@ Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
 class Question(NamedTuple):
-    """Does the feature at 30% tell how the outcome of the runs of a cell will end, given some features at 30%?
+    """Does the feature at 30% tell how the outcome of the runs of a configuration will end, given some features at 30%?
 
     Given are also the outcome at 20 and at 30%, and the square of the latter.
     """
@@ -59,16 +59,16 @@ PRIMARY = (
 
 
 def study_tables(tables: Tables, *, seed: int = SEED) -> dict[str, pd.DataFrame]:
-    """`primary`, the six tests with Holm's correction; `control`, what must be found; `cells`, the partial correlation of
-    each primary question in each cell; `secondary`, corrected after Benjamini and Hochberg; and `prediction`, the error
-    out of sample with and without each feature.
+    """`primary`, the six tests with Holm's correction; `control`, what must be found; `configurations`, the partial
+    correlation of each primary question in each configuration; `secondary`, corrected after Benjamini and Hochberg; and
+    `prediction`, the error out of sample with and without each feature.
 
-    Columns: question, feature, outcome, n_models, n_cells, estimate (a correlation), its 95% interval, p and q.
+    Columns: question, feature, outcome, n_models, n_configurations, estimate (a correlation), its 95% interval, p and q.
     """
     return {
         "primary": primary_table(tables, STUDY_DRAWS, seed),
         "control": control_table(tables, SECONDARY_DRAWS, seed),
-        "cells": by_cell(tables),
+        "configurations": by_configuration(tables),
         "secondary": secondary_table(tables, SECONDARY_DRAWS, seed),
         "prediction": pd.DataFrame([prediction(question, tables, seed) for question in PRIMARY]),
     }
@@ -100,27 +100,28 @@ def control_table(tables: Tables, draws: int, seed: int) -> pd.DataFrame:
 
 def prediction(question: Question, tables: Tables, seed: int, **settings: int) -> dict[str, object]:
     """The error out of sample with and without the feature of a question, as `prediction_row` has it."""
-    place = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
-    return {**place, **prediction_row(read_of(question, tables), question.feature, seed, **settings)}
+    key = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
+    return {**key, **prediction_row(read_of(question, tables), question.feature, seed, **settings)}
 
 
 def with_gaps(gaps: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """The metrics with the gap of many windows and its two losses: the means over the parts, by their windows."""
+    """The metrics with the gap of many sequences and its two losses: the means over the parts, by their sequences."""
     weighed = gaps.assign(
         **{
-            GAP_VALIDATION: gaps["validation_loss"] * gaps["windows"],
-            GAP_TRAINING: gaps["training_loss"] * gaps["windows"],
+            GAP_VALIDATION: gaps["validation_loss"] * gaps["sequences"],
+            GAP_TRAINING: gaps["training_loss"] * gaps["sequences"],
         }
     )
-    sums = weighed.groupby(["model", "step"])[[GAP_VALIDATION, GAP_TRAINING, "windows"]].sum()
-    losses = sums[[GAP_VALIDATION, GAP_TRAINING]].div(sums["windows"], axis=0)
+    sums = weighed.groupby(["model", "step"])[[GAP_VALIDATION, GAP_TRAINING, "sequences"]].sum()
+    losses = sums[[GAP_VALIDATION, GAP_TRAINING]].div(sums["sequences"], axis=0)
     losses[GAP] = losses[GAP_VALIDATION] - losses[GAP_TRAINING]
     rows = losses.reset_index().melt(["model", "step"], var_name="metric", value_name="value")
     return pd.concat([metrics, rows], ignore_index=True)
 
 
 def tables_of(models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame, gaps: pd.DataFrame) -> Tables:
-    """Features, metrics and models that the small tables of all cells hold; features of single layers are left out."""
+    """Features, metrics and models that the small tables of all configurations hold; features of single layers are left
+    out."""
     whole = early[[name for name in early.columns if "/" not in name]]
     features, metrics = small_tables.long_tables(series, whole)
     return features, with_gaps(gaps, metrics), models
@@ -144,12 +145,12 @@ def answer(question: Question, tables: Tables, draws: int, seed: int) -> dict[st
     )
     own = rows[rows["feature"] == question.feature].drop(columns=["question", "feature"])
     tested = own.to_dict("records")
-    place: dict[str, Any] = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
+    key: dict[str, Any] = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
     if not tested:
-        return place | {"p": np.nan}
+        return key | {"p": np.nan}
     [values] = tested
     return (
-        place
+        key
         | {str(name): value for name, value in values.items()}
         | {"detectable": detectable(values["low"], values["high"])}
     )
@@ -196,34 +197,37 @@ def variants() -> Iterator[Question]:
 
 def groups(models: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The runs of each size, rate and text, with its name."""
-    text = models["cell"].str.contains("wikitext").map({True: "WikiText-2", False: "python-docs"})
+    text = models["configuration"].str.contains("wikitext").map({True: "WikiText-2", False: "python-docs"})
     size = models["entry"].str.extract(r"^([a-z]+-\d+k)", expand=False)
     rate = "rate " + models["learning_rate"].astype(str)
     for labels in (size, rate, text):
         yield from ((str(name), own) for name, own in models.groupby(labels))
 
 
-def by_cell(tables: Tables, questions: Sequence[Question] = PRIMARY) -> pd.DataFrame:
-    """The partial correlation of each question in each cell, which its test takes the weighted mean of."""
+def by_configuration(tables: Tables, questions: Sequence[Question] = PRIMARY) -> pd.DataFrame:
+    """The partial correlation of each question in each configuration, which its test takes the weighted mean of."""
     columns = {}
     for question in questions:
         correlations = partial_correlations(read_of(question, tables), [question.feature])
-        columns[question.name] = {cell: values[question.feature] for cell, values in correlations.items()}
-    return pd.DataFrame(columns).rename_axis("cell").reset_index()
+        columns[question.name] = {
+            configuration: values[question.feature] for configuration, values in correlations.items()
+        }
+    return pd.DataFrame(columns).rename_axis("configuration").reset_index()
 
 
 def gap_noise(gaps: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
-    """By cell, at the end of the training: how far the gaps of its runs spread, and how much of that is noise, in nats.
+    """By configuration, at the end of the training: how far the gaps of its runs spread, and how much of that is noise,
+    in nats.
 
-    The parts of the windows are the same for all runs. What the gaps of a run's parts differ by, beside what all runs of
-    the cell share, is the noise of a part; that of their mean is smaller by the root of their number.
+    The parts of the sequences are the same for all runs. What the gaps of a run's parts differ by, beside what all runs of
+    the configuration share, is the noise of a part; that of their mean is smaller by the root of their number.
     """
     ends = models.set_index("model")["final_step"]
     final = gaps[gaps["step"] == gaps["model"].map(ends)]
     values = final.assign(value=final["validation_loss"] - final["training_loss"])
     table = values.pivot(index="model", columns="part", values="value")
     rows = []
-    for cell, own in models.groupby("cell"):
+    for configuration, own in models.groupby("configuration"):
         inside = table.loc[own["model"]].to_numpy()
         runs, parts = inside.shape
         rest = inside - inside.mean(axis=0) - inside.mean(axis=1, keepdims=True) + inside.mean()
@@ -231,8 +235,8 @@ def gap_noise(gaps: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
         spread = inside.mean(axis=1).std(ddof=1)
         rows.append(
             {
-                "cell": cell,
-                "windows": int(final.loc[final["model"].isin(own["model"]), "windows"].sum() / runs),
+                "configuration": configuration,
+                "sequences": int(final.loc[final["model"].isin(own["model"]), "sequences"].sum() / runs),
                 "mean_gap": inside.mean(),
                 "spread": spread,
                 "noise": noise,

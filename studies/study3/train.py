@@ -1,8 +1,9 @@
 """`python -m studies.study3.train TABLES WORK` trains what the plan has and TABLES lacks, small models first.
 
-A cell whose tables are complete is skipped. A finished run leaves its rows in WORK, so that an interruption loses one run;
-when all runs of a cell are there, the cell is written to TABLES. The functions are those that the jobs of the workflow
-call, with the same settings, so a run has the same losses and features as there (tests/unit/test_study_3_training.py).
+A configuration whose tables are complete is skipped. A finished run leaves its rows in WORK, so that an interruption
+loses one run; when all runs of a configuration are there, the configuration is written to TABLES. The functions are
+those that the jobs of the workflow call, with the same settings, so a run has the same losses and features as there
+(tests/unit/test_study_3_training.py).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ import plan
 from studies import small_tables
 from studies.norms import MEAN_ROW_NORM
 from studies.study2.questions import FOLLOWED as EARLIER
-from studies.study3 import cells, measures
-from studies.study3.cells import Cell
+from studies.study3 import configurations, measures
+from studies.study3.configurations import Configuration
 from toposcale.analysis.over_seeds import EARLY, SHARE
 from toposcale.checkpoints.matrices import iterate_arrays
 from toposcale.features import weights
@@ -39,8 +40,8 @@ from toposcale.training.gpt import GPTShape
 
 FOLLOWED = (*EARLIER, MEAN_ROW_NORM, measures.NUCLEAR, measures.NEAREST, "h0_total_l2_scaled")
 """The features of every checkpoint; at 30% of the training everything is kept."""
-GAP_WINDOWS, GAP_PARTS = 1400, 4
-"""Windows of each text on which the gap is measured, and into how many interleaved parts they are cut: what the parts of
+GAP_SEQUENCES, GAP_PARTS = 1400, 4
+"""Sequences of each text on which the gap is measured, and into how many interleaved parts they are cut: what the parts of
 one run differ by tells the noise."""
 GAP_SHARES = (EARLY, SHARE, 0.5, 1.0)
 """Shares of the training at which the gap is measured."""
@@ -57,39 +58,52 @@ class Start(NamedTuple):
     tokens: NDArray[np.uint16]
 
 
-def train_missing(plan_cells: Sequence[Cell], tables: Path, work: Path) -> None:
-    """Train every cell that is not complete in `tables`."""
-    train_each(plan_cells, partial(cells.complete, tables), lambda cell: train_cell(cell, tables, work))
+def train_missing(plan_configurations: Sequence[Configuration], tables: Path, work: Path) -> None:
+    """Train every configuration that is not complete in `tables`."""
+    train_each(
+        plan_configurations,
+        partial(configurations.complete, tables),
+        lambda configuration: train_configuration(configuration, tables, work),
+    )
 
 
 def train_each(
-    plan_cells: Sequence[Cell], is_complete: Callable[[Cell], bool], train_one: Callable[[Cell], None]
+    plan_configurations: Sequence[Configuration],
+    is_complete: Callable[[Configuration], bool],
+    train_one: Callable[[Configuration], None],
 ) -> None:
-    """Train every cell that is not complete, and say how many are."""
+    """Train every configuration that is not complete, and say how many are."""
     trainer.configure_torch("cpu")
-    for cell in plan_cells:
-        if is_complete(cell):
-            print(f"{cell.name}: there", flush=True)
+    for configuration in plan_configurations:
+        if is_complete(configuration):
+            print(f"{configuration.name}: there", flush=True)
             continue
-        train_one(cell)
-        done = sum(map(is_complete, plan_cells))
-        print(f"{cell.name}: {len(cell.runs)} runs; {done} of {len(plan_cells)} cells", flush=True)
+        train_one(configuration)
+        done = sum(map(is_complete, plan_configurations))
+        print(
+            f"{configuration.name}: {len(configuration.runs)} runs; {done} of {len(plan_configurations)} configurations",
+            flush=True,
+        )
 
 
-def train_cell(cell: Cell, tables: Path, work: Path) -> None:
-    """Train the runs of a cell that `work` does not have, and write the cell to `tables`."""
-    train_runs(cell, tables, work, timed, cells.TABLES)
+def train_configuration(configuration: Configuration, tables: Path, work: Path) -> None:
+    """Train the runs of a configuration that `work` does not have, and write the configuration to `tables`."""
+    train_runs(configuration, tables, work, timed, configurations.TABLES)
 
 
-def train_runs(cell: Cell, tables: Path, work: Path, train_one: TrainOne, names: Sequence[str]) -> None:
-    """Train the runs of a cell that `work` does not have, and write its tables of these names to `tables`."""
-    text = text_of(cell, work)
-    for name, run in cell.runs.items():
+def train_runs(
+    configuration: Configuration, tables: Path, work: Path, train_one: TrainOne, names: Sequence[str]
+) -> None:
+    """Train the runs of a configuration that `work` does not have, and write its tables of these names to `tables`."""
+    text = text_of(configuration, work)
+    for name, run in configuration.runs.items():
         if not (work / name).exists():
-            write_run(train_one(run, cell.config, text), work / name)
+            write_run(train_one(run, configuration.config, text), work / name)
     for table in names:
-        parts = [pd.read_csv(work / name / f"{table}.csv") for name in cell.runs]
-        small_tables.write(pd.concat(parts, ignore_index=True), cells.file_of(tables, table, cell.name))
+        parts = [pd.read_csv(work / name / f"{table}.csv") for name in configuration.runs]
+        small_tables.write(
+            pd.concat(parts, ignore_index=True), configurations.file_of(tables, table, configuration.name)
+        )
 
 
 def timed(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> Rows:
@@ -109,16 +123,16 @@ def write_run(rows: Rows, folder: Path) -> None:
     os.replace(unfinished, folder)
 
 
-def text_of(cell: Cell, work: Path) -> corpus.Corpus:
-    """The text of a cell, kept in `work`, since reading the documentation of Python takes seconds."""
-    settings = cell.config["corpus"]
+def text_of(configuration: Configuration, work: Path) -> corpus.Corpus:
+    """The text of a configuration, kept in `work`, since reading the documentation of Python takes seconds."""
+    settings = configuration.config["corpus"]
     path = work / f"corpus-{settings['source']}.safetensors"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         made = corpus.build_corpus(
             settings["source"],
             settings["tokenizer"],
-            context=cell.config["training"]["context"],
+            context=configuration.config["training"]["context"],
             vocab_size=settings["vocab_size"],
             train=settings["train"],
             validation=settings["validation"],
@@ -142,19 +156,19 @@ def begin(run: plan.Model, text: corpus.Corpus) -> Start:
 
 
 def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> Rows:
-    """The rows of one run: its tables of `cells.TABLES`."""
+    """The rows of one run: its tables of `configurations.TABLES`."""
     state, schedule, tokens = begin(run, text)
     shape = state.model.shape
     both = text.validation, tokens
     small, large = (
         [trainer.validation_sequences(one, shape.context, count) for one in both]
-        for count in (run.training["validation_windows"], GAP_WINDOWS)
+        for count in (run.training["validation_sequences"], GAP_SEQUENCES)
     )
     series, early, gaps = [], pd.DataFrame(), []
     for step in run.steps:
         trainer.train(state, schedule, tokens, step)
         values = measured(state, config)
-        validation, seen = (trainer.validation_loss(state.model, windows) for windows in small)
+        validation, seen = (trainer.validation_loss(state.model, sequences) for sequences in small)
         losses = {VALIDATION_LOSS: validation, "generalisation_gap": validation - seen}
         where = {"model": run.name, "step": step}
         series.append({**where, **{name: values[name] for name in FOLLOWED}, **losses})
@@ -187,13 +201,13 @@ def settings_of(config: Mapping[str, Any]) -> weights.WeightSettings:
 def losses_of_parts(
     state: trainer.TrainingState, validation: NDArray[np.int64], seen: NDArray[np.int64]
 ) -> list[dict[str, float]]:
-    """Validation and training loss on each of `GAP_PARTS` interleaved parts of the windows of both texts."""
+    """Validation and training loss on each of `GAP_PARTS` interleaved parts of the sequences of both texts."""
     if len(validation) != len(seen):
-        raise UserError(f"{len(validation)} windows of the validation text, {len(seen)} of the training text")
+        raise UserError(f"{len(validation)} sequences of the validation text, {len(seen)} of the training text")
     return [
         {
             "part": part,
-            "windows": len(validation[part::GAP_PARTS]),
+            "sequences": len(validation[part::GAP_PARTS]),
             "validation_loss": trainer.validation_loss(state.model, validation[part::GAP_PARTS]),
             "training_loss": trainer.validation_loss(state.model, seen[part::GAP_PARTS]),
         }
@@ -230,6 +244,6 @@ def processor() -> str:
 
 if __name__ == "__main__":
     try:
-        train_missing(cells.planned(Path()), *map(Path, sys.argv[1:]))
+        train_missing(configurations.planned(Path()), *map(Path, sys.argv[1:]))
     except UserError as error:
         sys.exit(f"toposcale: {error}")

@@ -27,7 +27,7 @@ def main(folder: Path, *, root: Path = Path()) -> None:
             f"{folder}: {len(done)} of {len(plan)} configurations are trained; the study is analysed once, after "
             "all of them: make study-4"
         )
-    [models] = small_tables.read_cells(folder, [TABLE], "`make study-4` trains them")
+    [models] = small_tables.read_configurations(folder, [TABLE], "`make study-4` trains them")
     results = study_tables(models)
     told = verdict(answers_of(results["primary"])).value
     (folder / "results.md").write_text(f"{HEAD}\n\n**{told}**\n\n{small_tables.told(results, folder, '##')}\n")

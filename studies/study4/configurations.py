@@ -9,8 +9,8 @@ import pandas as pd
 
 from studies.norms import NORMS
 from studies.over_seeds import LATER
-from studies.study3 import cells
-from studies.study3.cells import Cell
+from studies.study3 import configurations
+from studies.study3.configurations import Configuration
 from studies.study3.measures import NUCLEAR
 from toposcale.analysis.over_seeds import EARLY, SHARE
 
@@ -41,14 +41,14 @@ def surrogate_error(feature: str) -> str:
 NUMBERS = (*map(loss_column, LOSS_SHARES), *FEATURES, *map(surrogate, H0), *map(surrogate_error, H0))
 
 
-def planned(root: Path) -> list[Cell]:
+def planned(root: Path) -> list[Configuration]:
     """Return the configurations of the plan, small models first. root: the folder of the repository."""
-    return cells.planned(root, [PLAN])
+    return configurations.planned(root, [PLAN])
 
 
-def complete(folder: Path, configuration: Cell) -> bool:
+def complete(folder: Path, configuration: Configuration) -> bool:
     """Return whether the table of a configuration is there, with every run of the plan and every number."""
-    path = cells.file_of(folder, TABLE, configuration.name)
+    path = configurations.file_of(folder, TABLE, configuration.name)
     if not path.exists():
         return False
     table = pd.read_csv(path)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from studies import small_tables
 from studies.study3 import questions as third
-from studies.study3.cells import TABLES
+from studies.study3.configurations import TABLES
 from studies.study4.configurations import LOSS_SHARES, NUMBERS, loss_column, surrogate, surrogate_error
 from studies.study4.questions import (
     BEYOND_H0,
@@ -121,7 +121,13 @@ def _configuration(
     }
     name = f"{count}.lr{rate}.wd{decay:g}"
     models = [f"{name}.seed{number:03d}" for number in range(runs)]
-    facts = {"cell": name, "final_step": 600, "learning_rate": rate, "weight_decay": decay, "n_parameters": count}
+    facts = {
+        "configuration": name,
+        "final_step": 600,
+        "learning_rate": rate,
+        "weight_decay": decay,
+        "n_parameters": count,
+    }
     return pd.DataFrame({"model": models} | facts | {column: values[column] for column in NUMBERS})
 
 
@@ -150,7 +156,7 @@ def found_rows(name: str, primary: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 def left_in_third_study(folder: Path = Path("studies/study3/tables")) -> pd.DataFrame:
     """Return what the nuclear norm leaves of `h0_mean`, and H0 of the nuclear norm, in the third study."""
-    models, *others = small_tables.read_cells(folder, TABLES, "`make study-3` trains them")
+    models, *others = small_tables.read_configurations(folder, TABLES, "`make study-3` trains them")
     models = models[models["entry"].isin(["tiny-3k-third", "small-7k-third"])]
     tables = third.tables_of(models, *(table[table["model"].isin(models["model"])] for table in others))
     return shares_left(tables, [BEYOND_NUCLEAR, BEYOND_H0])

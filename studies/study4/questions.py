@@ -16,12 +16,21 @@ from scipy.special import ndtr, ndtri
 from studies.norms import NORMS
 from studies.over_seeds import STUDY_DRAWS, between_rows, fisher_interval, later_loss
 from studies.study3.measures import NUCLEAR
-from studies.study3.questions import SECONDARY_DRAWS, SEED, Question, Tables, answer, by_cell, detectable, read_of
+from studies.study3.questions import (
+    SECONDARY_DRAWS,
+    SEED,
+    Question,
+    Tables,
+    answer,
+    by_configuration,
+    detectable,
+    read_of,
+)
 from studies.study4.configurations import FEATURES, H0, LOSS_SHARES, SCORE, loss_column, surrogate, surrogate_error
 from toposcale.analysis.over_seeds import SHARE, EarlyValues
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.statistics.between_runs import fit_of_cell, fitted_cells, permuted_correlations
 from toposcale.statistics.coefficients import Floats, orthogonal_to
+from toposcale.statistics.freedman_lane import fit_of_configuration, fitted_configurations, permuted_correlations
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 from toposcale.statistics.permutations import share_as_extreme
 
@@ -133,7 +142,7 @@ def study_tables(models: pd.DataFrame, *, seed: int = SEED) -> dict[str, pd.Data
         "primary": primary,
         "control": control_table(models, SECONDARY_DRAWS, seed),
         "rates": rate_differences(primary),
-        "configurations": by_cell(tables_of(models), (*PRIMARY, *SECONDARY)),
+        "configurations": by_configuration(tables_of(models), (*PRIMARY, *SECONDARY)),
         "secondary": secondary_table(models, SECONDARY_DRAWS, seed),
         "surrogates": surrogate_noise(models),
         "shares_left": shares_left(tables_of(models), PRIMARY),
@@ -161,15 +170,15 @@ def both_tests(question: Question, read: EarlyValues, draws: int, seed: int) -> 
     configurations.
     """
     values = read.features.xs(question.feature, level="feature").to_numpy(np.float64)
-    tested = fitted_cells(values, read.outcome[None], read.controls, read.cells)
-    freedom = np.array([one.freedom for one in tested])
+    tested = fitted_configurations(values, read.outcome[None], read.controls, read.configurations)
+    freedom = np.array([one.degrees_of_freedom for one in tested])
     blocks = permuted_correlations(tested, draws=draws, seed=seed)
     correlations = np.concatenate([np.hstack(by_configuration) for by_configuration, _ in blocks])
     place = {
         "question": question.name,
         "feature": question.feature,
-        "n_models": len(read.cells),
-        "n_cells": len(tested),
+        "n_models": len(read.configurations),
+        "n_configurations": len(tested),
     }
     means, squares = correlations @ freedom / freedom.sum(), correlations**2 @ freedom
     low, high = map(float, fisher_interval(means[0], freedom.sum() - len(tested)))
@@ -238,21 +247,24 @@ def shares_left(tables: Tables, questions: Sequence[Question]) -> pd.DataFrame:
 
 def _variances_left(question: Question, tables: Tables) -> dict[str, float]:
     read = read_of(question, tables)
-    values, labels = read.features.xs(question.feature, level="feature").to_numpy(np.float64), np.array(read.cells)
+    values, labels = (
+        read.features.xs(question.feature, level="feature").to_numpy(np.float64),
+        np.array(read.configurations),
+    )
     variances = {}
-    for name in dict.fromkeys(read.cells):
+    for name in dict.fromkeys(read.configurations):
         runs = np.flatnonzero(labels == name)
-        fit = fit_of_cell(values, read.outcome[None], read.controls, runs)
+        fit = fit_of_configuration(values, read.outcome[None], read.controls, runs)
         rest, _ = orthogonal_to(values[:, runs], fit.design)
         # The freedom of a correlation is one less than that of what a fit leaves.
-        variances[name] = float((rest**2).sum() / (fit.freedom + 1))
+        variances[name] = float((rest**2).sum() / (fit.degrees_of_freedom + 1))
     return variances
 
 
 def surrogate_noise(models: pd.DataFrame) -> pd.DataFrame:
     """Return the spread of the surrogates' means between the runs of a configuration, and the share of noise in it."""
     rows = []
-    for configuration, own in models.groupby("cell"):
+    for configuration, own in models.groupby("configuration"):
         row: dict[str, Any] = {"configuration": configuration, "mean score": own[SCORE].mean()}
         for feature in H0:
             spread = own[surrogate(feature)].std(ddof=1)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from studies.study3 import train as third
-from studies.study3.cells import Cell
+from studies.study3.configurations import Configuration
 from studies.study4.configurations import (
     FEATURES,
     H0,
@@ -36,10 +36,12 @@ from toposcale.training import trainer
 from toposcale.training.corpus import Corpus
 
 
-def train_missing(plan: Sequence[Cell], tables: Path, work: Path) -> None:
+def train_missing(plan: Sequence[Configuration], tables: Path, work: Path) -> None:
     """Train every configuration that is not complete in `tables`."""
     third.train_each(
-        plan, partial(complete, tables), lambda cell: third.train_runs(cell, tables, work, trained, [TABLE])
+        plan,
+        partial(complete, tables),
+        lambda configuration: third.train_runs(configuration, tables, work, trained, [TABLE]),
     )
 
 
@@ -47,7 +49,7 @@ def trained(run: Any, config: Mapping[str, Any], text: Corpus) -> third.Rows:
     """Train a run of the plan, and return its row."""
     state, schedule, tokens = third.begin(run, text)
     shape = state.model.shape
-    sequences = trainer.validation_sequences(text.validation, shape.context, run.training["validation_windows"])
+    sequences = trainer.validation_sequences(text.validation, shape.context, run.training["validation_sequences"])
     row = third.facts(run, shape, text)
     for share in LOSS_SHARES:
         trainer.train(state, schedule, tokens, third.checkpoint_at(run, share))

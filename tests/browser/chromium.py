@@ -75,7 +75,7 @@ class Chromium:
         phone = width < 600
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.events.clear()
-        # From one place in a page to another in the same page would not load it anew.
+        # From one place in a page to another in the same page would not load it again.
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         self.wait_for("document.readyState === 'complete'")

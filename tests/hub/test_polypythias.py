@@ -1,4 +1,5 @@
-"""config/polypythias.yaml against a small Hub: its seeds are one cell, what is planted is found, and nothing else is."""
+"""config/polypythias.yaml against a small Hub: its seeds are one configuration, what is planted is found, and nothing
+else is."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def trainings():
     return plan.models(configuration.resolve(config))
 
 
-def test_nine_seeds_are_one_cell_at_evenly_spaced_steps_after_twice_the_warmup(trainings):
-    assert {model.cell for model in trainings.values()} == {"pythia-14m"}
+def test_nine_seeds_are_one_configuration_at_evenly_spaced_steps_after_twice_the_warmup(trainings):
+    assert {model.configuration for model in trainings.values()} == {"pythia-14m"}
     assert {model.family for model in trainings.values()} == {"pythia"}
     assert sorted(model.seed for model in trainings.values()) == list(range(1, 10))
     for name, model in trainings.items():
@@ -104,7 +105,7 @@ def measured(trainings, checkpoint_folders, tmp_path_factory):
                 passed = embeddings.forward_pass(language_models.load_model(folder), tokens)
                 metrics.append({**where, "metric": "perplexity", "value": passed.perplexity})
             facts = {"warmup_steps": model.settings["warmup_steps"], "final_step": steps[-1]}
-            models.append({"model": name, "cell": model.cell, "seed": model.seed, **facts})
+            models.append({"model": name, "configuration": model.configuration, "seed": model.seed, **facts})
     return pd.DataFrame(features), pd.DataFrame(metrics), pd.DataFrame(models)
 
 

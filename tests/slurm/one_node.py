@@ -161,7 +161,7 @@ def _daemon(
 
 
 def _end_jobs(environment: dict[str, str]) -> None:
-    """End every job and wait until the node has let go of it: a job's processes are no children of ours."""
+    """End every job and wait until the node has let go of it: a job's processes are not children of this process."""
 
     def jobs() -> list[str]:
         return _output(["squeue", "--noheader", "--format=%A"], environment).split()

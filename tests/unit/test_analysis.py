@@ -11,6 +11,7 @@ import scipy.stats
 import configuration
 from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
+from toposcale import statistics
 from toposcale.analysis import ANALYSES, load
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.ranking import ranking_tables
@@ -98,10 +99,10 @@ def test_early_stopping_by_hand():
     table = early_stopping_table(features, metrics, patience=[2, 4])
     two = one(table, patience=2)
     assert (two.stop_step, two.metric_stop_step, two.steps_saved) == (300, 500, 200)
-    assert two.loss_given_up == 0.0
+    assert two.regret == 0.0
     four = one(table, patience=4)
     assert (four.stop_step, four.metric_stop_step, four.metric_triggered) == (500, 600, False)
-    assert four.loss_given_up == pytest.approx(0.1)
+    assert four.regret == pytest.approx(0.1)
     summary = early_stopping_summary(pd.concat([table, table.assign(model="t", steps_saved=400)]))
     mean = one(summary, patience=2)
     half = scipy.stats.t.ppf(0.975, 1) * 100
@@ -112,11 +113,11 @@ def test_early_stopping_by_hand():
 def test_the_bytes_do_not_depend_on_the_number_of_threads():
     code = """
 import hashlib, numpy as np
-from toposcale.statistics import coefficients, innovations, resampling
+from toposcale.statistics import coefficients, prewhitening, resampling
 rng = np.random.default_rng(0)
 x, y = rng.standard_normal((60, 51)).cumsum(axis=1), rng.standard_normal((2, 51)).cumsum(axis=1)
 counts = resampling.moving_block_counts(51, 300, rng)
-test = innovations.innovation_test(x, y, x[:1])
+test = prewhitening.residual_test(x, y, x[:1])
 arrays = [resampling.bootstrap_spearman(x, y, counts), resampling.bootstrap_pearson(x, y, counts)]
 arrays += [coefficients.pearson(x, y), coefficients.effective_sample_size(x, y), test.p, test.products]
 print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
@@ -131,19 +132,26 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
     assert len(hashes) == 1
 
 
+def test_the_package_of_statistics_lists_and_loads_what_it_exports():
+    assert dir(statistics) == sorted(statistics.__all__)
+    assert all(callable(getattr(statistics, name)) for name in statistics.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = statistics.nothing
+
+
 def test_the_array_modules_do_not_import_pandas():
     modules = [
         "coefficients",
         "resampling",
-        "innovations",
+        "prewhitening",
         "multiple_testing",
         "shared_flips",
         "testable",
         "run_permutation",
-        "between_runs",
+        "freedman_lane",
         "scaling",
         "patience",
-        "change_points",
+        "changes",
     ]
     code = "import sys\n" + "".join(f"import toposcale.statistics.{name}\n" for name in modules)
     code += "assert 'pandas' not in sys.modules and 'torch' not in sys.modules"

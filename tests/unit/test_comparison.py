@@ -184,7 +184,7 @@ def test_what_is_said_of_all_models_needs_all_of_them():
 
 
 def test_the_convention_of_table_8_is_that_of_random_weights():
-    """Pythia 14M as it is initialised (small init, and Wang's for what writes to the residual stream), drawn anew."""
+    """Pythia 14M as it is initialised (small init, and Wang's for what writes to the residual stream) with fresh draws."""
     table8 = PUBLISHED[(PUBLISHED["table"] == "8") & (PUBLISHED["quantity"] == "h0_total")]
     at_start = float(table8[table8["step"] == 0]["value"].item())
     width, layers = 128, 6

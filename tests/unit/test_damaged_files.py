@@ -59,7 +59,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, read):
         except UserError as error:
             refused.append(f"{error}")
         else:
-            # The word "sha256" itself was hit, so there is nothing to hold the file against; the rest is as it was.
+            # The word "sha256" itself was hit, so there is nothing to compare the file with; the rest is as it was.
             np.testing.assert_array_equal(rows["w"], expected["w"], err_msg=str(position))
     assert len(refused) > 300
     assert all(line.startswith(f"{path}: ") and "\n" not in line for line in refused)

@@ -120,15 +120,15 @@ def test_what_the_advice_refuses_is_told_in_the_report_too():
     assert row["is_live"]
 
 
-def test_seeds_of_a_cell_count_once(monkeypatch):
+def test_seeds_of_a_configuration_count_once(monkeypatch):
     monkeypatch.setattr(decisions, "trainings_from_tables", lambda *tables, **given: families())
     evaluated = {}
-    for cell in ("the same", "its own"):
+    for configuration in ("the same", "its own"):
         models = pd.DataFrame({"model": [history.model for history in families()]})
-        models["cell"] = "one" if cell == "the same" else models["model"]
+        models["configuration"] = "one" if configuration == "the same" else models["model"]
         settings = {"fractions": [0.3], "decision": DECISION, "seed": 0, "resamples": 200}
         made = decisions.decision_tables(*[pd.DataFrame()] * 2, models, *[pd.DataFrame()] * 2, **settings)
-        evaluated[cell] = made["decision_evaluation"].set_index("policy")
+        evaluated[configuration] = made["decision_evaluation"].set_index("policy")
     assert evaluated["the same"]["regret"].to_numpy() == pytest.approx(evaluated["its own"]["regret"].to_numpy())
     assert evaluated["the same"]["regret_low"].isna().all()
     assert evaluated["its own"]["regret_low"].notna().all()

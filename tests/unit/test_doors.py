@@ -103,7 +103,7 @@ def test_the_tables_of_a_run_say_the_same(advice, known):
     tables = decision_tables(
         schemas.TABLES["features"].frame([]),
         pd.concat(metrics),
-        schemas.TABLES["models"].frame(models).assign(cell="one"),
+        schemas.TABLES["models"].frame(models).assign(configuration="one"),
         pd.concat(logs),
         schemas.TABLES["schedules"].frame(schedules),
         fractions=[0.3],

@@ -1,4 +1,4 @@
-"""Every number of the answers about the features, computed anew from the features and metrics themselves."""
+"""Every number of the answers about the features, computed again from the features and metrics themselves."""
 
 import re
 
@@ -62,7 +62,9 @@ def test_the_answer_on_following_is_that_of_scipy(screen):
     follow = {name for name, values in rho.items() if (values >= 0.5).all() or (values <= -0.5).all()}
     assert numbers(rf"{NUMBER} of {NUMBER}", said.verdict[1]) == [len(follow), len(rho)]
     norm = rho["frobenius_norm"]
-    three = numbers(rf"norm: rank correlation {NUMBER} \(median over cells; {NUMBER} to {NUMBER}\)", said.numbers[1])
+    three = numbers(
+        rf"norm: rank correlation {NUMBER} \(median over configurations; {NUMBER} to {NUMBER}\)", said.numbers[1]
+    )
     assert three == pytest.approx([np.median(norm), norm.min(), norm.max()], abs=0.005)
 
 
@@ -88,20 +90,20 @@ def test_the_answers_on_beyond_are_those_of_the_tables(screen):
     assert 1 <= distinct <= tested
     strongest = p.idxmin()
     r, p_said, q_said = numbers(
-        rf"innovation correlation {NUMBER}, p = {NUMBER}, q = {NUMBER}\.", text.split("Strongest")[1]
+        rf"correlation of prewhitened residuals {NUMBER}, p = {NUMBER}, q = {NUMBER}\.", text.split("Strongest")[1]
     )
     assert feature_name(strongest) in text.split("Strongest")[1]
-    assert r == pytest.approx(pooled.set_index("feature").innovation_correlation[strongest], abs=0.005)
+    assert r == pytest.approx(pooled.set_index("feature").residual_correlation[strongest], abs=0.005)
     assert [p_said, q_said] == pytest.approx([p[strongest], q[strongest]], rel=0.1)
     assert set(family.loc[family["answer"] == "yes", "feature"]) == set(q[q <= 0.05].index)
     curve = tables["power"][tables["power"].question == question]
     reached = curve[curve["found"] >= 0.8]["measured"]
     below = curve[curve["found"] < 0.8]["measured"]
-    could = numbers(rf"could have found a correlation of {NUMBER} or more", said.answer[position])[0]
+    could = numbers(rf"power for correlations of {NUMBER} or more", said.answer[position])[0]
     assert below.max() - 0.005 <= could <= reached.max() + 0.005
 
 
-def test_the_stretch_behind_the_answers_is_the_one_after_the_warmup(screen):
+def test_the_segment_behind_the_answers_is_the_one_after_the_warmup(screen):
     tables, _, _, losses = screen
     points = int((losses.index >= 2 * WARMUP).sum())
     tested = tables["correlations"].query("n_tested > 0")
@@ -114,4 +116,4 @@ def test_the_headline_repeats_the_answer(screen):
     if said.verdict[2] == "None found":
         assert f"{norm['detectable']:.2f}" in said.answer[0]
     else:
-        assert "Found in a search of" in said.answer[0]
+        assert "A search of" in said.answer[0]

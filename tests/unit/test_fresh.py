@@ -19,7 +19,7 @@ def resolved(**keys):
 
 
 def seeds_of(config):
-    return {(model.cell, model.seed) for model in plan.models(config).values()}
+    return {(model.configuration, model.seed) for model in plan.models(config).values()}
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,13 @@ def seeds_of(config):
         {"sweep": {"models": ["a", "b"], "seeds": [1, 9]}},
     ],
 )
-def test_fresh_runs_have_the_same_cells_as_often_and_no_seed_twice(keys):
+def test_fresh_runs_have_the_same_configurations_as_often_and_no_seed_twice(keys):
     config = resolved(**keys)
     again = configuration.resolve(fresh.fresh_configuration(config, {"weights"}))
     before, after = plan.models(config), plan.models(again)
-    assert sorted(model.cell for model in before.values()) == sorted(model.cell for model in after.values())
+    assert sorted(model.configuration for model in before.values()) == sorted(
+        model.configuration for model in after.values()
+    )
     assert seeds_of(config).isdisjoint(seeds_of(again))
     assert {model.training["steps"] for model in after.values()} == {5000}
     # Fresh runs of fresh runs are fresh, too.
@@ -52,7 +54,7 @@ def test_only_what_was_found_in_is_measured():
     assert all(everything[part]["enabled"] for part in parts)
 
 
-def test_the_seeds_of_a_cell_do_not_run_into_those_of_another():
+def test_the_seeds_of_a_configuration_do_not_run_into_those_of_another():
     with pytest.raises(
         UserError, match=r"sweep.first_seed holds 999, but with sweep.seeds, 2, it must be at most 1000"
     ):

@@ -375,7 +375,7 @@ def test_the_background_process_imports_only_what_it_needs():
     assert not {"torch", "pandas", "matplotlib", "transformers", "scipy.optimize"} & set(done.stdout.split())
 
 
-def test_a_training_that_begins_anew_keeps_no_fact_of_the_one_before(tmp_path):
+def test_a_training_that_begins_again_keeps_no_fact_of_the_one_before(tmp_path):
     for facts in ({"final_step": 5000, "tokens_per_step": 8192}, {}):
         TopologyMonitor(tmp_path, "m", overwrite=True, **facts).close()
     assert set(Folder(tmp_path, "m").facts().values()) == {None}

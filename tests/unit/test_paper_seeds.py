@@ -1,11 +1,12 @@
-"""The paper with several seeds, on simulated runs: what comes back, what does not, and the level with seeds crossed."""
+"""The paper with several seeds, on simulated runs: what comes back, what does not, and the false-positive rate with
+seeds crossed."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from paths import ROOT
-from studies.paper_seeds.seeds import CrossedSeeds, cells_of_seeds, seed_table, seed_tables
+from studies.paper_seeds.seeds import CrossedSeeds, configurations_of_seeds, seed_table, seed_tables
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.pooled import joint_test
 from toposcale.io.errors import UserError
@@ -36,7 +37,7 @@ def tables_of(seed):
         metrics.append(pd.DataFrame(keys | {"value": loss}))
     names = [f"{size}.seed{seed}" for size in SIZES]
     facts = {"seed": seed, "n_parameters": 3000, "warmup_steps": 200, "final_step": 5000}
-    models = pd.DataFrame({"model": names, "cell": SIZES} | facts)
+    models = pd.DataFrame({"model": names, "configuration": SIZES} | facts)
     return pd.concat(features), pd.concat(metrics), models
 
 
@@ -46,7 +47,7 @@ def seeds():
 
 
 def test_the_test_of_a_seed_is_that_of_the_report(seeds):
-    crossed = CrossedSeeds(cells_of_seeds(seeds), "weight_norm")
+    crossed = CrossedSeeds(configurations_of_seeds(seeds), "weight_norm")
     assert crossed.seeds == list(range(8))
     assert "constant" not in crossed.features
     table = joint_test(*tables_of(3), CONTROLS["weight_norm"]).set_index("feature")["p"]
@@ -66,10 +67,10 @@ def test_a_planted_effect_comes_back_in_every_seed_and_noise_seldom(seeds):
     assert (others["mean"] * others["size"]).sum() <= 0.2 * others["size"].sum() + 1
 
 
-def test_crossed_seeds_find_no_more_than_the_level_allows(seeds):
-    levels = seed_tables(seeds)["levels"]
-    assert set(levels["pairs"]) == {56}
-    for row in levels.itertuples():
+def test_crossed_seeds_find_no_more_than_the_significance_level(seeds):
+    rates = seed_tables(seeds)["false_positive_rates"]
+    assert set(rates["pairs"]) == {56}
+    for row in rates.itertuples():
         assert 0 < row.error_of_tests < 0.03
         assert abs(row.found_in_tests - 0.05) <= 3 * row.error_of_tests + 0.01
         assert row.found_in_pairs <= 0.05 + 3 * max(row.error_of_pairs, 0.03)
@@ -93,21 +94,21 @@ def trained():
     return [pd.read_csv(path) for path in sorted(COMMITTED.glob("seed-*.csv.gz"))]
 
 
-def test_the_page_has_the_levels_and_losses_of_the_eight_seeds(trained):
+def test_the_page_has_the_false_positive_rates_and_losses_of_the_eight_seeds(trained):
     page = " ".join((ROOT / "docs/reproduction.md").read_text().split())
     results = seed_tables(trained)
     assert [set(table["seed"]) for table in trained] == [{seed} for seed in range(42, 50)]
     assert results["findings"].empty, "the page says that no seed finds anything"
     words = {"weight_norm": "norm", "weight_norm_and_spectrum": "norm and spectrum"}
-    for row in results["levels"].to_dict("records"):
+    for row in results["false_positive_rates"].to_dict("records"):
         shares = [
             f"{100 * row[f'found_in_{kind}']:.1f}% ± {100 * row[f'error_of_{kind}']:.1f}" for kind in ("tests", "pairs")
         ]
         runs = row["test"].replace("all", "five")
         assert f"| {words[row['control']]} | {runs} | {shares[0]} | {shares[1]} |" in page
     rows = pd.concat(trained)
-    ends = rows[rows["step"] == rows["final_step"]].groupby("cell")["validation_loss"]
-    each = rows.groupby(["cell", "seed"])
+    ends = rows[rows["step"] == rows["final_step"]].groupby("configuration")["validation_loss"]
+    each = rows.groupby(["configuration", "seed"])
     against = {
         name: each[[name, "validation_loss"]].apply(lambda run: run.corr("spearman").iloc[0, 1])
         for name in ("neural_persistence", "h0_total", "frobenius_norm")

@@ -1,4 +1,5 @@
-"""Permutations of runs within cells, and the test of innovations over them: exact small cases and levels."""
+"""Permutations of runs within configurations, and the test of prewhitened residuals over them: exact small cases and
+false-positive rates."""
 
 from __future__ import annotations
 
@@ -9,12 +10,18 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from toposcale.statistics.permutations import DRAWS, MANY_DRAWS, share_as_extreme, with_more_draws, within_cells
+from toposcale.statistics.permutations import (
+    DRAWS,
+    MANY_DRAWS,
+    share_as_extreme,
+    with_more_draws,
+    within_configurations,
+)
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
 
-def test_all_permutations_stay_in_their_cells_and_the_first_changes_nothing():
-    orders, exact = within_cells(["a", "b", "a", "b", "b"])
+def test_all_permutations_stay_in_their_configurations_and_the_first_changes_nothing():
+    orders, exact = within_configurations(["a", "b", "a", "b", "b"])
     assert exact
     assert len(orders) == 2 * 6
     assert orders[0].tolist() == [0, 1, 2, 3, 4]
@@ -24,15 +31,15 @@ def test_all_permutations_stay_in_their_cells_and_the_first_changes_nothing():
     assert {tuple(row) for row in orders.tolist()} == expected
 
 
-def test_more_permutations_than_can_be_counted_are_drawn_within_cells():
-    cells = ["a"] * 9 + ["b"] * 2
-    orders, exact = within_cells(cells, draws=500, seed=3)
+def test_more_permutations_than_can_be_counted_are_drawn_within_configurations():
+    configurations = ["a"] * 9 + ["b"] * 2
+    orders, exact = within_configurations(configurations, draws=500, seed=3)
     assert not exact
     assert orders.shape == (501, 11)
     assert orders[0].tolist() == list(range(11))
     assert (np.sort(orders[:, :9]) == np.arange(9)).all()
     assert (np.sort(orders[:, 9:]) == [9, 10]).all()
-    np.testing.assert_array_equal(orders, within_cells(cells, draws=500, seed=3)[0])
+    np.testing.assert_array_equal(orders, within_configurations(configurations, draws=500, seed=3)[0])
 
 
 def test_share_as_extreme_by_hand():
@@ -68,15 +75,15 @@ def test_run_permutation_of_three_runs_counted_by_hand():
     test = permute_pairs(table, ["a", "a", "a"])
     means = [np.mean([table[i, order[i]] for i in range(3)]) for order in permutations(range(3))]
     assert test.correlation == pytest.approx(0.8)
-    assert test.by_chance == pytest.approx(np.mean(means))
+    assert test.null_expectation == pytest.approx(np.mean(means))
     assert test.n_permutations == 6
     assert test.exact
     far = np.abs(np.array(means) - np.mean(means))
     assert test.p == pytest.approx((far >= abs(0.8 - np.mean(means)) - 1e-12).mean()) == pytest.approx(1 / 6)
 
 
-def test_run_permutation_pairs_only_runs_of_one_cell():
-    table = np.full((4, 4), np.nan)  # correlations between cells are never looked at
+def test_run_permutation_pairs_only_runs_of_one_configuration():
+    table = np.full((4, 4), np.nan)  # correlations between configurations are never looked at
     table[:2, :2], table[2:, 2:] = [[0.9, 0.0], [0.0, 0.9]], [[0.5, 0.1], [0.2, 0.5]]
     test = permute_pairs(table, ["a", "a", "b", "b"])
     # The means of the four pairings: 0.7, 0.525, 0.25, 0.075; their mean 0.3875.
@@ -100,14 +107,14 @@ def test_what_all_runs_share_is_not_found_and_what_is_a_runs_own_is():
     y = rng.standard_normal((8, 1, 30)) + shared
     test = permute_pairs(pair_correlations(x, y), ["a"] * 8)
     assert test.correlation[0, 0] > 0.7
-    assert test.by_chance[0, 0] > 0.7
+    assert test.null_expectation[0, 0] > 0.7
     assert test.p[0, 0] > 0.05
     own = permute_pairs(pair_correlations(x, 0.6 * (x - shared) + y), ["a"] * 8)
     assert own.p[0, 0] < 0.001
     assert own.exact
 
 
-def test_run_permutation_holds_its_level_with_controls_of_each_run():
+def test_run_permutation_holds_its_false_positive_rate_with_controls_of_each_run():
     """Half of the dimensions go to controls of a run's own; without the projection more is rejected."""
     rng = np.random.default_rng(2)
     runs, m, n_controls, trials = 6, 16, 6, 250

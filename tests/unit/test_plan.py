@@ -120,11 +120,15 @@ def test_a_kind_has_checkpoints_where_it_has_features(tmp_path):
     assert by_kind["hub"].steps == (1, 2)
 
 
-def test_trainings_from_elsewhere_that_name_a_cell_are_its_seeds():
+def test_trainings_from_elsewhere_that_name_a_configuration_are_its_seeds():
     table = {"kind": "table", "path": "losses.csv", "n_parameters": 10}
     hub = {"kind": "hub", "repo": "me/model", "revisions": "step{step}", "steps": [1, 2]}
     found = models(
-        models={"one": {**table, "cell": "both", "seed": 7}, "two": {**hub, "cell": "both", "seed": 8}, "alone": table}
+        models={
+            "one": {**table, "configuration": "both", "seed": 7},
+            "two": {**hub, "configuration": "both", "seed": 8},
+            "alone": table,
+        }
     )
     assert [(model.cell, model.seed) for model in found.values()] == [("both", 7), ("both", 8), ("alone", 42)]
 

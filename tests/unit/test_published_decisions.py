@@ -183,10 +183,10 @@ def test_a_known_peak_rate_moves_what_is_believed_of_b():
     assert unknown.width > low.width == PUBLISHED.log_b.width
 
 
-def test_given_schedules_are_lines_between_their_knots_and_peaks_are_absolute(published):
-    knots = pd.read_csv(PUBLISHED_RUNS / "schedules.csv.gz").set_index("run")
+def test_given_schedules_are_lines_between_their_breakpoints_and_peaks_are_absolute(published):
+    breakpoints = pd.read_csv(PUBLISHED_RUNS / "schedules.csv.gz").set_index("run")
     run = next(run for run in published if run.shape == "given")
-    own, peak = knots.loc[run.history.model], run.history.schedule.peak_rate
+    own, peak = breakpoints.loc[run.history.model], run.history.schedule.peak_rate
     assert 1e-4 < peak < 1e-2
     rates = run.history.schedule.rates / peak
     assert rates[own["step"].astype(int)] == pytest.approx(own["rate"].to_numpy())

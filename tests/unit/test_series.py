@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis.series import aligned_series, final_values
+from toposcale.analysis.series import aligned_series, configurations_of, final_values
 
 
 def feature_rows(model, feature, values, *, steps=None, layer="all", source="weights"):
@@ -66,3 +66,10 @@ def test_final_values_are_those_of_each_models_last_step():
         ["a", "weights", "f", 10, 2.0],
         ["b", "weights", "f", 20, 5.0],
     ]
+
+
+def test_the_configuration_is_what_the_table_says_and_a_column_of_an_earlier_version_is_never_overlooked():
+    models = pd.DataFrame({"model": ["a", "b", "c"], "entry": ["small", "small", ""], "configuration": ["one", "", ""]})
+    assert configurations_of(models) == {"a": "one", "b": "small", "c": "c"}
+    with pytest.raises(ValueError, match="models: column cell is called configuration now"):
+        configurations_of(models.rename(columns={"configuration": "cell"}))

@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from toposcale.statistics.innovations import innovation_test
+from toposcale.statistics.prewhitening import residual_test
 from toposcale.statistics.shared_flips import SharedFlips
 
 STEPS = 10.0 * np.arange(17)
 
 
 def of_a_run(rng):
-    return innovation_test(rng.standard_normal((2, 17)), rng.standard_normal((1, 17)))
+    return residual_test(rng.standard_normal((2, 17)), rng.standard_normal((1, 17)))
 
 
 def test_flips_shared_by_two_runs_are_those_of_counting():

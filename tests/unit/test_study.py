@@ -12,19 +12,19 @@ from toposcale.io.errors import UserError
 from toposcale.statistics.multiple_testing import holm
 
 STEPS = np.arange(0, 601, 12)
-CELLS, SEEDS = 2, 12
+CONFIGURATIONS, SEEDS = 2, 12
 
 
 def tables(*, between=0.0, within=0.0, seed=1):
-    """A features, a metrics and a models table of CELLS x SEEDS runs.
+    """A features, a metrics and a models table of CONFIGURATIONS x SEEDS runs.
 
     between: share of what a loss loses after 30% of the training that neural persistence told before. within: how much
     of the loss moves with neural persistence from checkpoint to checkpoint.
     """
     random = np.random.default_rng(seed)
     features, metrics, models = [], [], []
-    for number in range(CELLS * SEEDS):
-        cell, name = f"cell{number // SEEDS}", f"run{number}"
+    for number in range(CONFIGURATIONS * SEEDS):
+        configuration, name = f"configuration{number // SEEDS}", f"run{number}"
         noise, level = random.normal(size=(4, len(STEPS))), random.normal(size=2)
         later = np.clip((STEPS - 180) / 420, 0, 1)
         persistence = 0.3 + STEPS / 6000 + 0.05 * level[0] + 0.002 * noise[0]
@@ -41,7 +41,16 @@ def tables(*, between=0.0, within=0.0, seed=1):
         for metric, value in (("validation_loss", loss), ("generalisation_gap", random.normal(size=len(STEPS)))):
             metrics.append(pd.DataFrame({**where, "metric": metric, "value": value}))
         facts = {"final_step": 600, "warmup_steps": 60, "n_parameters": 1000 * (1 + number // SEEDS)}
-        models.append({"model": name, "cell": cell, "entry": cell, "seed": number, "learning_rate": 0.01, **facts})
+        models.append(
+            {
+                "model": name,
+                "configuration": configuration,
+                "entry": configuration,
+                "seed": number,
+                "learning_rate": 0.01,
+                **facts,
+            }
+        )
     return pd.concat(features), pd.concat(metrics), pd.DataFrame(models)
 
 
@@ -58,7 +67,7 @@ def test_the_loss_at_half_of_the_training_is_found_where_topology_is_not():
     assert control["feature"] == "loss_at_50%"
     assert control["estimate"] > 0
     assert control["p"] <= 0.01
-    # Of a loss that is dealt out anew among the runs of a cell after that, it tells nothing.
+    # Of a loss that is shuffled among the runs of a configuration after that, it tells nothing.
     dealt = metrics.copy()
     end = (dealt["step"] > 300) & (dealt["metric"] == "validation_loss")
     turned = dealt[end].assign(
@@ -73,7 +82,7 @@ def test_there_are_four_primary_tests_and_without_an_effect_none_is_found():
     assert list(primary.index) == [(q, f) for q in "AB" for f in sorted(study.PRIMARY)]
     assert (primary["q"] > 0.05).all()
     assert np.array_equal(primary["q"], holm(primary["p"].to_numpy()))
-    assert (primary["n_models"] == CELLS * SEEDS).all()
+    assert (primary["n_models"] == CONFIGURATIONS * SEEDS).all()
     assert "stable_rank" in set(exploratory.query("question == 'A'")["feature"])
 
 
@@ -111,8 +120,8 @@ def test_topology_that_tells_the_end_improves_the_forecast_and_topology_that_doe
         features, metrics, models = tables(between=effect)
         small = small_tables.gathered(features, metrics, models, study.FOLLOWED)
         table = forecast_table(small["series"], small["early"], models, permutations=19)
-        gains[effect] = table.query("left_out == 'cells' and method == 'ridge'").iloc[0]
-        assert set(table["left_out"]) == {"cells", "sizes"}
+        gains[effect] = table.query("left_out == 'configurations' and method == 'ridge'").iloc[0]
+        assert set(table["left_out"]) == {"configurations", "sizes"}
         assert table.query("left_out == 'sizes'")["gain_low"].isna().all()
     assert gains[0.95]["gain"] > 0.005
     assert gains[0.95]["p"] == pytest.approx(0.05)
@@ -140,13 +149,14 @@ def test_what_is_not_confirmatory_has_no_primary_tests():
     assert set(study.PRIMARY) < set(found["exploratory"].query("question == 'A'")["feature"])
 
 
-def test_slopes_that_differ_between_cells_are_no_discovery_once_each_cell_has_its_own():
-    """Feature and final loss both follow the loss at 30%, with a slope of the cell's own that goes the same way in both."""
+def test_slopes_that_differ_between_configurations_are_no_discovery_once_each_configuration_has_its_own():
+    """Feature and final loss both follow the loss at 30%, with a slope of the configuration's own that goes the same
+    way in both."""
     features, metrics, models = tables()
-    slope = models.set_index("model")["cell"].map({"cell0": 1.0, "cell1": -1.0})
+    slope = models.set_index("model")["configuration"].map({"configuration0": 1.0, "configuration1": -1.0})
     losses = metrics[metrics["metric"] == "validation_loss"]
     now = losses[losses["step"] == 180].set_index("model")["value"]
-    now = now - now.groupby(models.set_index("model")["cell"]).transform("mean")
+    now = now - now.groupby(models.set_index("model")["configuration"]).transform("mean")
     moved = 300 * slope * now
     at = features["feature"].eq("neural_persistence") & features["step"].eq(180)
     features.loc[at, "value"] = features.loc[at, "model"].map(moved) + 0.1 * features.loc[at, "value"]

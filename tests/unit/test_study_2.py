@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import yaml
 
-import configuration
 import plan
+from configuration import resolve
 from paths import ROOT
 from studies import small_tables
 from studies.study2 import __main__ as study_2
@@ -17,22 +17,22 @@ from toposcale.statistics.multiple_testing import holm
 
 STEPS = np.arange(0, 601, 12)
 SIZES = {"tiny-3k-again.a": 1.0, "small-7k-again.b": 30.0, "med-21k-wikitext.c": 1.0}
-"""Cells, and how far the final losses of each spread."""
+"""Configurations, and how far the final losses of each spread."""
 SEEDS = 16
 
 
 def tables(*, between=0.0, within=0.0, slopes=0.0, seed=1):
-    """Features of two layers and of the model, metrics and models of three cells.
+    """Features of two layers and of the model, metrics and models of three configurations.
 
     between: share of what a loss loses after 30% of the training that h0_total told before. within: how much of the loss
     moves with h0_total from checkpoint to checkpoint. slopes: how much of feature and final loss follows the norm of the
-    rows, with a slope of the cell's own that goes the same way in both.
+    rows, with a slope of the configuration's own that goes the same way in both.
     """
     random = np.random.default_rng(seed)
     features, metrics, models = [], [], []
-    for place, (cell, spread) in enumerate(SIZES.items()):
+    for place, (configuration, spread) in enumerate(SIZES.items()):
         for number in range(SEEDS):
-            name = f"{cell}.seed{number}"
+            name = f"{configuration}.seed{number}"
             noise, level = random.normal(size=(5, len(STEPS))), random.normal(size=3)
             later = np.clip((STEPS - 180) / 420, 0, 1)
             surprise = between * level[0] + np.sqrt(1 - between**2) * level[1]
@@ -64,7 +64,7 @@ def tables(*, between=0.0, within=0.0, slopes=0.0, seed=1):
                 for metric, value in (("validation_loss", loss), ("generalisation_gap", gap))
             ]
             facts = {"final_step": 600, "warmup_steps": 60, "seed": number}
-            models.append({"model": name, "cell": cell, "entry": cell[:-2], **facts})
+            models.append({"model": name, "configuration": configuration, "entry": configuration[:-2], **facts})
     return pd.concat(features), pd.concat(metrics), pd.DataFrame(models)
 
 
@@ -82,7 +82,9 @@ def results(tmp_path, **effects):
         pd.concat([pd.read_csv(path) for path in sorted((tmp_path / name).glob("*.csv.gz"))])
         for name in ("models", "series", "early")
     ]
-    assert sorted(path.name for path in (tmp_path / "series").iterdir()) == sorted(f"{cell}.csv.gz" for cell in SIZES)
+    assert sorted(path.name for path in (tmp_path / "series").iterdir()) == sorted(
+        f"{configuration}.csv.gz" for configuration in SIZES
+    )
     found = study.study_tables(*small_tables.long_tables(*parts[1:]), parts[0], draws=1000)
     return found, found["primary"].set_index(["question", "feature"])
 
@@ -104,13 +106,13 @@ def test_there_are_six_primary_tests_and_without_an_effect_none_is_found(tmp_pat
     assert not set(exploratory["feature"]) & set(study.NORMS)
 
 
-def test_an_effect_between_runs_is_found_also_where_one_cell_spreads_thirty_times_as_far(tmp_path):
+def test_an_effect_between_runs_is_found_also_where_one_configuration_spreads_thirty_times_as_far(tmp_path):
     found, primary = results(tmp_path, between=0.9)
     assert primary.loc[("between", "h0_total"), "q"] < 0.01
     assert primary.loc[("between", "h0_total"), "low"] > 0.4
     assert (primary.drop(index=("between", "h0_total"))["q"] > 0.05).all()
-    assert (found["cells"].set_index("cell")["h0_total"] > 0.4).all()
-    mean = found["cells"]["h0_total"].mean()
+    assert (found["configurations"].set_index("configuration")["h0_total"] > 0.4).all()
+    mean = found["configurations"]["h0_total"].mean()
     assert primary.loc[("between", "h0_total"), "estimate"] == pytest.approx(mean, rel=1e-6)
 
 
@@ -121,16 +123,16 @@ def test_an_effect_within_runs_is_found_in_its_feature_alone(tmp_path):
     assert (primary.drop(index=("within", "h0_total"))["q"] > 0.05).all()
 
 
-def test_what_the_norm_of_the_rows_tells_with_slopes_of_each_cell_is_no_discovery(tmp_path):
+def test_what_the_norm_of_the_rows_tells_with_slopes_of_each_configuration_is_no_discovery(tmp_path):
     _, primary = results(tmp_path, slopes=3.0)
     assert (primary["q"] > 0.05).all()
 
 
-def test_a_study_of_which_a_cell_is_missing_is_not_analysed(tmp_path):
+def test_a_study_of_which_a_configuration_is_missing_is_not_analysed(tmp_path):
     with pytest.raises(UserError, match="no tables of finished runs"):
         study_2.read(tmp_path)
     gathered(tmp_path)
-    with pytest.raises(UserError, match="48 runs in 3 cells; the plan has 15 cells of 40"):
+    with pytest.raises(UserError, match="48 runs in 3 configurations; the plan has 15 configurations of 40"):
         study_2.read(tmp_path)
 
 
@@ -171,16 +173,16 @@ def planned(path, tmp_path):
     if config["corpus"]["source"] == "files":
         (tmp_path / "text.txt").write_text("text")
         config["corpus"] |= {"train": [str(tmp_path / "text.txt")], "validation": [str(tmp_path / "text.txt")]}
-    return configuration.resolve(config), plan.models(configuration.resolve(config))
+    return resolve(config), plan.models(resolve(config))
 
 
-def test_the_plan_has_fifteen_cells_of_forty_fresh_seeds_and_the_twelve_are_those_of_the_first_study(tmp_path):
+def test_the_plan_has_fifteen_configurations_of_forty_fresh_seeds_and_the_twelve_are_those_of_the_first_study(tmp_path):
     first, first_runs = planned(ROOT / "config/study.yaml", tmp_path)
     again, again_runs = planned(ROOT / "config/study-2.yaml", tmp_path)
     wikitext, wikitext_runs = planned(ROOT / "studies/study2/wikitext.yaml", tmp_path)
     runs = [*again_runs.values(), *wikitext_runs.values()]
-    cells = pd.Series([run.cell for run in runs]).value_counts()
-    assert (len(cells), set(cells)) == (study.CELLS, {study.SEEDS})
+    configurations = pd.Series([run.configuration for run in runs]).value_counts()
+    assert (len(configurations), set(configurations)) == (study.CONFIGURATIONS, {study.SEEDS})
     seeds = {run.seed for run in runs}
     assert len(seeds) == 600
     _, data_runs = planned(ROOT / "config/study-data.yaml", tmp_path)

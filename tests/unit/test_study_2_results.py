@@ -46,8 +46,8 @@ def test_all_runs_of_the_plan_are_there_with_every_checkpoint():
     assert early["step"].eq(180).all()
 
 
-def test_the_estimate_between_runs_is_the_mean_of_the_cells():
-    cells = pd.read_csv(TABLES / "cells.csv").set_index("cell")
+def test_the_estimate_between_runs_is_the_mean_of_the_configurations():
+    configurations = pd.read_csv(TABLES / "configurations.csv").set_index("configuration")
     primary = pd.read_csv(TABLES / "primary.csv").query("question == 'between'").set_index("feature")
     for feature in study.PRIMARY:
-        assert primary.loc[feature, "estimate"] == pytest.approx(cells[feature].mean(), abs=1e-6)
+        assert primary.loc[feature, "estimate"] == pytest.approx(configurations[feature].mean(), abs=1e-6)

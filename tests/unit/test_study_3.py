@@ -5,29 +5,29 @@ import pandas as pd
 import pytest
 import yaml
 
-import configuration
 import plan
 from config_files import read, rebased
+from configuration import resolve
 from paths import ROOT
-from studies.study3 import cells, measures, prediction
+from studies.study3 import configurations, measures, prediction
 from studies.study3 import questions as study
 from toposcale.io.errors import UserError
 from toposcale.statistics.multiple_testing import holm
 
 STEPS = np.array([0, 120, 180, 300, 600])
-CELLS = {
+CONFIGURATIONS = {
     "tiny-3k-third.lr0.003": (0.003, 1.0),
     "small-7k-third.lr0.01": (0.01, 30.0),
     "tiny-3k-wikitext-third.lr0.003": (0.003, 1.0),
     "xl-97k-third.lr0.003": (0.003, 3.0),
 }
-"""Cells with their rate, and how far their final losses and gaps spread."""
+"""Configurations with their rate, and how far their final losses and gaps spread."""
 SEEDS = 24
 LOSS_EFFECT, GAP_EFFECT = 0.02, 0.005
 
 
 def tables(*, spectrum=0.0, topology=0.0, shape=0.0, shape_by_rank=0.0, seed=1):
-    """Small tables of four cells.
+    """Small tables of four configurations.
 
     spectrum, topology: how much of the final loss the nuclear norm, and what is H0's own, told at 30%; H0 follows the
     nuclear norm in any case. shape: how much of the final gap `h0_total_scaled` told; shape_by_rank: how much of both the
@@ -35,9 +35,9 @@ def tables(*, spectrum=0.0, topology=0.0, shape=0.0, shape_by_rank=0.0, seed=1):
     """
     random = np.random.default_rng(seed)
     models, series, early, gaps = [], [], [], []
-    for cell, (rate, spread) in CELLS.items():
+    for configuration, (rate, spread) in CONFIGURATIONS.items():
         for number in range(SEEDS):
-            name = f"{cell}.seed{number}"
+            name = f"{configuration}.seed{number}"
             nuclear, of_h0, cloud, rank, others = random.normal(size=5)
             size = random.normal(size=3)
             noise = random.normal(size=(2, len(STEPS)))
@@ -74,14 +74,16 @@ def tables(*, spectrum=0.0, topology=0.0, shape=0.0, shape_by_rank=0.0, seed=1):
                         "model": name,
                         "step": step,
                         "part": part,
-                        "windows": 350,
+                        "sequences": 350,
                         "validation_loss": loss[step == STEPS][0],
                         "training_loss": loss[step == STEPS][0] - gap - shift,
                     }
                     for part, shift in enumerate((0.1, -0.2, 0.05, 0.05))
                 ]
             facts = {"final_step": 600, "warmup_steps": 60, "seed": number, "learning_rate": rate}
-            models.append({"model": name, "cell": cell, "entry": cell.partition(".")[0], **facts})
+            models.append(
+                {"model": name, "configuration": configuration, "entry": configuration.partition(".")[0], **facts}
+            )
     return pd.DataFrame(models), pd.concat(series), pd.DataFrame(early), pd.DataFrame(gaps)
 
 
@@ -99,7 +101,7 @@ def test_without_an_effect_none_of_the_six_is_found_but_what_must_be():
     assert list(primary.index) == ["1", "2", "3", "4", "5", "6"]
     assert found_in(primary) == set()
     np.testing.assert_array_equal(primary["q"], holm(primary["p"].to_numpy()))
-    assert (primary["n_models"] == len(CELLS) * SEEDS).all()
+    assert (primary["n_models"] == len(CONFIGURATIONS) * SEEDS).all()
     assert (primary["low"] < 0).all()
     assert (primary["high"] > 0).all()
     control = study.control_table(gathered, 500, 1).set_index("feature")
@@ -138,13 +140,13 @@ def test_what_the_rank_tells_of_the_gap_is_not_told_by_the_shape_given_the_rank(
     assert found_in(primary) == {"5"}
 
 
-def test_the_cells_weigh_alike_and_the_estimate_is_their_mean():
+def test_the_configurations_weigh_alike_and_the_estimate_is_their_mean():
     gathered, primary = results(topology=2.0)
-    by_cell = study.by_cell(gathered).set_index("cell")
-    assert set(by_cell.index) == set(CELLS)
-    assert (by_cell["2"] > 0.4).all()
+    by_configuration = study.by_configuration(gathered).set_index("configuration")
+    assert set(by_configuration.index) == set(CONFIGURATIONS)
+    assert (by_configuration["2"] > 0.4).all()
     for name in primary.index:
-        assert primary.loc[name, "estimate"] == pytest.approx(by_cell[name].mean(), rel=1e-9)
+        assert primary.loc[name, "estimate"] == pytest.approx(by_configuration[name].mean(), rel=1e-9)
 
 
 def test_every_secondary_question_of_the_plan_is_asked():
@@ -160,27 +162,27 @@ def test_every_secondary_question_of_the_plan_is_asked():
     assert {"2, without the nuclear norm", "3, without the nuclear norm"} <= asked
     assert rows["p"].notna().all()
     assert rows.loc["2, tiny-3k", "n_models"] == 2 * SEEDS
-    assert rows.loc["2, WikiText-2", "n_cells"] == 1
+    assert rows.loc["2, WikiText-2", "n_configurations"] == 1
     assert rows.loc["4, nearest distance for nuclear norm", "feature"] == "nearest_neighbour_mean"
 
 
-def test_the_gap_is_the_mean_over_the_windows_and_its_noise_is_what_the_parts_differ_by():
+def test_the_gap_is_the_mean_over_the_sequences_and_its_noise_is_what_the_parts_differ_by():
     models, _, _, gaps = tables()
     rows = study.with_gaps(gaps, pd.DataFrame(columns=["model", "step", "metric", "value"]))
     values = rows.pivot(index=["model", "step"], columns="metric", values="value")
     first = gaps.query("model == @models.model[0] and step == 600")
     expected = (first["validation_loss"] - first["training_loss"]).mean()
     assert values.loc[(models["model"][0], 600), study.GAP] == pytest.approx(expected)
-    # What the parts of all runs share is no noise.
+    # What the parts of all runs share is not noise.
     assert (study.gap_noise(gaps, models)["noise"] < 1e-12).all()
     random = np.random.default_rng(0)
     noisy = gaps.assign(training_loss=gaps["training_loss"] + 0.004 * random.normal(size=len(gaps)))
     noise = study.gap_noise(noisy, models)
     assert noise["noise"].mean() == pytest.approx(0.002, rel=0.1)
-    assert (noise["windows"] == 1400).all()
+    assert (noise["sequences"] == 1400).all()
 
 
-def test_a_run_that_is_left_out_is_told_by_the_others_of_its_cell():
+def test_a_run_that_is_left_out_is_told_by_the_others_of_its_configuration():
     random = np.random.default_rng(3)
     controls, outcome = random.normal(size=(3, 15)), random.normal(size=15)
     errors = prediction.left_out_errors(controls, outcome)
@@ -212,7 +214,7 @@ def test_the_measures_of_the_spectrum_by_hand():
 @pytest.fixture
 def with_wikitext(tmp_path):
     """A copy of the configurations, in which some text stands for WikiText-2."""
-    for file in cells.CONFIGURATIONS:
+    for file in configurations.CONFIG_FILES:
         config = yaml.safe_load((ROOT / file).read_text())
         if config["corpus"]["source"] == "files":
             (tmp_path / "text.txt").write_text("text")
@@ -224,46 +226,52 @@ def with_wikitext(tmp_path):
     return tmp_path
 
 
-def test_the_plan_has_seventeen_cells_of_fresh_seeds_of_the_sizes_that_it_names(with_wikitext):
-    planned = cells.planned(with_wikitext)
+def test_the_plan_has_seventeen_configurations_of_fresh_seeds_of_the_sizes_that_it_names(with_wikitext):
+    planned = configurations.planned(with_wikitext)
     assert len(planned) == 17
-    assert [len(cell.runs) for cell in planned] == [40] * 16 + [24]
-    runs = [run for cell in planned for run in cell.runs.values()]
+    assert [len(configuration.runs) for configuration in planned] == [40] * 16 + [24]
+    runs = [run for configuration in planned for run in configuration.runs.values()]
     seeds = {run.seed for run in runs}
     assert len(runs) == len(seeds) == 664
     for path in sorted(ROOT.glob("config/*.yaml")):
         if not path.name.startswith("study-3"):
             config = yaml.safe_load(path.read_text())
             if "sweep" in config:
-                resolved = configuration.resolve(rebased(read(path), [path]))
+                resolved = resolve(rebased(read(path), [path]))
                 assert not seeds & {run.seed for run in plan.models(resolved).values()}, path
     second = pd.concat([pd.read_csv(path) for path in (ROOT / "studies/study2/tables/models").iterdir()])
     assert not seeds & set(second["seed"])
     # As in the second study but for the seeds.
-    for cell in planned[:15]:
-        run = next(iter(cell.runs.values()))
-        earlier = cell.name.replace("-third", "" if "wikitext" in cell.name else "-again")
-        [row] = second[second["cell"] == earlier].head(1).to_dict("records")
+    for configuration in planned[:15]:
+        run = next(iter(configuration.runs.values()))
+        earlier = configuration.name.replace("-third", "" if "wikitext" in configuration.name else "-again")
+        [row] = second[second["configuration"] == earlier].head(1).to_dict("records")
         training = run.training | {"final_step": run.steps[-1], **run.settings}
         for key in ("d_model", "n_layers", "n_heads", "learning_rate", "weight_decay", "batch_size"):
-            assert training[key] == row[key], (cell.name, key)
+            assert training[key] == row[key], (configuration.name, key)
         assert (training["final_step"], training["warmup_steps"]) == (600, 60)
-    for cell in planned[15:]:
-        training = next(iter(cell.runs.values())).training
+    for configuration in planned[15:]:
+        training = next(iter(configuration.runs.values())).training
         assert (training["learning_rate"], training["weight_decay"]) == (0.003, 0.1)
 
 
-def test_a_study_of_which_a_cell_is_missing_is_not_analysed(with_wikitext, tmp_path):
-    with pytest.raises(UserError, match="0 of 17 cells are trained; the study is analysed once"):
-        cells.read_all(tmp_path / "tables", cells.planned(with_wikitext))
+def test_a_study_of_which_a_configuration_is_missing_is_not_analysed(with_wikitext, tmp_path):
+    with pytest.raises(UserError, match="0 of 17 configurations are trained; the study is analysed once"):
+        configurations.read_all(tmp_path / "tables", configurations.planned(with_wikitext))
 
 
-def test_the_page_says_how_many_cells_are_trained_and_has_no_result_before_all_are(with_wikitext):
+def test_the_page_says_how_many_configurations_are_trained_and_has_no_result_before_all_are(with_wikitext):
     folder = ROOT / "studies/study3/tables"
-    done = [cell for cell in cells.planned(with_wikitext) if cells.complete(folder, cell)]
-    for table in cells.TABLES:
-        assert {path.name for path in (folder / table).glob("*")} == {f"{cell.name}.csv.gz" for cell in done}
+    done = [
+        configuration
+        for configuration in configurations.planned(with_wikitext)
+        if configurations.complete(folder, configuration)
+    ]
+    for table in configurations.TABLES:
+        assert {path.name for path in (folder / table).glob("*")} == {
+            f"{configuration.name}.csv.gz" for configuration in done
+        }
     if len(done) < 17:
-        assert f"running, {len(done)} of 17 cells" in (ROOT / "docs/study-3.md").read_text()
+        assert f"running, {len(done)} of 17 configurations" in (ROOT / "docs/study-3.md").read_text()
         assert not list(folder.glob("*.csv")), "results of a part of the study"
     assert all(path.stat().st_size < 1 << 20 for path in folder.glob("*/*"))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from studies.study3.cells import TABLES as KINDS
+from studies.study3.configurations import TABLES as KINDS
 from toposcale.analysis.false_positives import PARAMETERS
 from toposcale.statistics.multiple_testing import holm
 
@@ -55,9 +55,12 @@ def test_all_runs_of_the_plan_are_there_with_a_seed_of_their_own():
     assert len(models) == models["seed"].nunique() == 664
     assert all(set(table["model"]) == set(models["model"]) for table in tables.values())
     assert tables["series"].groupby("model").size().eq(51).all()
-    # `make nulls` measures the levels in these cells, so answers about these sizes are inside of what was measured.
+    # `make nulls` measures the false-positive rates in these configurations, so answers about these sizes are inside of
+    # what was measured.
     assert (models["n_parameters"].min(), models["n_parameters"].max()) == PARAMETERS
-    assert set(models["cell"]) <= set(pd.read_csv(ROOT / "studies/nulls/levels.csv")["cell"])
+    assert set(models["configuration"]) <= set(
+        pd.read_csv(ROOT / "studies/nulls/false_positive_rates.csv")["configuration"]
+    )
 
 
 def test_the_controls_that_must_be_found_are_found():

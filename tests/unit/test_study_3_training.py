@@ -1,4 +1,4 @@
-"""The runs of the third study: as the workflow trains and measures them, resumed by run, skipped by cell."""
+"""The runs of the third study: as the workflow trains and measures them, resumed by run, skipped by configuration."""
 
 import numpy as np
 import pandas as pd
@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 import toposcale
-from studies.study3 import cells, train
-from studies.study3.cells import TABLES, complete, file_of
+from studies.study3 import configurations, train
+from studies.study3.configurations import TABLES, complete, file_of
 from toposcale.training import corpus, trainer
 from toposcale.training.gpt import GPTShape
 
@@ -21,7 +21,7 @@ CONFIG = {
         "batch_size": 2,
         "context": 8,
         "warmup_steps": 1,
-        "validation_windows": 4,
+        "validation_sequences": 4,
         "jobs": "model",
     },
     "weights": {"jobs": "model", "distances": False},
@@ -32,21 +32,23 @@ CONFIG = {
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
-    """Two cells of two short runs on a text of their own."""
+    """Two configurations of two short runs on a text of their own."""
     for split in ("train", "validation"):
         (tmp_path / f"{split}.txt").write_text(f"some words of the {split} text, again and again. " * 40)
     files = {split: [f"{split}.txt"] for split in ("train", "validation")}
     config = CONFIG | {"corpus": {"source": "files", **files}}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(train, "GAP_WINDOWS", 16)
-    return cells.planned(tmp_path, ["study.yaml"])
+    monkeypatch.setattr(train, "GAP_SEQUENCES", 16)
+    return configurations.planned(tmp_path, ["study.yaml"])
 
 
 def bytes_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*.csv.gz"))}
 
 
-def test_a_cell_whose_tables_are_there_is_not_trained_again_and_a_finished_run_neither(planned, tmp_path, monkeypatch):
+def test_a_configuration_whose_tables_are_there_is_not_trained_again_and_a_finished_run_neither(
+    planned, tmp_path, monkeypatch
+):
     tables, work = tmp_path / "tables", tmp_path / "work"
     trained, names = train.trained, []
 
@@ -59,11 +61,11 @@ def test_a_cell_whose_tables_are_there_is_not_trained_again_and_a_finished_run_n
     monkeypatch.setattr(train, "trained", counted)
     with pytest.raises(KeyboardInterrupt):
         train.train_missing(planned, tables, work)
-    assert [complete(tables, cell) for cell in planned] == [True, False]
+    assert [complete(tables, configuration) for configuration in planned] == [True, False]
     first = bytes_of(tables)
     assert len(first) == len(TABLES)
 
-    # A later session goes on from the committed cell alone, in a folder that has no finished run.
+    # A later session goes on from the committed configuration alone, in a folder that has no finished run.
     monkeypatch.setattr(train, "trained", lambda run, *rest: names.append(run.name) or trained(run, *rest))
     names.clear()
     elsewhere = tmp_path / "elsewhere"
@@ -72,7 +74,7 @@ def test_a_cell_whose_tables_are_there_is_not_trained_again_and_a_finished_run_n
     (work / first_run).rename(elsewhere / first_run)
     train.train_missing(planned, tables, elsewhere)
     assert names == [second_run]
-    assert all(complete(tables, cell) for cell in planned)
+    assert all(complete(tables, configuration) for configuration in planned)
     assert {path: data for path, data in bytes_of(tables).items() if path in first} == first
 
     names.clear()
@@ -80,39 +82,39 @@ def test_a_cell_whose_tables_are_there_is_not_trained_again_and_a_finished_run_n
     assert names == []
 
 
-def test_a_cell_that_lacks_a_run_or_a_checkpoint_is_not_complete(planned, tmp_path):
-    cell, tables = planned[0], tmp_path / "tables"
-    train.train_cell(cell, tables, tmp_path / "work")
-    assert complete(tables, cell)
+def test_a_configuration_that_lacks_a_run_or_a_checkpoint_is_not_complete(planned, tmp_path):
+    configuration, tables = planned[0], tmp_path / "tables"
+    train.train_configuration(configuration, tables, tmp_path / "work")
+    assert complete(tables, configuration)
     for table in TABLES:
-        path = file_of(tables, table, cell.name)
+        path = file_of(tables, table, configuration.name)
         whole = path.read_bytes()
         pd.read_csv(path).iloc[:-1].to_csv(path, index=False)
-        assert not complete(tables, cell), table
+        assert not complete(tables, configuration), table
         path.unlink()
-        assert not complete(tables, cell), table
+        assert not complete(tables, configuration), table
         path.write_bytes(whole)
-    assert complete(tables, cell)
+    assert complete(tables, configuration)
 
 
 def test_a_run_has_the_losses_and_features_of_the_workflow(planned, tmp_path):
-    [name, *_], cell = planned[0].runs, planned[0]
-    run = cell.runs[name]
-    text = train.text_of(cell, tmp_path / "work")
-    rows = train.trained(run, cell.config, text)
+    [name, *_], configuration = planned[0].runs, planned[0]
+    run = configuration.runs[name]
+    text = train.text_of(configuration, tmp_path / "work")
+    rows = train.trained(run, configuration.config, text)
 
     # As scripts/train.py and scripts/weight_features.py do it, from a checkpoint on disk.
     shape = GPTShape(text.vocab_size, 8, 4, 1, 1)
     schedule = trainer.TrainingPlan(
         steps=10, batch_size=2, learning_rate=0.003, weight_decay=0, warmup_steps=1, seed=run.seed
     )
-    assert cell.config["training"]["gradient_clip"] == schedule.clip
+    assert configuration.config["training"]["gradient_clip"] == schedule.clip
     state = trainer.initial_state(name, shape, schedule, trainer.configure_torch("cpu"))
-    windows = [trainer.validation_sequences(one, 8, 4) for one in (text.validation, text.train)]
+    sequences = [trainer.validation_sequences(one, 8, 4) for one in (text.validation, text.train)]
     series, early = rows["series"].set_index("step"), rows["early"].iloc[0]
     for step in range(11):
         trainer.train(state, schedule, text.train, step)
-        losses = [trainer.validation_loss(state.model, one) for one in windows]
+        losses = [trainer.validation_loss(state.model, one) for one in sequences]
         assert series.loc[step, "validation_loss"] == losses[0]
         assert series.loc[step, "generalisation_gap"] == losses[0] - losses[1]
         if step == 3:
@@ -129,14 +131,14 @@ def test_a_run_has_the_losses_and_features_of_the_workflow(planned, tmp_path):
     assert series.loc[3, "nuclear_norm"] == whole["nuclear_norm"]
 
 
-def test_the_gap_of_many_windows_is_measured_in_parts_of_both_texts(planned, tmp_path):
-    cell = planned[0]
-    text = train.text_of(cell, tmp_path / "work")
-    rows = train.trained(next(iter(cell.runs.values())), cell.config, text)
+def test_the_gap_of_many_sequences_is_measured_in_parts_of_both_texts(planned, tmp_path):
+    configuration = planned[0]
+    text = train.text_of(configuration, tmp_path / "work")
+    rows = train.trained(next(iter(configuration.runs.values())), configuration.config, text)
     gaps, series = rows["gaps"], rows["series"].set_index("step")
     assert sorted(gaps["step"].unique()) == [2, 3, 5, 10]
-    assert (gaps.groupby("step")["windows"].sum() == 16).all()
-    # The parts are different windows: their losses differ, and lie around those of the few windows.
+    assert (gaps.groupby("step")["sequences"].sum() == 16).all()
+    # The parts are different sequences: their losses differ, and lie around those of the few sequences.
     final = gaps[gaps["step"] == 10]
     assert final["validation_loss"].nunique() == train.GAP_PARTS
     assert final["validation_loss"].mean() == pytest.approx(series.loc[10, "validation_loss"], abs=0.2)

@@ -12,7 +12,7 @@ import configuration
 import plan
 from config_files import read, rebased
 from paths import ROOT
-from studies.study3 import cells
+from studies.study3 import configurations as of_study_3
 from studies.study3 import questions as third
 from studies.study4 import __main__ as program
 from studies.study4 import questions as study
@@ -99,7 +99,10 @@ def test_true_nulls_are_rejected_at_the_level():
     own = study.tables_of(simulated({LOW_RATE: NOTHING}, np.random.default_rng(1), runs=40))
     read, random, p = third.read_of(BEYOND_NUCLEAR, own), np.random.default_rng(2), []
     spread = np.array(
-        [{name: 10.0**place for place, name in enumerate(dict.fromkeys(read.cells))}[c] for c in read.cells]
+        [
+            {name: 10.0**place for place, name in enumerate(dict.fromkeys(read.configurations))}[c]
+            for c in read.configurations
+        ]
     )
     for seed in range(300):
         # Skewed, of another spread in each configuration, and told by the controls.
@@ -115,9 +118,9 @@ def test_the_mean_is_that_of_the_third_study_and_the_squares_are_by_hand():
     own = study.at_rate(tables(SPECTRUM, OWN), HIGH_RATE)
     mean, squares = study.both_tests(BEYOND_NUCLEAR, third.read_of(BEYOND_NUCLEAR, own), DRAWS, 7)
     row = third.answer(BEYOND_NUCLEAR, own, DRAWS, 7)
-    for column in ("estimate", "low", "high", "p", "detectable", "n_models", "n_cells"):
+    for column in ("estimate", "low", "high", "p", "detectable", "n_models", "n_configurations"):
         assert mean[column] == pytest.approx(row[column], rel=1e-12), column
-    correlations = third.by_cell(own, [BEYOND_NUCLEAR])[BEYOND_NUCLEAR.name]
+    correlations = third.by_configuration(own, [BEYOND_NUCLEAR])[BEYOND_NUCLEAR.name]
     # 1,000 runs less a mean, three controls of the loss, three norms, the nuclear norm and one.
     assert squares["estimate"] == pytest.approx((RUNS - 9) * (correlations**2).sum(), rel=1e-9)
 
@@ -206,14 +209,14 @@ def test_the_difference_of_the_rates_follows_fisher():
 
 
 @pytest.fixture(scope="module")
-def configurations():
+def planned_configurations():
     """The configurations of the plan."""
     return planned(ROOT)
 
 
-def test_the_plan_has_eight_configurations_of_fresh_seeds(configurations):
-    runs = [run for one in configurations for run in one.runs.values()]
-    assert [len(one.runs) for one in configurations] == [400] * 8
+def test_the_plan_has_eight_configurations_of_fresh_seeds(planned_configurations):
+    runs = [run for one in planned_configurations for run in one.runs.values()]
+    assert [len(one.runs) for one in planned_configurations] == [400] * 8
     seeds = {run.seed for run in runs}
     assert len(seeds) == 3200
     for path in [*ROOT.glob("config/*.yaml"), *ROOT.glob("studies/*/wikitext.yaml")]:
@@ -227,8 +230,8 @@ def test_the_plan_has_eight_configurations_of_fresh_seeds(configurations):
         assert not seeds & set(pd.read_csv(path)["seed"]), path
 
 
-def test_the_runs_are_trained_as_those_of_the_third_study(configurations):
-    for one in configurations:
+def test_the_runs_are_trained_as_those_of_the_third_study(planned_configurations):
+    for one in planned_configurations:
         [row] = (
             pd.read_csv(ROOT / f"studies/study3/tables/models/{one.name.replace('fourth', 'third')}.csv.gz")
             .head(1)
@@ -241,7 +244,7 @@ def test_the_runs_are_trained_as_those_of_the_third_study(configurations):
         assert run.steps[-1] == row["final_step"] == 600
         earlier = yaml.safe_load((ROOT / "config/study-3.yaml").read_text())
         assert one.config["corpus"]["source"] == earlier["corpus"]["source"]
-        assert one.config["training"]["validation_windows"] == earlier["training"]["validation_windows"]
+        assert one.config["training"]["validation_sequences"] == earlier["training"]["validation_sequences"]
         assert one.config["weights"]["surrogate_draws"] == 20
         assert {120, 180, 300, 600} <= set(run.steps)
 
@@ -251,10 +254,10 @@ def test_a_study_of_which_a_configuration_is_missing_is_not_analysed(tmp_path):
         program.main(tmp_path, root=ROOT)
 
 
-def test_a_table_without_a_run_or_a_number_is_not_complete(configurations, tmp_path):
-    one = configurations[0]
+def test_a_table_without_a_run_or_a_number_is_not_complete(planned_configurations, tmp_path):
+    one = planned_configurations[0]
     table = pd.DataFrame({"model": list(one.runs)} | dict.fromkeys(NUMBERS, 1.0))
-    path = cells.file_of(tmp_path, "models", one.name)
+    path = of_study_3.file_of(tmp_path, "models", one.name)
     path.parent.mkdir()
     for wrong in (table.iloc[1:], table.assign(h0_mean=[np.nan, *table["h0_mean"][1:]]), table.iloc[::-1]):
         wrong.to_csv(path, index=False)
@@ -263,8 +266,8 @@ def test_a_table_without_a_run_or_a_number_is_not_complete(configurations, tmp_p
     assert complete(tmp_path, one)
 
 
-def test_the_page_has_no_result_before_all_configurations_are_there(configurations):
+def test_the_page_has_no_result_before_all_configurations_are_there(planned_configurations):
     folder = ROOT / "studies/study4/tables"
-    if not all(complete(folder, one) for one in configurations):
+    if not all(complete(folder, one) for one in planned_configurations):
         assert "**State: planned.**" in (ROOT / "docs/study-4.md").read_text()
         assert not [*folder.glob("*.csv"), *folder.glob("*.md")], "results of a part of the study"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import toposcale
-from studies.study3 import cells
+from studies.study3 import configurations as of_study_3
 from studies.study3 import train as third
 from studies.study4 import configurations, train
 from studies.study4.configurations import FEATURES, H0, NUMBERS, complete, loss_column, surrogate, surrogate_error
@@ -23,7 +23,7 @@ CONFIG = {
         "batch_size": 2,
         "context": 8,
         "warmup_steps": 1,
-        "validation_windows": 4,
+        "validation_sequences": 4,
     },
     "weights": {"surrogate_draws": 3, "distances": False},
     "embeddings": {"enabled": False},
@@ -87,7 +87,7 @@ def test_a_run_has_the_losses_and_features_of_the_library_and_surrogates_by_hand
     assert set(NUMBERS) <= set(row)
 
     state, schedule, tokens = third.begin(run, text)
-    sequences = trainer.validation_windows(text.validation, 8, 4)
+    sequences = trainer.validation_sequences(text.validation, 8, 4)
     for share, step in ((0.2, 2), (0.3, 3), (0.5, 5), (1.0, 10)):
         trainer.train(state, schedule, tokens, step)
         assert row[loss_column(share)] == trainer.validation_loss(state.model, sequences)
@@ -119,6 +119,6 @@ def test_a_run_has_the_losses_and_features_of_the_library_and_surrogates_by_hand
 def test_the_rows_stand_in_the_order_of_the_plan(plan, tmp_path):
     train.train_missing(plan, tmp_path / "tables", tmp_path / "work")
     for one in plan:
-        table = pd.read_csv(cells.file_of(tmp_path / "tables", "models", one.name))
+        table = pd.read_csv(of_study_3.file_of(tmp_path / "tables", "models", one.name))
         assert list(table["model"]) == list(one.runs)
         assert "cpu_s" not in table

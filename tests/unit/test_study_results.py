@@ -50,18 +50,18 @@ def test_every_row_of_the_page_is_that_of_a_table(row):
 
 def test_all_runs_of_the_plan_are_there_and_each_is_in_both_tables():
     models, series, early = (pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz"))
-    assert models["cell"].value_counts().tolist() == [40] * 12
+    assert models["configuration"].value_counts().tolist() == [40] * 12
     assert models["seed"].is_unique
     assert set(models["model"]) == set(series["model"]) == set(early["model"])
     assert series.groupby("model").size().eq(51).all()
     assert early["step"].eq(180).all()
 
 
-def test_the_spread_of_the_cells_is_what_the_page_says():
+def test_the_spread_of_the_configurations_is_what_the_page_says():
     models, series = pd.read_csv(STUDY / "models.csv"), pd.read_csv(STUDY / "series.csv.gz")
-    final = series[series["step"] == 600].merge(models[["model", "cell"]], on="model")
-    spread = final.groupby("cell")["validation_loss"].std()
-    said = f"is {spread.min():.3f} nats in one cell and {spread.max():.3f} in another"
+    final = series[series["step"] == 600].merge(models[["model", "configuration"]], on="model")
+    spread = final.groupby("configuration")["validation_loss"].std()
+    said = f"is {spread.min():.3f} nats in one configuration and {spread.max():.3f} in another"
     assert said in PAGE
 
 
@@ -86,7 +86,7 @@ def corrected(what, feature=None):
 
 
 def test_the_corrections_on_the_page_are_those_of_the_table():
-    for kind, words in (("one slope for all", "of the draws"), ("slopes and spread of each cell", ".")):
+    for kind, words in (("one slope for all", "of the draws"), ("slopes and spread of each configuration", ".")):
         rate = corrected(f"rejected without an effect, {kind}", "h0_total_scaled")["estimate"]
         assert f"{100 * rate:g}% {words}".replace("% .", "%.") in PAGE
     mean = corrected("mean estimate without an effect, one slope for all", "h0_total_scaled")["estimate"]
@@ -96,15 +96,18 @@ def test_the_corrections_on_the_page_are_those_of_the_table():
     for what, feature in (("A", "h0_total"), ("A, own slopes", "h0_mean"), ("gap", "h0_total_scaled")):
         assert f"q = {corrected(f'{what}, 200,000 permutations', feature)['q']:.3f}" in PAGE
     for feature in ("h0_total", "h0_mean"):
-        row = corrected("A, slopes and spread of each cell", feature)
+        row = corrected("A, slopes and spread of each configuration", feature)
         assert f"`{feature}` {interval(row, 'estimate', 'low', 'high')}, p = {row['p']:.2g}" in PAGE
-    for words in ("cells left out, with products", "cells left out with their twins of another weight decay"):
+    for words in (
+        "configurations left out, with products",
+        "configurations left out with their twins of another weight decay",
+    ):
         row = corrected(f"gain of topology, ridge, {words}")
         said = f"{row['estimate']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})"
         assert f"the gain is {said}" in PAGE
 
 
-def test_one_slope_for_all_rejects_without_an_effect_and_slopes_of_each_cell_do_not(monkeypatch):
+def test_one_slope_for_all_rejects_without_an_effect_and_slopes_of_each_configuration_do_not(monkeypatch):
     monkeypatch.setattr(corrections, "NULLS", 30)
     monkeypatch.setattr(corrections, "PERMUTATIONS", 199)
     models, series, early = (pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz"))
@@ -113,4 +116,4 @@ def test_one_slope_for_all_rejects_without_an_effect_and_slopes_of_each_cell_do_
     rows = {(row["what"], row["feature"]): row["estimate"] for row in corrections.rates_without_effect(read)}
     assert rows["rejected without an effect, one slope for all", "h0_total_scaled"] > 0.3
     # 30 draws at 5%: 6 or more have probability 0.003.
-    assert rows["rejected without an effect, slopes and spread of each cell", "h0_total_scaled"] < 0.2
+    assert rows["rejected without an effect, slopes and spread of each configuration", "h0_total_scaled"] < 0.2

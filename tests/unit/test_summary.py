@@ -105,57 +105,56 @@ def answers(
     return dict(zip(table["question"], said, strict=True))
 
 
-NORM = "Which say something beyond the norm of the weights?"
+NORM = "Which add information to the norm of the weights?"
 
 
 def test_who_follows_the_loss_beside_the_norm():
     text = answers()["Which features follow the validation loss?"]
-    assert text.startswith("3 of 4. 3 of 4 features follow it in every cell that has both. Drift alone can cause that.")
+    assert text.startswith(
+        "3 of 4. 3 of 4 features follow it, with one sign in every configuration. Drift alone can cause this."
+    )
     assert (
         "The closest topological feature is H₀ total persistence of the weights. The norm of the weights follows it too."
         in text
     )
-    assert "rank correlation -0.97 (median over cells; -0.98 to -0.95)" in text
+    assert "rank correlation -0.97 (median over configurations; -0.98 to -0.95)" in text
     assert "norm: rank correlation -0.98" in text
 
 
 def test_who_says_something_beyond_the_norm():
     text = answers()[NORM]
     assert text.startswith(
-        "1 of 3. 1 feature of 3 tested told more about the validation loss than the norm of the weights"
+        "1 of 3. 1 of 3 tested features passed for the validation loss; the most significant is H₁ total"
     )
-    assert (
-        "; the clearest is H₁ total persistence of the weights. This run could have found a correlation of 0.50 or more."
-        in text
-    )
-    assert "innovation correlation -0.40, p = 0.0033, q = 0.01" in text
+    assert "is H₁ total persistence of the weights. This run had 80% power for correlations of 0.50 or more." in text
+    assert "correlation of prewhitened residuals -0.40, p = 0.0033, q = 0.01" in text
     assert (
         "weights 37 of 69 testable (153 measured), 22 distinct; not tested: 153 of embeddings (7 checkpoints)" in text
     )
     assert "H₀" not in text
 
 
-AGAIN = "Does what was found come back with fresh seeds?"
+AGAIN = "Are the findings confirmed with fresh seeds?"
 
 
 def test_what_a_search_found_is_told_as_found_in_a_search_until_it_is_confirmed():
     said = answers()
     first = said["In one sentence"]
-    assert "Found in a search of 3 features, with one seed: 1 topological feature with more about" in first
-    assert "(none beyond the spectrum); confirm it: make confirm CONFIG=..." in first
+    assert "A search of 3 features, with one seed, found 1 topological feature adding information about" in first
+    assert "(none to the spectrum); confirm it: make confirm CONFIG=..." in first
     assert "topology tells" not in " ".join(said.values())
-    assert said[AGAIN].startswith("Not tested. 1 finding of a search: confirm it: make confirm CONFIG=...")
+    assert said[AGAIN].startswith("Not tested. 1 finding of the search; confirm it: make confirm CONFIG=...")
     both = pd.concat([confirmations(n_seeds=8), confirmations(question="beyond_the_spectrum")])
     first = answers(confirmation=both)["In one sentence"]
-    assert "with 8 seeds a cell" in first
-    assert "(1 beyond the spectrum)" in first
+    assert "with 8 seeds a configuration" in first
+    assert "(1 to the spectrum)" in first
     assert AGAIN not in answers(NOTHING_FOUND)
 
 
 @pytest.mark.parametrize(
     ("answer", "estimate", "first", "verdict"),
     [
-        ("confirmed", -0.35, "Confirmed with fresh seeds: 1 of 1 topological feature tell", "1 of 1. "),
+        ("confirmed", -0.35, "Confirmed with fresh seeds: 1 of 1 topological feature adding", "1 of 1. "),
         ("not confirmed", 0.05, "Not confirmed with fresh seeds: 1 topological feature", "Not confirmed. "),
     ],
 )
@@ -163,7 +162,7 @@ def test_what_fresh_runs_say_leads_with_both_numbers(answer, estimate, first, ve
     fresh = confirmations(answer=answer, estimate=estimate, p=0.0123, p_holm=0.0456, reason="")
     said = answers(confirmation=fresh)
     assert first in said["In one sentence"]
-    both = f"had -0.40 in the search and has {estimate:.2f} with fresh seeds (p = 0.012)"
+    both = f"had an estimate of -0.40 in the search and {estimate:.2f} with fresh seeds (p = 0.012)"
     assert both in said["In one sentence"]
     assert said[AGAIN].startswith(verdict)
     assert f"{answer}, beyond the norm: H₁ total persistence of the weights {both}, 0.046 after Holm" in said[AGAIN]
@@ -177,16 +176,16 @@ def test_models_that_cannot_be_trained_again_say_so():
 def test_a_run_that_finds_nothing_says_what_it_could_have_found():
     said = answers(NOTHING_FOUND)
     assert said[NORM].startswith(
-        "None found. Nothing was found beyond the norm of the weights. This run could have found"
+        "None found. No feature adds information to the norm of the weights. This run had 80% power"
     )
-    assert "no test found that topology adds anything to the norm" in said["In one sentence"]
-    assert "the run could have found a correlation of 0.50" in said["In one sentence"]
+    assert "No test found that topology adds information to the norm" in said["In one sentence"]
+    assert "the run had 80% power for correlations of 0.50" in said["In one sentence"]
 
 
 def test_a_run_that_misses_its_positive_control_says_so():
     said = answers(NOTHING_FOUND, power=sensitivity(found="no", detectable=np.nan))
-    assert said[NORM].startswith("This run could not have shown it. Its test does not even find the validation loss")
-    assert "its test does not even find the validation loss itself" in said["In one sentence"]
+    assert said[NORM].startswith("This run could not have shown it. The test does not detect the validation loss")
+    assert "its test does not detect the validation loss itself" in said["In one sentence"]
 
 
 def test_what_was_not_tested_is_not_called_a_no():
@@ -194,12 +193,12 @@ def test_what_was_not_tested_is_not_called_a_no():
     untested.loc[untested["question"] != "follows_the_loss", ["answer", "p", "q"]] = ["not tested", np.nan, np.nan]
     said = answers(untested, power=sensitivity("not tested", np.nan, "7 evenly spaced checkpoints"))
     assert said[NORM].startswith("Could not be tested. No feature could be tested: 7 evenly spaced checkpoints.")
-    assert "could not test whether topology tells more" in said["In one sentence"]
+    assert "could not test whether topology adds information" in said["In one sentence"]
 
 
 def test_equal_answers_given_norm_and_step_are_said_to_coincide():
-    assert "are the same here, because the norm is monotonic" in answers()[NORM]
-    assert "are the same here" not in answers(step=0.2)[NORM]
+    assert "coincide, because the norm is monotonic" in answers()[NORM]
+    assert "coincide" not in answers(step=0.2)[NORM]
 
 
 def test_given_the_step_alone_nothing_is_answered():
@@ -208,13 +207,13 @@ def test_given_the_step_alone_nothing_is_answered():
 
 
 @pytest.mark.parametrize("verdicts", [VERDICTS, NOTHING_FOUND])
-def test_the_answer_says_what_lies_outside_of_where_its_level_was_measured(verdicts):
+def test_the_answer_says_what_lies_outside_of_where_its_false_positive_rate_was_measured(verdicts):
     said = answers(verdicts, power=sensitivity(outside="the sizes of 2 of 5 models"))
-    for question in (NORM, "Which say something beyond the variance of the weights?"):
+    for question in (NORM, "Which add information to the variance of the weights?"):
         text, numbers = said[question].split(" | ")
-        assert text.endswith("Its level was not measured at the sizes of 2 of 5 models.")
+        assert text.endswith("Its false-positive rate was not measured at the sizes of 2 of 5 models.")
         assert "measured at 2,936 to 300,808 parameters" in numbers
-        assert "could have found a correlation of 0.50" in said[question]
+        assert "had 80% power for correlations of 0.50" in said[question]
     assert "was not measured" not in "".join(answers(verdicts).values())
 
 
@@ -262,16 +261,16 @@ def evaluation(gain, low, high, runs=12, p=0.01):
 @pytest.mark.parametrize(
     ("gain", "low", "high", "verdict", "said"),
     [
-        (30.0, 10.0, 45.0, "Yes", "comes 30% closer (95% interval 10 to 45)"),
-        (30.0, -10.0, 45.0, "Not shown", "comes 30% closer (95% interval -10 to 45)"),
-        (-5.0, -20.0, 10.0, "Not shown", "its mean with the power law comes 5% further off (95% interval -10 to 20)"),
-        (-9.0, -20.0, -2.0, "No, it makes it worse", "comes 9% further off (95% interval 2 to 20)"),
+        (30.0, 10.0, 45.0, "Yes", "has 30% less error (95% interval 10 to 45)"),
+        (30.0, -10.0, 45.0, "Not shown", "has 30% less error (95% interval -10 to 45)"),
+        (-5.0, -20.0, 10.0, "Not shown", "its mean with the power law has 5% more error (95% interval -10 to 20)"),
+        (-9.0, -20.0, -2.0, "No, it makes it worse", "has 9% more error (95% interval 2 to 20)"),
     ],
 )
 def test_topology_is_held_against_the_best_forecast_without_it(gain, low, high, verdict, said):
     text = answers(forecasts=evaluation(gain, low, high))[FORECAST]
     assert text.startswith(verdict + ".")
-    assert "the best forecast without topology, the joint law of all sizes, misses the final loss by 0.100" in text
+    assert "the best forecast without topology, the joint law of all sizes, has a mean absolute error of 0.100" in text
     assert said in text
     assert "99" not in text
 
@@ -291,10 +290,10 @@ def test_below_ten_runs_there_is_no_verdict():
 def test_the_forecast_to_trust_is_named_with_its_coverage_and_bad_intervals_are_marked():
     text = answers(forecasts=evaluation(0.0, -1.0, 1.0))["Which forecast of the final loss can be trusted?"]
     assert text.startswith(
-        "The joint law of all sizes. From the first 20% of training it misses the final loss by 0.100"
+        "The joint law of all sizes. From the first 20% of training, its mean absolute error for the final loss is 0.100"
     )
-    assert "holds it in 90% of them" in text
-    assert "The intervals of the power law hold the truth in fewer than 80%" in text
+    assert "before calibration, is 90%" in text
+    assert "The intervals of the power law have a coverage below 80%" in text
 
 
 def policies(count, gain, low, high):
@@ -370,6 +369,6 @@ def test_neural_persistence_is_held_against_the_variance_of_the_weights():
     explained.loc[of_variance, "answer"] = explained.loc[of_variance, "answer"].replace("yes", "no")
     explained.loc[of_variance & (explained["feature"] == "h1_total"), ["p", "q"]] = 0.4321
     said = answers(explained)
-    text = said["Which say something beyond the variance of the weights?"]
-    assert text.startswith("None found. Nothing was found beyond the variance of the weights.")
+    text = said["Which add information to the variance of the weights?"]
+    assert text.startswith("None found. No feature adds information to the variance of the weights.")
     assert said[NORM].startswith("1 of 3.")

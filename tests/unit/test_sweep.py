@@ -25,15 +25,15 @@ SWEEP = {"models": ["a", "b"], "learning_rate": [0.003, 0.01], "weight_decay": [
 def test_every_combination_is_made_with_every_seed_and_what_is_not_swept_stays():
     found = models(SWEEP)
     assert len(found) == 1 + 2 * 2 * 1 * 3
-    assert found["c"].cell == "c"
-    run = next(model for model in found.values() if model.cell == "a.lr0.01.wd0")
+    assert found["c"].configuration == "c"
+    run = next(model for model in found.values() if model.configuration == "a.lr0.01.wd0")
     assert (run.entry, run.training["learning_rate"], run.training["weight_decay"]) == ("a", 0.01, 0)
     assert run.training["batch_size"] == 8
     assert found["c"].training["batch_size"] == 4
     assert run.name == f"a.lr0.01.wd0.seed{run.seed}"
 
 
-def test_a_number_of_seeds_gives_every_run_its_own_and_a_list_the_same_to_every_cell():
+def test_a_number_of_seeds_gives_every_run_its_own_and_a_list_the_same_to_every_configuration():
     seeds = [model.seed for name, model in models(SWEEP).items() if name != "c"]
     assert len(set(seeds)) == len(seeds)
     listed = models({**SWEEP, "seeds": [7, 9]})
@@ -51,7 +51,9 @@ def test_what_is_added_to_a_sweep_changes_nothing_that_was_there():
 def test_a_swept_length_makes_other_checkpoints_and_a_swept_shape_another_schedule():
     found = models({"models": ["c"], "steps": [20, 30], "schedule": ["cosine", "linear"]})
     assert {model.steps for name, model in found.items() if model.entry == "c"} == {(0, 10, 20), (0, 10, 20, 30)}
-    shapes = {model.cell: model.settings["schedule"]["shape"] for model in found.values() if model.entry == "c"}
+    shapes = {
+        model.configuration: model.settings["schedule"]["shape"] for model in found.values() if model.entry == "c"
+    }
     assert shapes["c.steps30.linear"] == "linear"
     assert shapes["c.steps20.cosine"] == "cosine"
     assert all(model.training["schedule"]["steps"] == model.steps[-1] for model in found.values() if model.entry == "c")

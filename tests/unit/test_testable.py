@@ -1,21 +1,21 @@
-"""The testable stretch: where it lies, and why there is none."""
+"""The testable segment: where it lies, and why there is none."""
 
 import numpy as np
 import pytest
 
-from toposcale.statistics.testable import testable_stretch as stretch_of
+from toposcale.statistics.testable import testable_segment as segment_of
 
 
-def test_the_stretch_begins_at_twice_the_warmup():
+def test_the_segment_begins_at_twice_the_warmup():
     steps = np.arange(0, 601, 12)
-    found = stretch_of(steps, 60)
+    found = segment_of(steps, 60)
     assert steps[found.start] == 120
     assert (found.stop, found.reason) == (len(steps), "")
 
 
 def test_an_uneven_last_checkpoint_is_left_out():
     steps = [*range(0, 600, 40), 610]
-    found = stretch_of(steps, 50)
+    found = segment_of(steps, 50)
     assert [steps[found.start], steps[found.stop - 1]] == [120, 560]
 
 
@@ -23,7 +23,7 @@ def test_logarithmic_steps_before_even_ones_are_left_out():
     """The steps of Pythia: 154 of them, even from 1,000 on; its warm-up is 1,430."""
     steps = [0, *(2**k for k in range(10)), *range(1000, 143001, 1000)]
     assert len(steps) == 154
-    found = stretch_of(steps, 1430)
+    found = segment_of(steps, 1430)
     assert [steps[found.start], steps[found.stop - 1]] == [3000, 143000]
     assert found.reason == ""
 
@@ -39,10 +39,10 @@ def test_logarithmic_steps_before_even_ones_are_left_out():
     ],
 )
 def test_what_cannot_be_tested_says_why(steps, warmup, reason):
-    assert stretch_of(list(steps), warmup).reason.startswith(reason)
+    assert segment_of(list(steps), warmup).reason.startswith(reason)
 
 
-def test_the_longest_of_several_stretches_is_taken():
+def test_the_longest_of_several_segments_is_taken():
     steps = [*range(0, 200, 10), *range(200, 1500, 50)]
-    found = stretch_of(steps, 0)
+    found = segment_of(steps, 0)
     assert [steps[found.start], steps[found.stop - 1]] == [200, 1450]

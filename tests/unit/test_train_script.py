@@ -14,7 +14,7 @@ from toposcale.training import corpus
 STEPS = [0, 2, 4]
 TRAINING = {
     **{"steps": 4, "batch_size": 2, "context": 8, "learning_rate": 1e-3, "weight_decay": 0.1},
-    **{"warmup_steps": 1, "gradient_clip": 1.0, "validation_windows": 2, "data_fraction": 1.0},
+    **{"warmup_steps": 1, "gradient_clip": 1.0, "validation_sequences": 2, "data_fraction": 1.0},
 }
 
 

@@ -83,7 +83,7 @@ def test_draws_depend_on_seed_and_step_only():
     assert not np.array_equal(draw_batch(TOKENS, 12, 5, TrainingPlan(batch_size=5, seed=8)), first)
 
 
-def test_every_window_of_the_text_can_be_drawn_and_no_other():
+def test_every_sequence_of_the_text_can_be_drawn_and_no_other():
     text = np.arange(10, dtype=np.uint16)
     starts = np.concatenate([draw_batch(text, 4, step, PLAN)[:, 0] for step in range(100)])
     assert set(starts) == set(range(6))

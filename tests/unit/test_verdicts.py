@@ -15,7 +15,7 @@ from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import aligned_series
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
-from toposcale.statistics.innovations import innovations, with_squares
+from toposcale.statistics.prewhitening import prewhiten, with_squares
 
 TREND = Control("constant", ("h1_count",))
 """Holds a constant fixed, so that the test takes out the trend and nothing else."""
@@ -78,7 +78,7 @@ def test_without_a_weight_norm_only_the_step_is_given(run):
     step, norm = one(table, model="s", control="step"), one(table, model="s", control="weight_norm")
     assert np.isfinite(step.spearman)
     assert np.isnan(norm.spearman)
-    assert np.isnan(norm.innovation_p)
+    assert np.isnan(norm.residual_p)
     assert norm.reason == "no weight norm at these checkpoints"
 
 
@@ -106,7 +106,7 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     persistence = one(verdicts, model=POOLED, feature="neural_persistence", question="beyond_the_norm")
     tested = one(together, feature="neural_persistence", control="weight_norm")
     assert (persistence.answer, persistence.control) == ("yes", "weight_norm")
-    assert persistence.estimate == tested.innovation_correlation
+    assert persistence.estimate == tested.residual_correlation
     assert persistence.p == tested.p
     drifters = verdicts[verdicts.feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
     drifters = drifters[drifters.question == "beyond_the_norm"]
@@ -121,7 +121,7 @@ def test_the_verdicts_are_the_planted_ones(analysed):
 
 def test_given_the_step_alone_nothing_is_tested_and_no_question_asks_it(run, analysed):
     correlations, together, _ = analysed
-    for table, p in ((correlations, "innovation_p"), (together, "p")):
+    for table, p in ((correlations, "residual_p"), (together, "p")):
         given = table[(table.control == "step") & (table.feature == "neural_persistence")]
         assert given[p].isna().all()
         assert given.spearman.notna().all()
@@ -176,7 +176,7 @@ def test_without_the_nuclear_norm_the_reason_says_so(analysed):
     assert (asked.reason == "no norm or nuclear norm of the weights at these checkpoints").all()
 
 
-def test_what_lies_outside_of_where_the_level_was_measured_stands_beside_the_answer(run):
+def test_what_lies_outside_of_where_the_false_positive_rate_was_measured_stands_beside_the_answer(run):
     features, metrics, models = run
     sizes = dict(zip(SIZES, (2_936, 300_808, 300_809, np.nan), strict=True))
     models = models.assign(n_parameters=models.model.map(sizes))
@@ -214,7 +214,7 @@ def test_a_question_has_a_row_where_it_is_asked_and_nowhere_else(analysed):
     asked = ("follows_the_loss", "beyond_the_norm", "beyond_the_spectrum")
     assert [counts[question] for question in asked] == [everywhere] * 3
     assert set(verdicts[verdicts.question == "beyond_the_variance"].feature) == {"neural_persistence"}
-    seeds = verdicts[verdicts.question.isin(["within_cells", "between_runs"])]
+    seeds = verdicts[verdicts.question.isin(["within_configurations", "between_runs"])]
     assert set(seeds.model) == {POOLED}
     assert len(seeds) == 2 * 8
     assert set(verdicts.question) == set(QUESTIONS)
@@ -287,7 +287,7 @@ def test_power_is_that_of_the_test_itself(run):
         planted = []
         for model, own in metrics.groupby("model"):
             norm = norms[norms.model == model]["value"].to_numpy()
-            new = innovations(own["value"].to_numpy(), with_squares(norm), half_cosine=True)
+            new = prewhiten(own["value"].to_numpy(), with_squares(norm), half_cosine=True)
             size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own["value"].std(ddof=0)
             noisy = own["value"] + size * np.sqrt(1 / noise**2 - 1) * rng.standard_normal(N)
             planted.append(rows(model, "planted", noisy))
@@ -334,7 +334,7 @@ def test_models_that_share_their_noise_do_not_vote_twice(run):
     assert p_values[1] == pytest.approx(p_values[0], rel=1e-6)
 
 
-def test_a_cell_of_eight_seeds_is_tested_within_and_between_its_runs():
+def test_a_configuration_of_eight_seeds_is_tested_within_and_between_its_runs():
     """One feature feels the noise of its own run, one that of all runs, one tells early which run ends lower."""
     rng, n = np.random.default_rng(7), 30
     time, features, metrics = np.arange(n), [], []
@@ -350,26 +350,26 @@ def test_a_cell_of_eight_seeds_is_tested_within_and_between_its_runs():
         ]
         metrics.append(pd.DataFrame({"model": model, "step": STEPS[:n], "metric": "validation_loss", "value": loss}))
     names = [f"m.seed{seed}" for seed in range(10)]
-    models = pd.DataFrame({"model": names, "cell": "m", "warmup_steps": 0, "final_step": STEPS[n - 1]})
+    models = pd.DataFrame({"model": names, "configuration": "m", "warmup_steps": 0, "final_step": STEPS[n - 1]})
     tables = verdict_tables(pd.concat(features), pd.concat(metrics), models, resamples=20)
     answers = tables["verdicts"][tables["verdicts"].model == POOLED].pivot(
         index="feature", columns="question", values="answer"
     )
-    assert answers.within_cells["h0_total"] == "yes"
-    assert answers.within_cells[["h1_total", "neural_persistence"]].tolist() == ["no", "no"]
+    assert answers.within_configurations["h0_total"] == "yes"
+    assert answers.within_configurations[["h1_total", "neural_persistence"]].tolist() == ["no", "no"]
     assert answers.between_runs["neural_persistence"] == "yes"
     assert answers.between_runs[["h0_total", "h1_total"]].tolist() == ["no", "no"]
-    row = one(tables["over_seeds"], question="within_cells", feature="h1_total")
-    assert row.correlation == pytest.approx(row.by_chance, abs=0.15)
-    assert row.by_chance > 0.4
-    assert (row.n_runs, row.n_cells, row.exact) == (10, 1, False)
+    row = one(tables["over_seeds"], question="within_configurations", feature="h1_total")
+    assert row.correlation == pytest.approx(row.null_expectation, abs=0.15)
+    assert row.null_expectation > 0.4
+    assert (row.n_runs, row.n_configurations, row.exact) == (10, 1, False)
     few = verdict_tables(
         *(table[table.model.isin(names[:7])] for table in (pd.concat(features), pd.concat(metrics), models)),
         resamples=20,
     )["verdicts"]
-    few = few[few.question == "within_cells"]
+    few = few[few.question == "within_configurations"]
     assert (few.answer == "not tested").all()
-    assert (few.reason == "no cell has 8 seeds").all()
+    assert (few.reason == "no configuration has 8 seeds").all()
     assert len(few) == 4
     norm = one(tables["verdicts"], feature="frobenius_norm", question="between_runs")
     assert norm.reason == "fully explained by the controls, or too few runs"
@@ -388,25 +388,25 @@ def test_a_feature_without_the_first_checkpoint_is_tested_over_seeds_like_the_ot
     loss = [
         pd.DataFrame({"model": m, "step": STEPS[:n], "metric": "training_loss", "value": rng.random(n)}) for m in names
     ]
-    models = pd.DataFrame({"model": names, "cell": "m", "warmup_steps": STEPS[2], "final_step": STEPS[n - 1]})
+    models = pd.DataFrame({"model": names, "configuration": "m", "warmup_steps": STEPS[2], "final_step": STEPS[n - 1]})
     found = run_permutation_table(table, pd.concat(loss), models, metric="training_loss", seed=0)
     assert set(found["feature"]) == {"frobenius_norm", "h0_total", "h0_wasserstein"}
 
 
-def test_over_runs_stand_the_median_and_the_range_of_cells(run, analysed):
+def test_over_runs_stand_the_median_and_the_range_of_configurations(run, analysed):
     runs, pooled = plain(analysed[0]), analysed[1]
     row = one(pooled, feature="neural_persistence", control="nothing")
     alone = runs[runs.feature == "neural_persistence"]["spearman"]
-    assert (row.n_runs, row.n_cells) == (4, 4)
+    assert (row.n_runs, row.n_configurations) == (4, 4)
     assert (row.spearman, row.spearman_lowest, row.spearman_highest) == (alone.median(), alone.min(), alone.max())
-    # Two of the four as seeds of one cell: they are averaged first.
+    # Two of the four as seeds of one configuration: they are averaged first.
     features, metrics, models = run
-    models = models.assign(cell=["one", "one", "two", "three"])
+    models = models.assign(configuration=["one", "one", "two", "three"])
     seeded = verdict_tables(features, metrics, models, seed=1, resamples=20)["pooled_correlations"]
     row = one(seeded, feature="neural_persistence", control="nothing")
     by_model = runs[runs.feature == "neural_persistence"].set_index("model")["spearman"]
     means = [by_model[["s", "m"]].mean(), by_model["l"], by_model["x"]]
-    assert (row.n_runs, row.n_cells) == (4, 3)
+    assert (row.n_runs, row.n_configurations) == (4, 3)
     assert (row.spearman, row.spearman_lowest) == pytest.approx((np.median(means), min(means)))
 
 
@@ -439,7 +439,7 @@ def test_runs_that_are_under_way_are_not_taken_for_finished_ones():
     loss = pd.concat(
         [pd.DataFrame({"model": m, "step": STEPS, "metric": "validation_loss", "value": rng.random(N)}) for m in names]
     )
-    models = pd.DataFrame({"model": names, "cell": "m", "final_step": STEPS[-1]})
+    models = pd.DataFrame({"model": names, "configuration": "m", "final_step": STEPS[-1]})
     whole = between_runs_table(features, loss, models, metric="validation_loss", seed=0)
     assert set(whole["n_runs"]) == {12}
     part = loss[(loss["model"] != names[0]) | (loss["step"] < 0.9 * STEPS[-1])]

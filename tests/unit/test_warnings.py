@@ -25,7 +25,7 @@ def test_a_matrix_with_nan_is_one_warning_and_the_rest_of_the_checkpoint_none():
         ("m", 30, "weights", ALL_LAYERS, "frobenius_norm", np.nan),
     ]
     table = warnings.warning_table(features(*bad, *good), METRICS[:0])
-    assert rows_of(table) == [("m", "20, 30", "weights: q", "its features are NaN: it holds NaN or infinity")]
+    assert rows_of(table) == [("m", "20, 30", "weights: q", "its features are NaN: it contains NaN or infinity")]
     assert "diverged" in table["remedy"].item()
 
 

@@ -24,7 +24,7 @@ def smallest(path: Path) -> Workspace:
         "models": {"one": {"d_model": 4, "n_layers": 1, "n_heads": 1}},
         "training": {
             **{"steps": 4, "checkpoint_every": 2, "batch_size": 2, "context": 8},
-            **{"warmup_steps": 1, "validation_windows": 2},
+            **{"warmup_steps": 1, "validation_sequences": 2},
         },
         "weights": {"jobs": "checkpoint"},
         "embeddings": {"enabled": False},

@@ -37,7 +37,7 @@ CHECKPOINTS, CURVE, TRAINING = (
 SHORTER = {
     "training": {
         **{"steps": 20, "checkpoint_every": 5, "batch_size": 2, "context": 16, "warmup_steps": 2},
-        **{"validation_windows": 4, "jobs": "model"},
+        **{"validation_sequences": 4, "jobs": "model"},
     },
     "weights": {"jobs": "model"},
     "embeddings": {"enabled": False},

@@ -65,9 +65,9 @@ def test_a_finding_is_tested_again_on_fresh_runs_and_the_report_tells_both(searc
     assert (row["fresh_run"], row["answer"]) == ("small-confirm", "not confirmed")
     assert 0.05 < row["p"] <= 1
     said = pd.read_parquet(searched.results / "tables/summary.parquet").set_index("question")
-    again = said.loc["Does what was found come back with fresh seeds?"]
+    again = said.loc["Are the findings confirmed with fresh seeds?"]
     assert again["verdict"] == "Not confirmed"
-    assert "had 0.50 in the search and has" in again["numbers"]
+    assert "had an estimate of 0.50 in the search and" in again["numbers"]
     # Nothing is trained a second time.
     assert "train" not in searched.planned("summary")
 

@@ -60,7 +60,7 @@ def test_forecasts_and_decisions_need_no_weights(curves):
 
     printed = curves.snakemake("--nolock", "advice").stdout
     assert "live: step 800 of 2,000 (40%)" in printed
-    # The same as the call from Python: tests/unit/test_doors.py holds the other doors against that.
+    # The same as the call from Python: tests/unit/test_doors.py compares the other doors with that.
     facts = {"n_parameters": 1_000_000, "tokens_per_step": 1000, "steps": END}
     advice = toposcale.advise(curves.path / "live.csv", **facts, name="live")
     [written] = json.loads((curves.results / "advice.json").read_text())["models"]

@@ -1,6 +1,6 @@
 """What goes wrong on the way costs no finished work and gives no wrong number.
 
-Every kill is planted at one moment (see `planted/sitecustomize.py`), and every rerun is held against an undisturbed run
+Every kill is planted at one moment (see `planted/sitecustomize.py`), and every rerun is compared with an undisturbed run
 of the same small configuration, byte for byte.
 """
 
@@ -201,7 +201,7 @@ def test_a_damaged_file_is_named_and_never_averaged_in(copy, damage, targets):
     for name, harm in damage.items():
         harm(copy.results / name)
     targets = [f"results/small/{target}" for target in targets]
-    # Snakemake would make a damaged file anew if it could tell that it is one; here the jobs that read it must.
+    # Snakemake would make a damaged file again if it could tell that it is one; here the jobs that read it must.
     readers = ["weight_features", "features_table", "metrics_table", "scaling"]
     # One core: two jobs that fail at once may write into one line.
     status, said = faults.run(copy, "--keep-going", "--allowed-rules", *readers, "--", *targets)

@@ -38,7 +38,7 @@ CHANGES = {
     "training.warmup_steps": (0, {"train", "comparison"}),
     "training.weight_decay": (0.1, {"train", "models_table", "comparison"}),
     "training.gradient_clip": (2.0, {"train", "comparison"}),
-    "training.validation_windows": (3, {"train", "comparison"}),
+    "training.validation_sequences": (3, {"train", "comparison"}),
     "training.device": ("cpu", {"train"}),
     "weights.layers.include": (["*mlp*"], {"weight_features"}),
     "weights.layers.exclude": (["*mlp*"], {"weight_features"}),
@@ -137,7 +137,7 @@ CHANGES = {
     "models.{name}.tokens_per_step": (7, {"models_table"}),
     "models.{name}.tokenizer": ("tokenizer", {"embeddings", "loss_landscape"}),
     "models.{name}.family": ("other", {"models_table"}),
-    "models.{name}.cell": ("one", {"models_table"}),
+    "models.{name}.configuration": ("one", {"models_table"}),
     "models.{name}.seed": (7, {"models_table"}),
     "models.{name}.n_parameters": (7, {"models_table"}),
     "models.{name}.final_step": (7, {"models_table"}),
@@ -146,14 +146,14 @@ CHANGES = {
 # Rules that a run does not have any more after a change.
 GONE = {"trajectory.enabled": {"trajectory"}, "weights.features": {"ripser_check"}}
 
-# The model whose diagrams are held against ripser is trained here: what changes published models does not reach it.
+# The model whose diagrams are compared with ripser is trained here: what changes published models does not reach it.
 OF_TRAINED_MODELS = {
     key: {"ripser_check"} for key in ("hub.duplicates", "models.{name}.repo", "models.{name}.revisions")
 }
 
 # Keys that say which models, checkpoints and files there are: the tests below say what each of them does.
 IDENTITY = {
-    "run": "another folder: everything is made anew",
+    "run": "another folder: everything is made again",
     "seeds": "each further seed is a model more",
     "models": "models that are added are made, and what is gathered is gathered again",
     "models.{name}.kind": "another model",
@@ -174,7 +174,7 @@ IDENTITY = {
     ),
     "confirm.run": "another run is the second sample",
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
-    "training.checkpoint_every": "other checkpoints, and stretches of training between them",
+    "training.checkpoint_every": "other checkpoints, and segments of training between them",
     **dict.fromkeys(
         ("training.jobs", "weights.jobs", "embeddings.jobs", "landscape.jobs"), "other jobs, with other inputs"
     ),
@@ -221,7 +221,7 @@ def starting_configuration():
         "corpus": {"source": "files", "train": ["train.txt"], "validation": ["validation.txt"]},
         "training": {
             **{"steps": 4, "checkpoint_every": 4, "batch_size": 2, "context": 8, "warmup_steps": 1},
-            **{"learning_rate": 0.003, "validation_windows": 2},
+            **{"learning_rate": 0.003, "validation_sequences": 2},
         },
         "embeddings": {"repeats": 2},
         "landscape": {"enabled": True},
@@ -262,7 +262,7 @@ def changed(key, value):
         if section == "{name}":
             names = {"repo": "published", "revisions": "published", "tokens_per_step": "published"}
             names |= {"tokenizer": "published", "n_parameters": "curve", "final_step": "curve"}
-            names |= {"cell": "published", "seed": "published"}
+            names |= {"configuration": "published", "seed": "published"}
             names |= {"warmup_steps": "curve"} if len(sections) == 2 else {}
             part = part[names.get(last, "one")]
         else:
@@ -396,7 +396,7 @@ def test_another_run_makes_everything(planned, followers):
     assert set(planned["another run"]) == set(followers) | {"turn"}
 
 
-def test_checkpoints_more_often_retrain_the_stretches_between(planned):
+def test_checkpoints_more_often_retrain_the_segments_between(planned):
     assert planned["more checkpoints"]["train"] == 2 * 3
 
 

@@ -38,7 +38,7 @@ def published(workspace):
             "revisions": "step{step}",
             "steps": [*STEPS[:-1], STEPS[-1] - 1, STEPS[-1]],
             "tokens_per_step": 1024,
-            "cell": "sisters",
+            "configuration": "sisters",
             "seed": 7,
         }
     }
@@ -61,8 +61,8 @@ def test_from_repositories_to_the_report(hub, published):
     assert (metrics[metrics["metric"] == "perplexity"]["value"] > 1).all()
     assert set(metrics["step"]) == {STEPS[0], STEPS[-1]}
     models = pd.read_parquet(published.results / "tables" / "models.parquet").set_index("model")
-    assert models.loc["tiny", ["cell", "seed"]].tolist() == ["sisters", 7]
-    # The first model is the one without weights, so that nothing could be held against ripser.
+    assert models.loc["tiny", ["configuration", "seed"]].tolist() == ["sisters", 7]
+    # The first model is the one without weights, so that nothing could be compared with ripser.
     [check] = published.results.glob("ripser/gguf/*.json")
     assert json.loads(check.read_text())["clouds"] == []
     assert "<p>ripser" not in (published.results / "report.html").read_text()
@@ -118,7 +118,7 @@ def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
     told = dict(zip(warnings["steps"], warnings["warning"], strict=True))
     assert told["99"] == "serves the weights of step100"
     assert told["50"].startswith(f"{REPO}, revision step50: no weights")
-    # Three diagrams were held against ripser before the weights were removed.
+    # Three diagrams were compared with ripser before the weights were removed.
     check = json.loads((published.results / "ripser/tiny/step-00000100.json").read_text())
     assert [0 <= cloud["difference"] < 1e-6 for cloud in check["clouds"]] == [True] * 3
     # One of the two equal ones was fetched, and once.
@@ -126,7 +126,7 @@ def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
     assert published.planned(*targets, released) == {}
 
 
-def test_what_changes_is_measured_anew_and_nothing_else_of_a_bounded_cache(hub, published):
+def test_what_changes_is_measured_again_and_nothing_else_of_a_bounded_cache(hub, published):
     """Of six checkpoints two may be in the cache: each run does all that is due, whatever is due of those before."""
     branches = hub.repositories[REPO].branches
     for step in (20, 30, 40, 50):

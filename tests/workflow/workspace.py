@@ -34,7 +34,7 @@ def small_configuration() -> dict:
             "batch_size": 4,
             "context": 16,
             "warmup_steps": 4,
-            "validation_windows": 8,
+            "validation_sequences": 8,
             "sketch": {"every": 1},
             "jobs": "model",
         },

@@ -1,4 +1,4 @@
-"""The registry of analyses: what each reads and makes. Nothing here knows where a file lies."""
+"""Registry of analyses: the tables that each reads and makes. Nothing here knows where a file lies."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 class Analysis(NamedTuple):
     """One analysis.
 
-    function: "module.function" in this package. It takes the tables of `reads` and the numbers of `settings` as keyword
-    arguments, and returns data frames by the names of `makes` (by default one, named as the analysis); one that it leaves
-    out is empty.
+    function: "module.function" of this package; takes the tables of `reads` and the values of `settings` as keyword
+    arguments, and returns data frames by the names of `makes` (by default its own name); one that it omits is empty.
     """
 
     function: str
@@ -104,6 +103,6 @@ ANALYSES = {name: analysis._replace(makes=analysis.makes or (name,)) for name, a
 
 
 def load(name: str) -> Callable[..., dict[str, Any]]:
-    """The function of an analysis; KeyError for a name that is not in `ANALYSES`."""
+    """Return the function of an analysis; KeyError for a name that is not in `ANALYSES`."""
     module, function = ANALYSES[name].function.split(".")
     return getattr(import_module(f"{__package__}.{module}"), function)

@@ -1,4 +1,4 @@
-"""Published values beside those of a run, with the differences in setting said: a rerun need not match them."""
+"""Comparison of published values with those of a run, with the differences in setting."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -43,17 +43,15 @@ def comparison_tables(
     seeds: list[int],
     **run: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
-    """The table comparison; `run`: models, metrics, features, correlations, scaling, transitions, forecast_evaluation."""
+    """Make the table comparison from the published values and the tables of a run that `analyses` lists."""
     setting = setting_differences(training_settings, corpus_settings, seeds)
     return {"comparison": compare(published, run, setting)}
 
 
 def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
-    """The rows of `published` that this run has a value for, with that value and the difference.
+    """Return the rows of `published` that this run has a value for, with that value and the difference.
 
-    published: source, table, model, step, quantity, value, note, values as text ("<1e-24" is one), and where the value
-    stands in a run (`look_up`). A row counts where its model is one of the run's, or where it speaks of all models, the
-    run has each of them, and a value. `setting` says in words how the run's training differs from the published one.
+    A row counts if its model is one of the run's, or if it is about several models and the run has all of them.
     """
     names = set(run["models"]["model"])
     trained = set(published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"])
@@ -90,7 +88,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
 
 
 def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], seeds: list[int]) -> str:
-    """In words, where a run's setting is not the published one, or not known to be."""
+    """Describe where the setting of a run differs from the published one, or may differ."""
     differences = [
         f"{key} {training[key]} (published {value})" for key, value in PAPER_SETTING.items() if training[key] != value
     ]
@@ -104,10 +102,10 @@ def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], 
 
 
 def look_up(row: Mapping[str, Any], about: Collection[str], run: Run) -> float | None:
-    """This run's value of one published quantity about these models; None where the run has no such thing.
+    """Return this run's value of one published quantity about these models; None if the run has none.
 
-    The row names where it stands: `our_table`, `our_column`, the values `our_source`, `our_layer`, ... that choose the rows
-    of that table (without a layer: those of all matrices), and in `take` how these become one number.
+    The row names its source: `our_table`, `our_column`, the filters `our_source`, `our_layer`, ... (without a layer: all
+    matrices), and in `take` the reduction to one number.
     """
     if pd.isna(row["our_table"]):
         return None
@@ -125,7 +123,7 @@ def look_up(row: Mapping[str, Any], about: Collection[str], run: Run) -> float |
 
 
 def _rows(table: pd.DataFrame, about: Collection[str], where: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows of these models with these values, those that are not NaN."""
+    """Return the rows of these models with these values; a NaN filters nothing."""
     rows = table[table["model"].isin(about)] if "model" in table else table
     if "layer" in table and pd.isna(where["layer"]):
         rows = rows[rows["layer"] != schemas.ALL_LAYERS]

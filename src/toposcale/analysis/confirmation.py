@@ -1,7 +1,6 @@
-"""What a search among many features found, and whether it comes back on fresh runs.
+"""Findings of the search among features, and their confirmation on runs with fresh seeds.
 
-A run asks each question of many features. What passes was searched for. It is confirmed when it passes again, with its
-direction, on runs of the same models with fresh seeds: there the findings alone are tested, and corrected by Holm (1979).
+On fresh runs the findings alone are tested, and corrected by Holm (1979).
 """
 
 import numpy as np
@@ -9,7 +8,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.questions import LEVEL, NOT_TESTED, YES
-from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, cells_of, headline_metric, whole_model
+from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, configurations_of, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts, verdicts_on_features
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
@@ -26,15 +25,12 @@ _KEY = ["question", *PAIR_KEY]
 def findings_tables(
     verdicts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, tasks: list[str]
 ) -> dict[str, pd.DataFrame]:
-    """The table findings: each tested question that a feature of whole models passed over all runs, on the headline metric.
-
-    verdicts, metrics, models: the tables of those names. tasks: `metrics.tasks`.
-    """
+    """Make the table findings: tested questions that a whole-model feature passed over all runs, on the headline metric."""
     asked = pooled_verdicts(verdicts, headline_metric(metrics["metric"], tasks))
     tested = asked[asked["p"].notna()]
     rows = tested.assign(
         n_searched=tested.groupby("question")["p"].transform("size"),
-        n_seeds=int(pd.Series(cells_of(models)).value_counts().max()) if len(models) else 0,
+        n_seeds=int(pd.Series(configurations_of(models)).value_counts().max()) if len(models) else 0,
     )[tested["answer"] == YES]
     rows["direction"] = np.where(rows["estimate"] > 0, "positive", "negative")
     table = schemas.TABLES["findings"]
@@ -50,13 +46,10 @@ def confirmation_tables(
     seed: int,
     confirm: dict[str, str],
 ) -> dict[str, pd.DataFrame]:
-    """The table confirmation: each finding with its estimate and p on fresh runs, and whether it is confirmed.
+    """Make the table confirmation: each finding with its estimate and p on fresh runs (empty if there are none yet).
 
-    findings: the table of that name. fresh_...: the tables of the fresh runs; empty where there are none yet. confirm:
-    `run`, the name of the fresh run; `obstacle`, why the models cannot be trained again, "" if they can.
-
-    Confirmed: p, corrected by Holm over the findings that could be tested, is at most `LEVEL`, and the estimate has the
-    sign of the finding.
+    Confirmed: p after Holm is at most `LEVEL`, and the sign is that of the finding. confirm: `run`, the name of the
+    fresh run; `obstacle`, why the models cannot be trained again, else "".
     """
     rows = findings.rename(columns={"estimate": "searched_estimate", "q": "searched_q"}).drop(columns="p")
     rows["fresh_run"] = confirm["run"]

@@ -1,4 +1,4 @@
-"""What a partial correlation or a test holds fixed. A new control is one entry of `CONTROLS`."""
+"""Controls: what a partial correlation or a test holds fixed. A new control is one entry of `CONTROLS`."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,9 @@ which explains most of neural persistence (Girrbach et al. 2023)."""
 class Control:
     """One control.
 
-    name: as in the column `control` of the tables. of_model: features of the weights of the whole model that are held
-    fixed. of_layer: those of one layer, held fixed for the features of that layer. step: whether the partial rank
-    correlation holds the training step fixed. asked_of: the only features of the weights that have this control; () for
-    every feature of every source. missing: the reason in the tables where a series to hold fixed was not measured.
+    of_model, of_layer: features of the weights of the model, or of the layer, that are held fixed. step: the partial rank
+    correlation holds the training step fixed. asked_of: the only features that have this control, () for all. missing: the
+    reason if a series to hold fixed was not measured.
     """
 
     name: str
@@ -34,23 +33,20 @@ class Control:
 
     @property
     def is_tested(self) -> bool:
-        """Whether an innovation test is made given this control.
+        """Whether the test of prewhitened residuals is made given this control.
 
-        The test takes out the trend in the step, whatever is held fixed. With nothing else it finds relations where there
-        are none, because runs share a course that the trend does not take up (docs/statistics.md, "Withdrawn").
+        With nothing but the trend in the step it has false positives, since runs share a course (docs/statistics.md,
+        "Withdrawn").
         """
         return bool(self.of_model)
 
     def is_asked_of(self, keys: pd.DataFrame) -> np.ndarray:
-        """Which rows of source, layer and feature have this control."""
+        """Return which rows of source, layer and feature have this control."""
         named = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
         return named.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
 
     def keys(self, layer: str) -> dict[tuple[str, str, str], bool]:
-        """The series that are held fixed for the features of a layer, and whether each must be there.
-
-        The layer's own norm is held where there is one: the layers of embeddings have none.
-        """
+        """Return the series that are held fixed for a layer, and whether each is required; a layer may have no norm."""
         source = WEIGHT_NORM.source
         needed = dict.fromkeys(((source, ALL_LAYERS, name) for name in self.of_model), True)
         for name in self.of_layer:
@@ -80,4 +76,4 @@ CONTROLS = {
         ),
     )
 }
-"""Every control by name. The squares of what is held fixed are held fixed by the innovation tests, too."""
+"""Every control by name. The squares of what is held fixed are held fixed by the tests of prewhitened residuals, too."""

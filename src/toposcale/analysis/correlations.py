@@ -1,7 +1,6 @@
 """Correlations of every feature with every metric: as published, with moving blocks, and of first differences.
 
-They say how closely a feature follows a metric. That is no evidence of a relation: whatever drifts follows whatever drifts.
-The same given a control, and the tests, are in `partial_correlations`; the table `correlations` holds both.
+They are not evidence of a relation: all series that drift correlate.
 """
 
 from typing import Any
@@ -25,7 +24,7 @@ INDEPENDENT, BLOCKS, DIFFERENCES = range(3)  # purposes of random numbers: each 
 def correlation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
-    """Correlations of every feature with every metric, per model, with nothing held fixed."""
+    """Correlate every feature with every metric, per model, with nothing held fixed."""
     rows = []
     for group in aligned_series(features, metrics):
         columns = {"control": NOTHING, "n_tested": 0, "reason": group.reasons()}
@@ -36,7 +35,7 @@ def correlation_table(
 
 
 def _as_published(group: Aligned, name: str, seed: int, resamples: int) -> dict[str, Any]:
-    """A correlation with its intervals and its p-value under independence."""
+    """Compute a correlation with its intervals and its p-value under independence."""
     names = [f"{name}{part}" for part in ("", "_low", "_high", "_block_low", "_block_high", "_p")]
     if group.n < MIN_FOR_CORRELATION:
         return dict.fromkeys(names, np.nan)
@@ -60,7 +59,7 @@ def _as_published(group: Aligned, name: str, seed: int, resamples: int) -> dict[
 
 
 def _differences(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
-    """The correlation of first differences, and the effective number of points."""
+    """Compute the correlation of first differences, and the effective number of points."""
     names = ("spearman_differences", "spearman_differences_low", "spearman_differences_high", "differences_p")
     if group.n <= MIN_FOR_CORRELATION:
         return dict.fromkeys([*names, "n_effective"], np.nan)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from toposcale.analysis.forecasts import FRACTIONS
 from toposcale.analysis.regret import NO_OUTCOME, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
-from toposcale.analysis.series import cells_of
+from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.decision.advice import Advice, advise_on
 from toposcale.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
@@ -41,8 +41,8 @@ def decision_tables(
     trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules)
     advised = decision_points(trainings, fractions, Request(decision["remaining"], decision["multiples"]))
     evaluated = decision_table(trainings, fractions=fractions)
-    by_cell = evaluated.assign(cell=evaluated["model"].map(cells_of(models)))
-    means = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
+    by_configuration = evaluated.assign(configuration=evaluated["model"].map(configurations_of(models)))
+    means = mean_regret(by_configuration, ["fraction"], group="configuration", resamples=resamples, seed=seed)
     return {
         "advice": advice_table(advised),
         "candidates": candidate_table(advised),

@@ -1,4 +1,4 @@
-"""Early stopping: patience on a feature against patience on the validation loss."""
+"""Early stopping: patience on a feature compared with patience on the validation loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ DIRECTIONS = {"neural_persistence": "higher", "neural_persistence_p2": "higher"}
 
 
 def early_stopping_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The tables early_stopping and early_stopping_summary."""
+    """Make the tables early_stopping and early_stopping_summary."""
     table = early_stopping_table(features, metrics)
     return {"early_stopping": table, "early_stopping_summary": early_stopping_summary(table)}
 
@@ -24,10 +24,9 @@ def early_stopping_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict
 def early_stopping_table(
     features: pd.DataFrame, metrics: pd.DataFrame, *, patience: Sequence[int] = (2, 3, 5)
 ) -> pd.DataFrame:
-    """What patience on each whole-model feature would have saved and cost against patience on the validation loss.
+    """Compare patience (in checkpoints) on each whole-model feature with patience on the validation loss.
 
-    patience in checkpoints. Where a rule never stops its step is the last one. The best checkpoint up to the stop is
-    kept. Only checkpoints that have both the feature and the loss are used. Columns: `schemas.TABLES["early_stopping"]`.
+    A rule that never stops ends at the last step; the best checkpoint up to the stop is kept.
     """
     losses = metrics[(metrics["metric"] == "validation_loss") & np.isfinite(metrics["value"])]
     usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]
@@ -40,26 +39,26 @@ def early_stopping_table(
         for wait in patience:
             stop_at = patience_stop(values, wait, mode=DIRECTIONS.get(str(key[-1]), "either"))
             reference = patience_stop(loss, wait, mode="lower")
-            at, reference_at = (len(steps) - 1 if stop is None else stop for stop in (stop_at, reference))
+            end, reference_end = (len(steps) - 1 if stop is None else stop for stop in (stop_at, reference))
             row: dict[str, Any] = dict(zip(["model", *SERIES_KEY], key, strict=True)) | {
                 "patience": int(wait),
-                "stop_step": int(steps[at]),
+                "stop_step": int(steps[end]),
                 "triggered": stop_at is not None,
-                "metric_stop_step": int(steps[reference_at]),
+                "metric_stop_step": int(steps[reference_end]),
                 "metric_triggered": reference is not None,
-                "steps_saved": int(steps[reference_at] - steps[at]),
-                "loss_given_up": float(best[at] - best[reference_at]),
+                "steps_saved": int(steps[reference_end] - steps[end]),
+                "regret": float(best[end] - best[reference_end]),
             }
             rows.append(row)
     return schemas.TABLES["early_stopping"].frame(rows)
 
 
 def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean over models of steps_saved and loss_given_up, with Student intervals (NaN for a single model)."""
+    """Average steps_saved and regret over models, with Student intervals (NaN for a single model)."""
     groups = table.groupby([*SERIES_KEY, "patience"], sort=True)
     summary = groups.size().rename("n_models").to_frame()
     quantile = stdtrit(summary["n_models"] - 1.0, 0.975)
-    for name in ("steps_saved", "loss_given_up"):
+    for name in ("steps_saved", "regret"):
         mean, half = groups[name].mean(), quantile * groups[name].sem()
         summary = summary.assign(**{name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half})
     return schemas.TABLES["early_stopping_summary"].frame(summary.reset_index())

@@ -1,7 +1,4 @@
-"""Where the false-positive rates of the tests were measured, and what of a run lies outside of it.
-
-`make nulls` measures them on the cells of the three studies; docs/statistics.md has the table.
-"""
+"""The range in which the false-positive rates of the tests were measured (`make nulls`, docs/statistics.md)."""
 
 from collections.abc import Collection
 
@@ -15,9 +12,9 @@ MEASURED = f"measured at {PARAMETERS[0]:,} to {PARAMETERS[1]:,} parameters, up t
 
 
 def outside(models: pd.DataFrame, tested: Collection[str], most_runs: int) -> str:
-    """What of the tested models lies outside of what was measured: "the sizes of 2 of 5 models"; "" where nothing does.
+    """Describe which of the tested models lie outside of what was measured ("the sizes of 2 of 5 models"), else "".
 
-    models: the table of that name; most_runs: `TOGETHER` or `BETWEEN`. A size that is not known lies outside.
+    most_runs: `TOGETHER` or `BETWEEN`. An unknown size lies outside.
     """
     trainings = models[models["model"].isin(tested)]
     sizes = trainings["n_parameters"] if "n_parameters" in trainings else pd.Series(float("nan"), index=trainings.index)

@@ -1,7 +1,4 @@
-"""Answers about the features: which follow the loss, which tell more than norm and spectrum, and what could be found.
-
-At most 40 words an answer, the numbers apart; every number is one of the tables verdicts, tested_features and sensitivity.
-"""
+"""Answers about features, in at most 40 words each: which follow the loss, and which add to norm and spectrum."""
 
 import math
 from typing import NamedTuple
@@ -12,6 +9,7 @@ import pandas as pd
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.false_positives import MEASURED
 from toposcale.analysis.questions import NOT_TESTED, YES, Question
+from toposcale.analysis.sensitivity import POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
 from toposcale.features.registry import WEIGHT_NORM, group_of
@@ -20,7 +18,7 @@ UNTESTED = "Could not be tested"
 
 
 class Answer(NamedTuple):
-    """A few words, a sentence or two, and the numbers behind them."""
+    """A verdict in a few words, a sentence or two, and the numbers behind them."""
 
     verdict: str
     text: str
@@ -28,18 +26,15 @@ class Answer(NamedTuple):
 
 
 def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
-    """How many features follow the metric, the closest of topology, and the plain norm beside them.
-
-    verdicts: of whole models over all runs, on the headline metric; pooled: the table `pooled_correlations` of these.
-    """
+    """Count the whole-model features that follow the metric, with the closest topological one and the weight norm."""
     asked = verdicts[verdicts["question"] == "follows_the_loss"].drop(columns="control")
     plain = pooled.loc[pooled["control"] == NOTHING, [*SERIES_KEY, "spearman_lowest", "spearman_highest"]]
     correlated = asked.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
     if correlated.empty:
-        return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
+        return Answer(UNTESTED, "No feature could be correlated: too few checkpoints.")
     followers = correlated[correlated["answer"] == YES]
     count = f"{len(followers)} of {len(correlated)}"
-    text = f"{count} features follow it in every cell that has both. Drift alone can cause that."
+    text = f"{count} features follow it, with one sign in every configuration. Drift alone can cause this."
     numbers = []
     topological = followers[is_topology(followers)]
     if len(topological):
@@ -57,7 +52,7 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
 def beyond(
     verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
-    """What was found beyond a control, and what could have been: the positive control and the power."""
+    """Say what was found beyond a control, and what could have been: positive control and power."""
     what, (power, why) = question.beyond, power_of(sensitivity, question.name)
     counts = counted(tested[tested["question"] == question.name])
     if power is None:
@@ -65,37 +60,35 @@ def beyond(
     asked = verdicts[verdicts["question"] == question.name]
     passed = asked[asked["answer"] == YES].sort_values("q")
     numbers = (
-        f"Positive control ({metric_name(metric)} with noise, innovation correlation {power['correlation']:.2f}): "
+        f"Positive control ({metric_name(metric)} with noise, "
+        f"correlation of prewhitened residuals {power['correlation']:.2f}): "
         f"p = {power['p']:.2g}, q = {power['q']:.2g}. Tested: {counts}"
     )
     limit = ""
     if power["outside"]:
-        limit = f" Its level was not measured at {power['outside']}."
+        limit = f" Its false-positive rate was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
     for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
-        numbers += f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
+        numbers += f" Strongest: {name_of(row)}, correlation of prewhitened residuals {row['estimate']:.2f}, "
         numbers += f"p = {row['p']:.2g}, q = {row['q']:.2g}."
     least = f" {could(power['detectable'])}."
     if len(passed):
         n_tested = int(power["n_tested"])
         text = (
-            f"{counting(len(passed), 'feature')} of {n_tested} tested told more about the {metric_name(metric)} than "
-            f"{what}; the clearest is {name_of(passed.iloc[0])}."
+            f"{len(passed)} of {n_tested} tested features passed for the {metric_name(metric)}; "
+            f"the most significant is {name_of(passed.iloc[0])}."
         )
         # Where something was found, the limit comes first.
         text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
         return Answer(f"{len(passed)} of {n_tested}", text, numbers)
     if power["found"] != YES:
-        text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
+        text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {what}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer("None found", f"Nothing was found beyond {what}.{least}{limit}", numbers)
+    return Answer("None found", f"No feature adds information to {what}.{least}{limit}", numbers)
 
 
 def counted(tested: pd.DataFrame) -> str:
-    """How many features of each source were tested: "weights 37 of 69 testable (153 measured), 22 distinct".
-
-    Sources of which nothing was tested follow, those with one reason together.
-    """
+    """Describe how many features of each source were tested, and why others were not."""
     parts = [
         f"{row.source} {row.tested} of {row.testable} testable ({row.measured} measured), {row.distinct} distinct"
         for row in tested[tested["tested"] > 0].itertuples()
@@ -107,18 +100,18 @@ def counted(tested: pd.DataFrame) -> str:
 
 
 def coinciding(pooled: pd.DataFrame) -> str:
-    """That the rank correlations given the norm and given the step are the same in every cell, where they are."""
+    """Say that rank correlations given the norm and given the step coincide, if they do."""
     by_series = pooled.set_index(SERIES_KEY)
     norm, step = (by_series[by_series["control"] == name] for name in ("weight_norm", "step"))
     columns = ["spearman", "spearman_lowest", "spearman_highest"]
     apart = (norm[columns] - step[columns]).dropna()
     if len(apart) and np.allclose(apart, 0.0, rtol=0, atol=1e-9):
-        return " Rank correlations given the norm and given the step are the same here, because the norm is monotonic."
+        return " Rank correlations given the norm and given the step coincide, because the norm is monotonic."
     return ""
 
 
 def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None, str]:
-    """What a run could have shown of a question; None, and why, where it was not tested."""
+    """Return the row of a question in `sensitivity`; None and the reason if it was not tested."""
     rows = sensitivity[sensitivity["question"] == question]
     if rows.empty:
         return None, "nothing was measured"
@@ -127,27 +120,27 @@ def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None
 
 
 def could(detectable: float, who: str = "This run") -> str:
-    """The least correlation that would have been found, in words."""
+    """Describe the smallest correlation that would have been found."""
     if math.isnan(detectable):
-        return f"{who} could have found only features that are almost the loss itself"
-    return f"{who} could have found a correlation of {detectable:.2f} or more"
+        return f"{who} had power only for features that are almost the loss itself"
+    return f"{who} had {POWER_WANTED:.0%} power for correlations of {detectable:.2f} or more"
 
 
 def is_topology(rows: pd.DataFrame) -> np.ndarray:
-    """Which rows are of a topological feature."""
+    """Return which rows are of a topological feature."""
     return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
 
 
 def _rho(row: pd.Series) -> str:
     low, high = row["spearman_lowest"], row["spearman_highest"]
-    return f"rank correlation {row['estimate']:.2f} (median over cells; {low:.2f} to {high:.2f})"
+    return f"rank correlation {row['estimate']:.2f} (median over configurations; {low:.2f} to {high:.2f})"
 
 
 def name_of(row: pd.Series) -> str:
-    """ "H₀ total persistence of the weights"."""
+    """Name a feature and its source: "H₀ total persistence of the weights"."""
     return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
 
 
 def counting(number: int, what: str) -> str:
-    """ "1 feature", "2 features"."""
+    """Return a count with its noun: "1 feature", "2 features"."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What a run says about its forecasts and its decisions: at most 40 words each, the numbers apart."""
+"""Answers about forecasts and decisions, in at most 40 words each."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.feature_answers import UNTESTED, Answer
-from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
+from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MOST_OF_THEM
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
 from toposcale.decision.candidates import CONTINUE, EXTEND
@@ -19,63 +19,62 @@ from toposcale.statistics.multiple_testing import holm
 MOST_NAMED = 5
 POLICY_WORDS = ("the advice", "always continuing", "always the next size", "stopping at random")
 FEWEST_FOR_A_VERDICT = 10
-"""Runs and decisions below which there is no verdict."""
+"""Fewest runs, and fewest decisions, for a verdict."""
 
 
 def trusted(evaluation: pd.DataFrame) -> Answer:
-    """Which forecast to trust: the method with the least error at the smallest share of training."""
+    """Name the method with the least error at the smallest share of training."""
     rows = _first(evaluation)
-    rows = rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
+    rows = rows[rows["method"].isin(BASELINES)].dropna(subset=["mae"])
     if rows.empty:
-        return Answer(UNTESTED, "No finished run has a forecast to be judged by.")
+        return Answer(UNTESTED, "No finished run has a forecast to evaluate.")
     most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
     best = most.iloc[0]
     text = (
-        f"From the first {best['fraction']:.0%} of training it misses the final loss by {best['mae']:.3f} nats on average "
-        f"over {int(best['n_forecasts'])} runs. Its own 95% interval, not calibrated, holds it in "
-        f"{best['interval_coverage']:.0%} of them."
+        f"From the first {best['fraction']:.0%} of training, its mean absolute error for the final loss is "
+        f"{best['mae']:.3f} nats over {int(best['n_forecasts'])} runs. The empirical coverage of its own 95% interval, "
+        f"before calibration, is {best['interval_coverage']:.0%}."
     )
-    numbers = ", ".join(f"{_words(row.method)} misses it by {row.mae:.3f}" for row in most.iloc[1:4].itertuples())
+    numbers = ", ".join(f"{_words(row.method)} has an error of {row.mae:.3f}" for row in most.iloc[1:4].itertuples())
     numbers += "." if numbers else ""
     unsafe = map(_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
     if names := " and ".join(unsafe):
-        numbers += f" The intervals of {names} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
+        numbers += f" The intervals of {names} have a coverage below {LEAST_COVERAGE:.0%}."
     return Answer(sentence(_words(best["method"])), text, numbers.strip())
 
 
 def forecasting(evaluation: pd.DataFrame) -> Answer:
-    """Each method that reads topology against the best that reads the loss alone or the size alone.
+    """Compare each method that reads topology with the best baseline, at the smallest share of training.
 
-    At the smallest share of training. Yes only for a method whose gain is above 0 with its interval and passes Holm's
-    correction for all of them, over at least `FEWEST_FOR_A_VERDICT` cells that both forecast; the seeds of a cell count
-    once.
+    Yes only if the improvement and its interval are above 0, p passes Holm's correction, and at least
+    `FEWEST_FOR_A_VERDICT` configurations have both forecasts.
     """
     rows = _first(evaluation)
-    rivals = rows[rows["method"] == rows["baseline"]]
-    if rivals.empty or math.isnan(rivals["mae"].iloc[0]):
-        return Answer(UNTESTED, "No forecast could be made by a method on the loss alone, so none can be compared.")
-    rival = rivals.iloc[0]
+    baselines = rows[rows["method"] == rows["baseline"]]
+    if baselines.empty or math.isnan(baselines["mae"].iloc[0]):
+        return Answer(UNTESTED, "No baseline could forecast the final loss, so there is nothing to compare with.")
+    baseline = baselines.iloc[0]
     text = (
-        f"From the first {rival['fraction']:.0%} of training, the best forecast without topology, "
-        f"{_words(rival['method'])}, misses the final loss by {rival['mae']:.3f} nats "
-        f"over {int(rival['n_forecasts'])} runs."
+        f"From the first {baseline['fraction']:.0%} of training, the best forecast without topology, "
+        f"{_words(baseline['method'])}, has a mean absolute error of {baseline['mae']:.3f} nats "
+        f"over {int(baseline['n_forecasts'])} runs."
     )
     topological = [name for name, method in METHODS.items() if method.reads == "topology"]
     judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])
     if judged.empty:
-        return Answer(UNTESTED, text + " No method that reads topology could forecast at that point.")
-    text += f" With topology it comes {_gain(judged['improvement_percent'].max())} at best."
+        return Answer(UNTESTED, text + " No method with topology could forecast from there.")
+    text += f" Topology gives {_gain(judged['improvement_percent'].max())} at best."
     comparisons = []
     for row in judged.to_dict("records"):
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign = 1 if row["improvement_percent"] >= 0 else -1
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
         gain = _gain(row["improvement_percent"])
-        comparisons.append(f"{_words(row['method'])} comes {gain} {_interval(low, high, '.0f')}")
+        comparisons.append(f"{_words(row['method'])} has {gain} {_interval(low, high, '.0f')}")
     numbers = "; ".join(comparisons) + "."
     compared = int(judged["n_compared"].max())
     if compared < FEWEST_FOR_A_VERDICT:
-        numbers += f" Below {FEWEST_FOR_A_VERDICT} runs that are more than seeds of one another there is no verdict."
+        numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
         return Answer(f"Not tested: {compared} runs", text, numbers)
     # A method whose test could not be made counts among the tests, and is never found.
     corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
@@ -90,7 +89,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     """Answer whether the advice would have had less regret than always continuing, the next size, or a random stop."""
     by: dict[Any, Any] = _first(evaluation).set_index("policy").to_dict("index")
     if "advice" not in by:
-        return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
+        return Answer(UNTESTED, "No finished run has a larger model in its family to compare with.")
     advised = by["advice"]
     count = int(advised["n_decisions"])
     costs = "; ".join(
@@ -107,7 +106,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
         "to all runs and not a training."
     )
     if count < FEWEST_FOR_A_VERDICT:
-        numbers += f" Below {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
+        numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
         return Answer(f"Not tested: {count} decisions", text, numbers)
     against = _interval(advised["regret_saved_low"], advised["regret_saved_high"], ".3f")
     numbers += f" Less than always continuing by {advised['regret_saved']:.3f} {against}."
@@ -117,7 +116,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
 
 
 def now(advice: pd.DataFrame) -> Answer | None:
-    """What is best for every run under way, in the words of the advice; None where there is none."""
+    """Return what is best for every run under way; None if there is none."""
     live = advice[advice["is_live"].astype(bool)].sort_values("model")
     if live.empty:
         return None
@@ -128,7 +127,7 @@ def now(advice: pd.DataFrame) -> Answer | None:
     short = [_short(row) for row in rows]
     counted = {words: short.count(words) for words in dict.fromkeys(short)}
     verdict = ", ".join(words if len(short) == 1 else f"{words} {count}" for words, count in counted.items())
-    return Answer(sentence(verdict), "`make advice` says why and what it assumes.", text)
+    return Answer(sentence(verdict), "`make advice` gives reasons and assumptions.", text)
 
 
 def _words(method: Any) -> str:
@@ -136,7 +135,7 @@ def _words(method: Any) -> str:
 
 
 def _gain(percent: float) -> str:
-    return f"{abs(percent):.0f}% {'closer' if percent >= 0 else 'further off'}"
+    return f"{abs(percent):.0f}% {'less' if percent >= 0 else 'more'} error"
 
 
 def _short(row: Mapping[Any, Any]) -> str:
@@ -147,7 +146,7 @@ def _short(row: Mapping[Any, Any]) -> str:
 
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:
-    """The rows at the smallest share of training that is not 0."""
+    """Return the rows at the smallest share of training above 0."""
     begun = evaluation[evaluation["fraction"] > 0]
     return begun[begun["fraction"] == begun["fraction"].min()]
 

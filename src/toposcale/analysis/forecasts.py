@@ -1,4 +1,4 @@
-"""Forecasts of every model at every share of training, and how good they were (pandas tables)."""
+"""Forecasts of every model at every share of training, and their errors."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.series import cells_of
+from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.io import schemas
 from toposcale.io.errors import NoForecast
@@ -19,7 +19,7 @@ from toposcale.laws.ridge import Ridge
 from toposcale.runs.training_run import TrainingRun
 
 FRACTIONS = (0.2, 0.3, 0.5)
-RIVALS = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
+BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
 """What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
 MOST_OF_THEM = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
@@ -40,10 +40,10 @@ def forecast_tables(
     seed: int,
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
-    """The tables forecasts and forecast_evaluation."""
+    """Make the tables forecasts and forecast_evaluation."""
     trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules, vectors=vectors)
     forecasts = forecast_table(trainings, fractions=fractions, seed=seed)
-    evaluated = evaluate(forecasts, trainings, cells_of(models), resamples=resamples, seed=seed)
+    evaluated = evaluate(forecasts, trainings, configurations_of(models), resamples=resamples, seed=seed)
     return {"forecasts": forecasts, "forecast_evaluation": evaluated}
 
 
@@ -54,10 +54,9 @@ def forecast_table(
     methods: Sequence[str] = tuple(METHODS),
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The `forecasts` table (model, fraction, method, ...).
+    """Make the table forecasts; intervals are calibrated over the other finished runs.
 
-    Intervals are calibrated over the finished runs, each without itself. A run that is under way has rows up to where it
-    has come. Fraction 0 is the joint law without any run of that size.
+    A run under way has rows up to its last step. Fraction 0 is the joint law without any run of that size.
     """
     finals = {training.model: training.final_loss for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
@@ -80,7 +79,7 @@ def forecast_table(
 def calibrated_rows(
     trainings: Sequence[TrainingRun], predictions: Sequence[Prediction], actual: Sequence[float], **where: object
 ) -> list[dict[str, Any]]:
-    """A row of each training, its interval calibrated over the other finished ones; `where`: columns that all have."""
+    """Return a row for each training, its interval calibrated over the other finished ones; where: common columns."""
     calibrated = calibrate_on_others(predictions, actual)
     return [
         where | _row(training, raw, shown, coverage, truth)
@@ -89,7 +88,7 @@ def calibrated_rows(
 
 
 def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
+    """Forecast every run with a known schedule from finished runs of other sizes: fraction 0, method joint."""
     laws: dict[tuple[str, float], Joint | NoForecast] = {}
     rows = []
     for training in trainings:
@@ -132,30 +131,29 @@ def _row(training: TrainingRun, raw: Prediction, shown: Prediction, coverage: fl
 def evaluate(
     forecasts: pd.DataFrame,
     trainings: Sequence[TrainingRun] = (),
-    cells: Mapping[str, str] | None = None,
+    configurations: Mapping[str, str] | None = None,
     *,
     resamples: int = 1000,
     permutations: int = 200,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The `forecast_evaluation` table: one row for each fraction and method.
+    """Make the table forecast_evaluation: one row for each fraction and method.
 
-    Errors are averaged over the seeds of a cell first; cells: the cell of each model, one that is not in it is one of its
-    own. Intervals are 95% bootstraps over cells. The baseline is the method of `RIVALS` with the least error among those
-    that forecast at least `MOST_OF_THEM` of the models that any of them does; it is compared with over the cells that both
-    forecast, by a two-sided signed-rank test. permutations: for ridge, with `trainings` given, the final losses are dealt
-    out at random so often, the own deal counted.
+    Errors are averaged over the seeds of a configuration; intervals are 95% bootstraps over configurations. The
+    baseline has the least error of those in `BASELINES` that forecast at least `MOST_OF_THEM` of the models, and is
+    compared by a two-sided signed-rank test. permutations: of the final losses, for ridge if `trainings` are given; the
+    original order counts as one.
     """
     rows = []
-    cells = cells or {}
+    configurations = configurations or {}
     for _, group in forecasts.groupby(["fraction", "method"], sort=True):
         fraction, method = group["fraction"].iloc[0], group["method"].iloc[0]
         here = forecasts[forecasts["fraction"] == fraction]
-        best = _best_rival(here)
+        best = _best_baseline(here)
         row: dict[str, Any] = {"fraction": fraction, "method": method, "baseline": best}
-        row |= _accuracy(group, cells, resamples, seed)
-        row |= _against_baseline(group, here[here["method"] == best], cells, resamples, seed)
-        power_law = _against_baseline(group, here[here["method"] == "power_law"], cells, resamples, seed)
+        row |= _accuracy(group, configurations, resamples, seed)
+        row |= _against_baseline(group, here[here["method"] == best], configurations, resamples, seed)
+        power_law = _against_baseline(group, here[here["method"] == "power_law"], configurations, resamples, seed)
         row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
         if method.startswith("ridge") and len(trainings):
             row |= _permutation(method, fraction, trainings, row["mae"], permutations, seed)
@@ -165,7 +163,7 @@ def evaluate(
 
 
 def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[float, float]:
-    """95% percentile interval of the mean over the rows of `values`; NaN for fewer than two."""
+    """Return the 95% percentile interval of the mean over the rows of `values`; NaN for fewer than two."""
     if len(values) < 2:
         return np.nan, np.nan
     draws = np.random.default_rng(seed).integers(0, len(values), size=(resamples, len(values)))
@@ -173,16 +171,16 @@ def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[f
     return float(low), float(high)
 
 
-def _sizes_by_cell(errors: pd.Series, models: pd.Series, cells: Mapping[str, str]) -> np.ndarray:
-    """Absolute errors, averaged over the seeds of a cell: one for each cell."""
-    return errors.abs().groupby(models.map(lambda model: cells.get(model, model))).mean().to_numpy(np.float64)
+def _sizes_by_configuration(errors: pd.Series, models: pd.Series, configurations: Mapping[str, str]) -> np.ndarray:
+    """Average absolute errors over the seeds of each configuration."""
+    return errors.abs().groupby(models.map(lambda model: configurations.get(model, model))).mean().to_numpy(np.float64)
 
 
-def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, Any]:
+def _accuracy(group: pd.DataFrame, configurations: Mapping[str, str], resamples: int, seed: int) -> dict[str, Any]:
     from scipy.stats import spearmanr  # slow to import: see docs/performance.md
 
     usable = group[group["forecast"].notna() & group["actual"].notna()]
-    errors = _sizes_by_cell(usable["error"], usable["model"], cells)
+    errors = _sizes_by_configuration(usable["error"], usable["model"], configurations)
     low, high = bootstrap_interval(errors, resamples, seed)
     varied = len(usable) >= 3 and usable["forecast"].nunique() > 1 and usable["actual"].nunique() > 1
     # Of intervals calibrated on the other ones of fewer than 20 runs exactly one misses, whatever the method.
@@ -199,13 +197,15 @@ def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, see
 
 
 def _against_baseline(
-    group: pd.DataFrame, baseline: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int
+    group: pd.DataFrame, baseline: pd.DataFrame, configurations: Mapping[str, str], resamples: int, seed: int
 ) -> dict[str, Any]:
     from scipy.stats import wilcoxon  # slow to import: see docs/performance.md
 
     pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
     pair = pair.dropna(subset=["error", "error_baseline"])
-    errors, base = (_sizes_by_cell(pair[name], pair["model"], cells) for name in ("error", "error_baseline"))
+    errors, base = (
+        _sizes_by_configuration(pair[name], pair["model"], configurations) for name in ("error", "error_baseline")
+    )
     if len(errors) < 2 or base.sum() == 0:
         return {"n_compared": len(errors)}
     draws = np.random.default_rng(seed).integers(0, len(errors), size=(resamples, len(errors)))
@@ -236,10 +236,10 @@ def _permutation(
     if not problems or not np.isfinite(mae):
         return {}
     rng = np.random.default_rng(seed)
-    place, values = {model: i for i, model in enumerate(finals)}, np.array(list(finals.values()))
+    index, values = {model: i for i, model in enumerate(finals)}, np.array(list(finals.values()))
     dealt = np.array([rng.permutation(values) for _ in range(permutations)])
     errors = [
-        np.abs(problem.solve(dealt[:, [place[other] for other in problem.others]])[0][:, 0] - dealt[:, place[model]])
+        np.abs(problem.solve(dealt[:, [index[other] for other in problem.others]])[0][:, 0] - dealt[:, index[model]])
         for model, problem in problems.items()
     ]
     maes = np.mean(errors, axis=0)
@@ -247,9 +247,9 @@ def _permutation(
     return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
 
 
-def _best_rival(forecasts: pd.DataFrame) -> str:
-    """The method of `RIVALS` with the least error that forecasts `MOST_OF_THEM` of the models; "" where none could."""
-    judged = forecasts[forecasts["method"].isin(RIVALS)].dropna(subset=["error"])
+def _best_baseline(forecasts: pd.DataFrame) -> str:
+    """Return the best of `BASELINES` that forecasts `MOST_OF_THEM` of the models; "" if there is none."""
+    judged = forecasts[forecasts["method"].isin(BASELINES)].dropna(subset=["error"])
     if judged.empty:
         return ""
     errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])

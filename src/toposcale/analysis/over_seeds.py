@@ -1,4 +1,4 @@
-"""Tests over the seeds of a cell: run permutation, and what tells which run of a cell ends lower."""
+"""Tests over the seeds of a configuration: the run permutation, and the test between runs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, cells_of, warmups_of, whole_model
+from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, configurations_of, warmups_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
-from toposcale.statistics.between_runs import BetweenRuns, between_runs
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.innovations import innovations, lagged, with_squares
+from toposcale.statistics.freedman_lane import BetweenRuns, between_runs
 from toposcale.statistics.permutations import DRAWS, with_more_draws
+from toposcale.statistics.prewhitening import lagged, prewhiten, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, RunPermutation, pair_correlations, permute_pairs
 from toposcale.statistics.testable import MIN_FOR_TEST
 
-NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
+NO_SEEDS = f"no configuration has {MIN_SEEDS} seeds"
 EARLY, SHARE = 0.2, 0.3
 """Shares of training at which the losses, and at the later one the features, are read."""
 NEARLY = 0.99
@@ -29,43 +29,43 @@ NEARLY = 0.99
 def run_permutation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Innovations of whole-model features with the losses of their own run against those of its sister runs.
+    """Test whether residuals of whole-model features follow the loss of their own run more than those of other seeds.
 
-    Cells of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all checkpoints: what
-    the runs of a cell share cancels. A row for each feature that has the same checkpoints in all of these runs.
+    Uses configurations of at least `MIN_SEEDS` runs, on the testable segment or, without one, on all checkpoints, since
+    what the runs share cancels.
     """
     parts = []
-    for paired in paired_innovations(features, metrics, models, metric=metric):
+    for paired in paired_residuals(features, metrics, models, metric=metric):
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
-        counts = {"n_runs": len(paired.cells), "n_cells": len(set(paired.cells)), "n": paired.n}
-        parts.append(_rows(paired.keys, metric, partial(_permuted, correlations, paired.cells, seed), **counts))
+        labels = paired.configurations
+        counts = {"n_runs": len(labels), "n_configurations": len(set(labels)), "n": paired.n}
+        parts.append(_rows(paired.keys, metric, partial(_permuted, correlations, labels, seed), **counts))
     return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
 
-def _permuted(correlations: Floats, cells: Sequence[str], seed: int, chosen: Any, draws: int) -> RunPermutation:
-    return permute_pairs(correlations[chosen], cells, draws=draws, seed=seed)
+def _permuted(correlations: Floats, labels: Sequence[str], seed: int, chosen: Any, draws: int) -> RunPermutation:
+    return permute_pairs(correlations[chosen], labels, draws=draws, seed=seed)
 
 
 def _rows(keys: Sequence[tuple[str, ...]], metric: str, test: Callable[..., Any], **counts: int) -> pd.DataFrame:
-    """A row for each key; test: as in `with_more_draws`, a dataclass whose fields are columns."""
+    """Return a row for each key; test: as in `with_more_draws`, its dataclass fields become columns."""
     p, counted = with_more_draws(test, len(keys))
     columns = vars(test(slice(None), DRAWS)) | counts | {"p": p, "n_permutations": counted}
     return pd.DataFrame(keys, columns=SERIES_KEY).assign(metric=metric, **columns)
 
 
 class Paired(NamedTuple):
-    """Innovations of the features x (R runs of S, m) and of the metric y (R of 1, m) on the same n checkpoints, the cell
-    and the controls of each run, and the S keys."""
+    """Residuals of features x (R runs of S, m) and metric y (R of 1, m) with n checkpoints, and their configurations."""
 
     keys: list[tuple[str, ...]]
     x: list[Floats]
     y: list[Floats]
-    cells: list[str]
+    configurations: list[str]
     controls: list[Floats]
     n: int
 
 
-def paired_innovations(
+def paired_residuals(
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     models: pd.DataFrame,
@@ -73,33 +73,33 @@ def paired_innovations(
     metric: str,
     control: Control = CONTROLS["weight_norm"],
 ) -> Iterator[Paired]:
-    """What `run_permutation_table` permutes: the features that all runs of full cells have on the same checkpoints."""
-    warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
-    inside = whole_model(features[features["model"].isin(cells)])
-    losses = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
+    """Yield the features that all runs of full configurations have at the same checkpoints, prewhitened."""
+    warmups, configurations = warmups_of(models), full_configurations(features, metrics, models, metric)
+    inside = whole_model(features[features["model"].isin(configurations)])
+    losses = metrics[(metrics["metric"] == metric) & metrics["model"].isin(configurations)]
     grids: dict[tuple[float, ...], dict[str, Aligned]] = {}
     for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
         used = group if reason else cut
         if used.n >= MIN_FOR_TEST and not used.missing:
             runs = grids.setdefault(tuple(used.steps), {})
-            # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
+            # Series that differ before the segment alone, such as distances from the checkpoint before, come in groups.
             runs[group.model] = runs[group.model].beside(used) if group.model in runs else used
-    names = sorted(cells)
+    names = sorted(configurations)
     for steps in sorted(grids):
         runs = grids[steps]
-        if set(runs) != set(cells):
+        if set(runs) != set(configurations):
             continue
         keys_of = {name: list(map(tuple, run.keys.to_numpy())) for name, run in runs.items()}
         keys = sorted(set.intersection(*map(set, keys_of.values())))
-        places = {name: [keys_of[name].index(key) for key in keys] for name in names}
+        indices = {name: [keys_of[name].index(key) for key in keys] for name in names}
         controls = {name: with_squares(run.controls) for name, run in runs.items()}
         if keys:
             yield Paired(
                 keys,
-                [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
-                [innovations(runs[name].targets, controls[name]).values for name in names],
-                [cells[name] for name in names],
+                [prewhiten(runs[name].values[indices[name]], controls[name]).values for name in names],
+                [prewhiten(runs[name].targets, controls[name]).values for name in names],
+                [configurations[name] for name in names],
                 [lagged(controls[name]) for name in names],
                 len(steps),
             )
@@ -108,9 +108,9 @@ def paired_innovations(
 def between_runs_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Final value of the metric against each whole-model feature at `SHARE` of training, over finished runs of full cells.
+    """Test whole-model features at `SHARE` of training against the final metric, over finished runs of full configurations.
 
-    Given, with slopes of each cell: the metric at `EARLY` and `SHARE`, the latter's square, and the weight norm at `SHARE`.
+    Controls: the metric at `EARLY` and `SHARE`, the square of the latter, and the weight norm at `SHARE`.
     """
     read = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
     if read is None:
@@ -120,38 +120,37 @@ def between_runs_table(
 
 
 class EarlyValues(NamedTuple):
-    """What the test between runs compares: features at `SHARE` (a row for each key, a column for each run), the final value
-    of the metric (R,), the controls (C, R), and the cell of each run."""
+    """Input of the test between runs: features at `SHARE` (rows by key, columns by run), outcome (R,), controls (C, R)."""
 
     features: pd.DataFrame
     outcome: Floats
     controls: Floats
-    cells: list[str]
+    configurations: list[str]
 
     def test(self, seed: int, chosen: Any = slice(None), draws: int = DRAWS) -> BetweenRuns:
-        """The test of the features at some places."""
+        """Test the features at the chosen indices."""
         values = self.features.to_numpy(np.float64)[chosen]
-        return between_runs(values, self.outcome, self.cells, self.controls, draws=draws, seed=seed)
+        return between_runs(values, self.outcome, self.configurations, self.controls, draws=draws, seed=seed)
 
 
 def early_values(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str, norms: Sequence[str]
 ) -> EarlyValues | None:
-    """The finished runs of full cells, for `between_runs_table`; None where a control is not there."""
+    """Return the input of the test between runs; None if a control was not measured."""
     ends = dict(zip(models["model"], models["final_step"], strict=True)) if "final_step" in models else {}
     last = metrics[metrics["metric"] == metric].groupby("model")["step"].max()
     finished = [model for model, step in last.items() if not step < NEARLY * ends.get(model, np.nan)]
-    cells = full_cells(features, metrics[metrics["model"].isin(finished)], models, metric)
-    chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
+    configurations = full_configurations(features, metrics[metrics["model"].isin(finished)], models, metric)
+    chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(configurations)]
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
-    early = value_at_share(whole_model(features[features["model"].isin(cells)]), SERIES_KEY, SHARE, ends)
+    early = value_at_share(whole_model(features[features["model"].isin(configurations)]), SERIES_KEY, SHARE, ends)
     norm_keys = [WEIGHT_NORM._replace(feature=norm) for norm in norms]
-    if not cells or not set(norm_keys) <= set(early.index) or any(table.empty for table in losses.values()):
+    if not configurations or not set(norm_keys) <= set(early.index) or any(table.empty for table in losses.values()):
         return None
-    names = sorted(cells)
+    names = sorted(configurations)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
-    labels = pd.Series([cells[name] for name in names])
-    # Around the mean of the cell, where the square is far from a line.
+    labels = pd.Series([configurations[name] for name in names])
+    # Around the mean of the configuration, where the square is far from a line.
     square = (pd.Series(now) - pd.Series(now).groupby(labels).transform("mean")) ** 2
     early = early.reindex(columns=names)
     controls = np.vstack([before, now, square, early.loc[norm_keys].to_numpy(np.float64)])
@@ -160,16 +159,18 @@ def early_values(
     return EarlyValues(early.dropna(), final, controls, labels.tolist())
 
 
-def full_cells(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str) -> dict[str, str]:
-    """The cell of each run with features and the metric, of cells that have `MIN_SEEDS` such runs."""
+def full_configurations(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str
+) -> dict[str, str]:
+    """Return the configuration of each run, of configurations with `MIN_SEEDS` runs that have features and metric."""
     measured = set(features["model"]) & set(metrics.loc[metrics["metric"] == metric, "model"])
-    cells = {model: cell for model, cell in cells_of(models).items() if model in measured}
-    n_runs = Counter(cells.values())
-    return {model: cell for model, cell in cells.items() if n_runs[cell] >= MIN_SEEDS}
+    labels = {model: label for model, label in configurations_of(models).items() if model in measured}
+    n_runs = Counter(labels.values())
+    return {model: label for model, label in labels.items() if n_runs[label] >= MIN_SEEDS}
 
 
 def value_at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
-    """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
+    """Return every series at the last checkpoint within a share of its training: rows by key, columns by model."""
     end = table["model"].map(ends).astype(float).fillna(table.groupby("model")["step"].transform("max"))
     rows = table[table["step"] <= share * end + 1e-6].sort_values("step", kind="stable")
     rows = rows.groupby(["model", *key], sort=True).tail(1)

@@ -1,7 +1,6 @@
-"""What is left of a correlation given a control, and the innovation test of each run.
+"""Partial Spearman correlations given a control, and the test of prewhitened residuals of each run.
 
-The partial Spearman correlations describe; the innovation test (`toposcale.statistics.innovations`) judges, on the testable
-stretch alone. Whatever is held fixed, it takes out the trend in the step.
+The test uses the testable segment and always takes out the trend in the step.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from toposcale.analysis.series import MIN_FOR_CORRELATION, Aligned, Columns, ali
 from toposcale.io import schemas
 from toposcale.statistics import coefficients
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.innovations import InnovationTest, innovation_test, with_squares
+from toposcale.statistics.prewhitening import ResidualTest, residual_test, with_squares
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
 NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
@@ -26,7 +25,7 @@ _ROWS = 16  # series whose resamples are put together at a time
 def partial_correlation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
-    """Partial Spearman correlations and innovation tests, a row of `correlations` for each run, pair and control."""
+    """Return partial correlations and tests: a row for each run, pair and control."""
     warmups = warmups_of(models)
     rows: list[Columns] = []
     for control in CONTROLS.values():
@@ -39,26 +38,26 @@ def partial_correlation_table(
     return schemas.TABLES["correlations"].frame(joined(rows))
 
 
-def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[InnovationTest | None, Aligned, str]:
-    """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else ""."""
+def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest | None, Aligned, str]:
+    """Test a run on its testable segment; return the test or None, the segment, and the reason for None."""
     cut, reason = group.testable(warmups)
     if reason := reason or cut.missing:
         return None, cut, reason
-    return innovation_test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
+    return residual_test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
 
 
 def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> dict[str, Any]:
-    """The columns of the innovation test, and `untested`: why a pair has no p, "" where it has one or is never tested."""
+    """Return the columns of the test, and `untested`: why a pair has no p, else ""."""
     test, cut, reason = run_test(group, warmups) if control.is_tested else (None, group, "")
     if test is None:
-        return {"n_tested": 0, "innovation_correlation": np.nan, "innovation_p": np.nan, "untested": reason}
+        return {"n_tested": 0, "residual_correlation": np.nan, "residual_p": np.nan, "untested": reason}
     p = test.p
     untested = np.where(np.isnan(p), NO_VARIATION_LEFT, "")
-    return {"n_tested": cut.n, "innovation_correlation": test.correlation, "innovation_p": p, "untested": untested}
+    return {"n_tested": cut.n, "residual_correlation": test.correlation, "residual_p": p, "untested": untested}
 
 
 def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> dict[str, Any]:
-    """Partial Spearman correlations with their moving-block intervals."""
+    """Compute partial Spearman correlations with their moving-block intervals."""
     names = ("spearman", "spearman_block_low", "spearman_block_high", "spearman_p", "n_effective")
     nothing = np.full((len(group.values), len(group.metrics)), np.nan)
     reasons = group.reasons()
@@ -76,7 +75,7 @@ def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> d
 
 
 def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, Floats]:
-    """Bounds (S, M) of the partial correlations of all resamples, some series at a time to spare memory."""
+    """Return bounds (S, M) of the partial correlations of all resamples, in chunks of series to spare memory."""
     bounds = [
         percentile_interval(coefficients.partial_correlation(xy[:, rows], xz[:, rows], yz, zz))
         for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
@@ -85,7 +84,7 @@ def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, F
 
 
 def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floats]:
-    """Correlations of values with targets, and of values, of targets and of the controls themselves with the controls."""
+    """Correlate values with targets, and values, targets and controls with the controls."""
     n_metrics, others = len(group.targets), np.vstack([group.targets, controls])
     first, second = correlate(group.values, others), correlate(others, controls)
     return [first[..., :n_metrics], first[..., n_metrics:], second[..., :n_metrics, :], second[..., n_metrics:, :]]

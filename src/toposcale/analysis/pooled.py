@@ -1,7 +1,6 @@
-"""Correlations over runs: median and range over cells, and one innovation test for all runs together.
+"""Correlations over runs: median and range over configurations, and one test for all runs together.
 
-A cell is what runs share but for their seed. Seeds are averaged within their cell before anything is put together, and
-weigh in the test as one run does. No interval: five runs do not carry one.
+Seeds are averaged within their configuration, which weighs in the test as one run does. Five runs carry no interval.
 """
 
 from collections import Counter
@@ -12,7 +11,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.partial_correlations import NO_VARIATION_LEFT, run_test
-from toposcale.analysis.series import PAIR_KEY, aligned_series, cells_of, joined, require, warmups_of
+from toposcale.analysis.series import PAIR_KEY, aligned_series, configurations_of, joined, require, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.shared_flips import SharedFlips
 
@@ -22,17 +21,13 @@ POOLED_KEY = [*PAIR_KEY, "control"]
 def pooled_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, correlations: pd.DataFrame
 ) -> pd.DataFrame:
-    """Correlations over runs, one row per (source, layer, feature, metric, control).
-
-    Median, lowest and highest over cells of the mean over the runs of a cell, and the number of both that have any.
-    correlations: the table of that name from the same tables.
-    """
-    cells, estimates = correlations["model"].map(cells_of(models)), ["spearman", "innovation_correlation"]
-    named = correlations.assign(cell=cells.fillna(correlations["model"]))
-    by_cell = named.groupby([*POOLED_KEY, "cell"], sort=True)[estimates].mean().reset_index()
-    grouped = by_cell.groupby(POOLED_KEY, sort=True)
+    """Return median and range over configurations of each correlation, given each control."""
+    labels, estimates = correlations["model"].map(configurations_of(models)), ["spearman", "residual_correlation"]
+    named = correlations.assign(configuration=labels.fillna(correlations["model"]))
+    by_configuration = named.groupby([*POOLED_KEY, "configuration"], sort=True)[estimates].mean().reset_index()
+    grouped = by_configuration.groupby(POOLED_KEY, sort=True)
     table = named.groupby(POOLED_KEY, sort=True)["spearman"].count().rename("n_runs").to_frame()
-    table["n_cells"] = grouped["spearman"].count()
+    table["n_configurations"] = grouped["spearman"].count()
     for column in estimates:
         table[column] = grouped[column].median()
         table[f"{column}_lowest"], table[f"{column}_highest"] = grouped[column].min(), grouped[column].max()
@@ -45,13 +40,12 @@ def pooled_table(
 
 
 def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control) -> pd.DataFrame:
-    """The innovation test of all runs together, given a control.
+    """Test prewhitened residuals of all runs together, given a control: p, n_tested and reason for each feature and metric.
 
-    A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
-    the words of most of them. Given a control that is not tested, p is NaN without a reason.
+    n_tested counts the runs that could test the pair; a control that is never tested has NaN without a reason.
     """
     require(models=models)
-    warmups, cells = warmups_of(models), cells_of(models)
+    warmups, configurations = warmups_of(models), configurations_of(models)
     groups = list(aligned_series(features, metrics, control))
     if not groups:
         return pd.DataFrame(columns=[*PAIR_KEY, "p", "n_tested", "reason"])
@@ -59,12 +53,12 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     pairs = joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
     if not control.is_tested:
         return pairs.assign(p=np.nan, n_tested=0, reason="")
-    place = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
+    index = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
     pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
-    weights = run_weights({group.model for group in groups}, cells)
-    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in place]
+    weights = run_weights({group.model for group in groups}, configurations)
+    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in index]
     for group, key in zip(groups, keys, strict=True):
-        rows = np.array([place[pair] for pair in zip(*(key[name] for name in PAIR_KEY), strict=True)])
+        rows = np.array([index[pair] for pair in zip(*(key[name] for name in PAIR_KEY), strict=True)])
         test, cut, reason = run_test(group, warmups)
         untested = np.ones(len(rows), dtype=bool)
         if test is not None:
@@ -80,7 +74,7 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     return pairs.assign(p=pool.p_values(), n_tested=n_tested, reason=why)
 
 
-def run_weights(names: set[str], cells: Mapping[str, str]) -> dict[str, float]:
-    """The weight of each run: those of a cell add up to one."""
-    counted = Counter(cells.get(name, name) for name in names)
-    return {name: 1.0 / counted[cells.get(name, name)] for name in names}
+def run_weights(names: set[str], configurations: Mapping[str, str]) -> dict[str, float]:
+    """Return the weight of each run; those of a configuration add up to one."""
+    counted = Counter(configurations.get(name, name) for name in names)
+    return {name: 1.0 / counted[configurations.get(name, name)] for name in names}

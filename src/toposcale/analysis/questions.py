@@ -1,6 +1,6 @@
-"""The questions that are asked of every feature: what is held fixed, what is shown, and what tests it.
+"""Registry of the questions that are asked of every feature.
 
-A new question is one entry of `QUESTIONS`: verdicts, positive controls, answers, figures and pages read this registry.
+Verdicts, positive controls, answers, figures and pages read it; a new question is one entry.
 """
 
 from collections.abc import Callable
@@ -16,32 +16,30 @@ from toposcale.analysis.simulated_features import SimulatedEarlyFeatures, Simula
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""
 CLOSE = 0.5
-"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every cell."""
+"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every
+configuration."""
 YES, NO, NOT_TESTED = "yes", "no", "not tested"
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question of a feature and a metric.
+    """One question about a feature and a metric.
 
-    name: as in the column `question`. asks: the question as a reader sees it. asked: of which features, layers and runs.
-    control: what is held fixed, as in the column `control`. shows: what the estimate is. beyond: what a feature tells more
-    than, "" where the question is another one. given: words for the legend of figures, "" where they leave it out.
+    asks: the question in words. asked: of which features, layers and runs. control: what is held fixed. shows: what the
+    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures.
 
-    Estimate and p come from the column `estimate` of `correlations` (each run) and `pooled_correlations` (all runs), for
-    this control; or from `over_seeds`, which `test` fills: a function of features, metrics, models, the headline metric and
-    a seed. simulation: makes features with a known relation to the metric and tests them, for the positive control and the
-    power; without it the question has none.
+    Estimate and p come from the column `estimate` of `correlations` and `pooled_correlations`, or from `over_seeds`,
+    which `test` fills. simulation: makes features with a known effect, for positive control and power.
     """
 
     name: str
     asks: str
     control: str
     asked: str = "every feature, layer and metric; each run, and all runs together"
-    shows: str = "innovation correlation; over runs the median over cells"
+    shows: str = "correlation of prewhitened residuals; over runs the median over configurations"
     beyond: str = ""
     given: str = ""
-    estimate: str = "innovation_correlation"
+    estimate: str = "residual_correlation"
     test: Callable[..., pd.DataFrame] | None = None
     simulation: Callable[..., SimulatedFeatures | SimulatedEarlyFeatures] | None = None
 
@@ -52,26 +50,26 @@ class Question:
 
     @property
     def is_tested(self) -> bool:
-        """Whether a p decides; else the size of the estimate does."""
+        """Whether a p-value decides; else the size of the estimate does."""
         return self.estimate != "spearman"
 
 
-_SEEDS = "features of whole models, on the headline metric; all runs of cells with at least 8 seeds"
+_SEEDS = "features of whole models, on the headline metric; all runs of configurations with at least 8 seeds"
 
 QUESTIONS = {
     question.name: question
     for question in (
         Question(
             "follows_the_loss",
-            "Does the feature follow the metric, with one sign in every cell? Drift alone can cause that.",
+            "Does the feature follow the metric, with one sign in every configuration? Drift alone can cause this.",
             NOTHING,
-            shows="Spearman correlation; over runs the median over cells",
+            shows="Spearman correlation; over runs the median over configurations",
             given="as it is",
             estimate="spearman",
         ),
         Question(
             "beyond_the_norm",
-            "Does the feature tell more about the metric than the norm of the weights does?",
+            "Does the feature add information about the metric to the norm of the weights?",
             "weight_norm",
             beyond="the norm of the weights",
             given="given the weight norm",
@@ -79,7 +77,7 @@ QUESTIONS = {
         ),
         Question(
             "beyond_the_spectrum",
-            "Does the feature tell more about the metric than the norm and the nuclear norm of the weights do?",
+            "Does the feature add information about the metric to the norm and the nuclear norm of the weights?",
             "weight_norm_and_spectrum",
             beyond="the spectrum of the weights",
             given="given norm and spectrum",
@@ -87,24 +85,24 @@ QUESTIONS = {
         ),
         Question(
             "beyond_the_variance",
-            "Does neural persistence tell more about the metric than the norm and the variance of the weights do?",
+            "Does neural persistence add information about the metric to the norm and the variance of the weights?",
             "weight_norm_and_variance",
             asked="neural persistence of the weights, every layer and metric; each run, and all runs together",
             beyond="the variance of the weights",
             simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_variance"]),
         ),
         Question(
-            "within_cells",
-            "Do the feature's innovations go with the loss of its own run more than with those of its sister runs?",
+            "within_configurations",
+            "Do the feature's prewhitened residuals follow the loss of its own run more than the losses of other seeds?",
             "weight_norm",
             asked=_SEEDS,
-            shows="mean over runs of the innovation correlation with the loss of the same run",
+            shows="mean over runs of the correlation of prewhitened residuals with the loss of the same run",
             estimate="",
             test=run_permutation_table,
         ),
         Question(
             "between_runs",
-            "Does the feature at 30% of training tell which run of a cell ends lower, beyond the loss by then?",
+            "Does the feature at 30% of training predict which run of a configuration ends lower, beyond the loss so far?",
             "loss_and_weight_norm",
             asked=_SEEDS,
             shows="partial correlation of the final value of the metric with the feature",

@@ -1,4 +1,4 @@
-"""Topology against spectra, norms and curvature: how closely each follows a metric, with paired intervals."""
+"""Ranking of features by how closely they follow a metric, with paired intervals."""
 
 import numpy as np
 import pandas as pd
@@ -14,10 +14,9 @@ from toposcale.statistics.resampling import bootstrap_spearman, moving_block_cou
 def ranking_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
-    """The table ranking: whole-model features by strength, the mean over models of |Spearman| with the metric.
+    """Make the table ranking: whole-model features by strength, the mean over models of |Spearman| with the metric.
 
-    Intervals: moving-block bootstrap; one resample takes the same checkpoints for all features and models, so
-    differences are paired.
+    A moving-block resample takes the same checkpoints for all features and models, so differences are paired.
     """
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
@@ -37,7 +36,7 @@ def ranking_tables(
 def _strengths(
     features: pd.DataFrame, metrics: pd.DataFrame, seed: int, resamples: int
 ) -> tuple[pd.DataFrame, Floats, Floats]:
-    """The keys of P features and metrics, with n_models; their strengths (P,), and those of resamples (resamples, P)."""
+    """Return the keys of P features and metrics, their strengths (P,) and those of resamples (resamples, P)."""
     sums: dict[tuple[str, ...], tuple[float, Floats, int]] = {}
     for group in aligned_series(features, metrics):
         pairs = zip(*(group.pairs()[name] for name in PAIR_KEY), strict=True)

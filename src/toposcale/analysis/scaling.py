@@ -16,7 +16,7 @@ _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fi
 def scaling_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
-    """The table scaling: both laws of every whole-model feature and metric (source "metric") against n_parameters."""
+    """Make the table scaling: both laws of every whole-model feature and metric (source "metric") in n_parameters."""
     rows = []
     final = final_values(whole_model(features), metrics).merge(models[["model", "n_parameters"]], on="model")
     finite = final[np.isfinite(final["value"])].sort_values(["n_parameters", "model"])

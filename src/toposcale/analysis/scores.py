@@ -1,4 +1,4 @@
-"""Forecasts of the scores of tasks, such as arc_easy.acc: from the forecast of the loss, and from the score's own curve."""
+"""Forecasts of task scores, such as arc_easy.acc: from the forecast loss, and from the score's own curve."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,10 +27,10 @@ def score_tables(
     score_metrics: Sequence[str],
     loss_metric: str | None,
 ) -> dict[str, pd.DataFrame]:
-    """The tables score_forecasts and score_evaluation.
+    """Make the tables score_forecasts and score_evaluation.
 
-    score_metrics: names in `metrics` of scores from 0 to 1. loss_metric: the one in the place of the loss, of a
-    perplexity its logarithm; None: the validation loss, else the training loss. UserError: a name that is not measured.
+    score_metrics: scores from 0 to 1. loss_metric: a loss, or a perplexity whose logarithm counts; None: the validation
+    loss, else the training loss. UserError: a name that is not measured.
     """
     present = sorted(metrics["metric"].unique())
     for name in [*score_metrics, *([loss_metric] if loss_metric else [])]:
@@ -64,7 +64,7 @@ def score_tables(
 
 
 def evaluation_table(forecasts: pd.DataFrame) -> pd.DataFrame:
-    """The score_evaluation table: mean absolute error and coverage of each metric, fraction and method."""
+    """Make the table score_evaluation: mean absolute error and coverage of each metric, fraction and method."""
     rows = []
     key = ["metric", "fraction", "method"]
     for names, group in forecasts.groupby(key):
@@ -95,7 +95,7 @@ def _two_stages(
 
 
 def _shared_law(family: Sequence[TrainingRun], seen: Mapping[str, pd.Series]) -> ScoreLaw | str:
-    """One sigmoid for all models of a family, from the checkpoints at which both were measured; or why there is none."""
+    """Fit one sigmoid to all models of a family; return the reason if there is none."""
     losses, scores = [], []
     for cut in family:
         curve = pd.Series(cut.checkpoint_losses, index=cut.checkpoint_steps).dropna()
@@ -109,7 +109,7 @@ def _shared_law(family: Sequence[TrainingRun], seen: Mapping[str, pd.Series]) ->
 
 
 def _own_curve(seen: pd.Series, final_step: int) -> Prediction:
-    """A power law of what is missing to a score of 1, over the steps: the plain rival, which reads no loss."""
+    """Forecast a score by a power law in the step of its distance to 1: the baseline, which reads no loss."""
     later = seen[seen.index > 0]
     try:
         law = fit_loss_curve(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())

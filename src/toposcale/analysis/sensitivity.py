@@ -1,7 +1,7 @@
-"""What a run could have shown: a positive control, and the power of the tests of all runs together on runs of this shape.
+"""What a run could have shown: a positive control, and the power of the tests of all runs together.
 
-The positive control is the metric itself, with noise that leaves the test a correlation of about 0.9. It goes through the
-same test as one more feature. Where it is not found, a "no" of the run means nothing.
+The positive control is the metric with noise that leaves a correlation of about 0.9. If it is not found, "no" means
+nothing.
 """
 
 from typing import Any
@@ -19,17 +19,14 @@ CONTROL_CORRELATION = 0.9
 POWER_WANTED = 0.8
 SIMULATIONS = 200
 EFFECTS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Correlations of innovations that are simulated."""
+"""Correlations of prewhitened residuals that are simulated."""
 CONTROL, POWER = range(2)
 
 
 def sensitivity_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, verdicts: pd.DataFrame, *, seed: int
 ) -> dict[str, pd.DataFrame]:
-    """The tables sensitivity and power, of the questions that have a simulation.
-
-    verdicts: those over all runs on one metric: how many have a p sets how strong one feature must be alone.
-    """
+    """Make the tables sensitivity and power; verdicts over all runs: the number of tests sets the corrected threshold."""
     rows, curves = [], []
     for question in QUESTIONS.values():
         if question.simulation is None:
@@ -62,13 +59,13 @@ def sensitivity_tables(
 
 
 def most_common(reasons: pd.Series) -> str:
-    """The reason that most rows give."""
+    """Return the most frequent reason."""
     common = reasons[reasons != ""].mode()
     return str(common.iloc[0]) if len(common) else ""
 
 
 def detectable(correlations: Floats, shares: Floats) -> float:
-    """The correlation from which on at least `POWER_WANTED` of the simulated features are found; NaN where none is."""
+    """Return the correlation from which on `POWER_WANTED` of the simulated features are found; NaN if there is none."""
     enough = shares >= POWER_WANTED
     if not enough[-1]:
         return float("nan")

@@ -1,4 +1,4 @@
-"""From the long tables to aligned arrays: what every analysis of series over checkpoints begins with."""
+"""From the long tables to aligned arrays: the start of every analysis of series over checkpoints."""
 
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from toposcale.analysis.controls import Control
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
+from toposcale.io.table_schema import renamed
 from toposcale.statistics.coefficients import Floats, is_constant
-from toposcale.statistics.testable import testable_stretch
+from toposcale.statistics.testable import testable_segment
 
 SERIES_KEY = ["source", "layer", "feature"]
 PAIR_KEY = [*SERIES_KEY, "metric"]
@@ -27,29 +28,27 @@ MIN_FOR_CORRELATION = 4
 
 
 def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str | None:
-    """The metric that answers are about: validation loss, else perplexity, else the first chosen, else training loss.
-
-    present: metrics that were measured; chosen: tasks of an evaluation as globs (`metrics.tasks`). None where there is
-    none of these: a task is never taken because its name comes first in the alphabet.
-    """
+    """Return the metric of the answers: validation loss, perplexity, a chosen task (a glob), training loss; else None."""
     names = sorted(set(present))
     tasks = [name for glob in chosen if glob != "*" for name in names if fnmatchcase(name.split(".")[0], glob)]
     preferred = ["validation_loss", "perplexity", *tasks, "training_loss"]
     return next((name for name in preferred if name in names), None)
 
 
-def cells_of(models: pd.DataFrame) -> dict[str, str]:
-    """The cell of each model, what runs share but for their seed: its column `cell`, else `entry`, else the model."""
-    cells = models["model"].astype(str)
-    for column in ("entry", "cell"):
+def configurations_of(models: pd.DataFrame) -> dict[str, str]:
+    """Return the configuration of each model: its column `configuration`, else `entry`, else the model."""
+    if old := renamed(models.columns):
+        raise ValueError(f"models: {old}")
+    configurations = models["model"].astype(str)
+    for column in ("entry", "configuration"):
         if column in models:
             facts = models[column].fillna("").astype(str)
-            cells = facts.where(facts != "", cells)
-    return dict(zip(models["model"], cells, strict=True))
+            configurations = facts.where(facts != "", configurations)
+    return dict(zip(models["model"], configurations, strict=True))
 
 
 def warmups_of(models: pd.DataFrame) -> dict[str, float]:
-    """Steps of warm-up of each model, where they are known."""
+    """Return the warm-up steps of each model for which they are known."""
     if "warmup_steps" not in models:
         return {}
     with_warmup = models.dropna(subset=["warmup_steps"])
@@ -61,7 +60,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def joined(rows: Sequence[Columns]) -> pd.DataFrame:
-    """Rows of several groups as one table; ValueError where there are none."""
+    """Join the rows of several groups into one table; ValueError if there are none."""
     if not rows:
         raise ValueError("features: no model has both features and metrics")
     return pd.DataFrame({name: np.concatenate([part[name] for part in rows]) for name in rows[0]})
@@ -69,11 +68,10 @@ def joined(rows: Sequence[Columns]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Aligned:
-    """Series of one layer of one model that share their checkpoints with one set of metrics.
+    """S series of one layer of one model, and M metrics, at the same T checkpoints.
 
-    keys (S rows of source, layer, feature); values (S, T); metrics (M names); targets (M, T); steps (T,);
-    controls (C, T): the series that the control holds fixed; missing: why there are none although it needs some, else "";
-    left_out (S,): checkpoints of the series at which its value or the metric's is not finite or not there.
+    keys (S rows); values (S, T); metrics (M names); targets (M, T); steps (T,); controls (C, T); missing: why a
+    required control is not there, else ""; left_out (S,): checkpoints without a finite value.
     """
 
     model: str
@@ -92,7 +90,7 @@ class Aligned:
         return len(self.steps)
 
     def beside(self, other: Self) -> Self:
-        """These series and those of another group of the same model on the same checkpoints."""
+        """Join the series of another group of the same model at the same checkpoints."""
         return replace(
             self,
             keys=pd.concat([self.keys, other.keys], ignore_index=True),
@@ -101,17 +99,17 @@ class Aligned:
         )
 
     def testable(self, warmups: Mapping[str, float]) -> tuple[Self, str]:
-        """The part on the testable stretch, and why it cannot be tested, else ""."""
-        start, stop, reason = testable_stretch(self.steps, warmups.get(self.model))
+        """Return the part on the testable segment, and why it cannot be tested, else ""."""
+        start, stop, reason = testable_segment(self.steps, warmups.get(self.model))
         values, targets, controls = (rows[:, start:stop] for rows in (self.values, self.targets, self.controls))
         return replace(self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls), reason
 
     def generator(self, seed: int, purpose: int) -> np.random.Generator:
-        """Random generator for resamples of these checkpoints: one more model or feature changes no other's draws."""
+        """Return a generator for these checkpoints; another model or feature changes no draws."""
         return np.random.default_rng([seed, purpose, self.n])
 
     def reasons(self) -> NDArray[np.object_]:
-        """Why a pair (S, M) has no correlation: text, "" where it has one."""
+        """Return why each pair (S, M) has no correlation; "" if it has one."""
         reasons = np.full((len(self.values), len(self.metrics)), "", dtype=object)
         if self.n < MIN_FOR_CORRELATION:
             reasons[:] = f"{self.n} common checkpoints; at least {MIN_FOR_CORRELATION} are needed"
@@ -121,7 +119,7 @@ class Aligned:
         return reasons
 
     def pairs(self) -> Columns:
-        """The key of each pair of a series and a metric: arrays (S x M,) of model, source, layer, feature, metric."""
+        """Return the keys of the pairs: arrays (S x M,) of model, source, layer, feature, metric."""
         n_series, n_metrics = len(self.keys), len(self.metrics)
         return {
             "model": np.full(n_series * n_metrics, self.model, dtype=object),
@@ -130,18 +128,17 @@ class Aligned:
         }
 
     def rows(self, columns: Mapping[str, Any]) -> Columns:
-        """One row per pair, from arrays of shape (S, M) or from one value for all rows; `joined` makes the table."""
+        """Return one row per pair, from arrays (S, M) or a value for all; `joined` makes the table."""
         shape = (len(self.keys), len(self.metrics))
         shared = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
         return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()}
 
 
 def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Control | None = None) -> Iterator[Aligned]:
-    """Group the series of each model by the checkpoints they have in common with the metrics.
+    """Yield the series of each model, grouped by the checkpoints that they share with the metrics.
 
-    features: model, step, source, layer, feature, value; metrics: model, step, metric, value. Every (series,
-    metric) pair of a model that has metrics, and of which the control is asked, comes in exactly one group. ValueError
-    where a column is missing or a key occurs twice.
+    Every pair of series and metric of which the control is asked is in exactly one group. ValueError: a missing column,
+    or a repeated key.
     """
     require(features=features, metrics=metrics)
     control = control or Control("nothing")
@@ -160,7 +157,7 @@ def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Contr
 
 
 def require(**tables: pd.DataFrame) -> None:
-    """ValueError that names the first column that one of the tables features, metrics and models lacks."""
+    """Raise a ValueError that names the first column that features, metrics or models lacks."""
     for name, table in tables.items():
         for column in _NEEDED[name]:
             if column not in table:
@@ -168,19 +165,19 @@ def require(**tables: pd.DataFrame) -> None:
 
 
 def whole_model(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows that describe the whole model, not one layer."""
+    """Return the rows that describe the whole model."""
     return table[table["layer"] == ALL_LAYERS]
 
 
 def with_metrics(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Features, and metrics as features of source "metric" and layer "all": model, source, layer, feature, step, value."""
+    """Return features, with metrics appended as features of source "metric" and layer "all"."""
     as_features = metrics.rename(columns={"metric": "feature"}).assign(source=METRIC_SOURCE, layer=ALL_LAYERS)
     columns = ["model", *SERIES_KEY, "step", "value"]
     return pd.concat([features[columns], as_features[columns]], ignore_index=True)
 
 
 def final_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Value of every feature and metric (`with_metrics`) at the last step its model has it."""
+    """Return every feature and metric (`with_metrics`) at the last step at which its model has it."""
     both = with_metrics(features, metrics)
     last = both.sort_values("step", kind="stable").groupby(["model", *SERIES_KEY], sort=True).tail(1)
     return last.sort_values(["model", *SERIES_KEY]).reset_index(drop=True)
@@ -224,7 +221,7 @@ def _groups(
 def _held_fixed(
     by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
 ) -> tuple[Floats, str]:
-    """The series (C, T) that a control holds fixed for a layer at some steps; none, and why, where one is missing."""
+    """Return the series (C, T) that a control holds fixed for a layer; none, and the reason, if one is missing."""
     regressors = [np.empty((0, int(pattern.sum())))]
     for key, needed in control.keys(layer).items():
         values = by_key[key][pattern] if key in by_key else np.array([np.nan])
@@ -236,6 +233,6 @@ def _held_fixed(
 
 
 def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
-    """Distinct rows of `masks`, each with the indices of the rows that equal it."""
+    """Return the distinct rows of `masks`, each with the indices of its rows."""
     distinct, labels = np.unique(masks, axis=0, return_inverse=True)
     return [(row, np.flatnonzero(labels.ravel() == i)) for i, row in enumerate(distinct)]

@@ -1,4 +1,4 @@
-"""Features that are the metric and noise: what the tests over runs find of a relation that is known."""
+"""Simulated features (the metric with noise), to measure the power of the tests over runs."""
 
 import numpy as np
 import pandas as pd
@@ -8,11 +8,12 @@ from toposcale.analysis.false_positives import BETWEEN, TOGETHER
 from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
-from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
+from toposcale.analysis.series import Aligned, aligned_series, configurations_of, warmups_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.between_runs import between_runs, fit_of_cell
 from toposcale.statistics.coefficients import Floats, orthogonal_to
-from toposcale.statistics.innovations import Innovations, innovation_test, innovations, with_squares
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
+from toposcale.statistics.permutations import members_of
+from toposcale.statistics.prewhitening import Prewhitened, prewhiten, residual_test, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
 
 SIMULATION_DRAWS = 2_000
@@ -20,10 +21,7 @@ SIMULATION_DRAWS = 2_000
 
 
 class SimulatedFeatures:
-    """Simulated features in the runs whose metric the innovation test given a control can use.
-
-    names: the models. runs: the testable stretch of each, by the group of features that has the most points.
-    """
+    """Simulated features for the test of prewhitened residuals; runs: the longest testable segment of each of `names`."""
 
     most_runs = TOGETHER
 
@@ -34,31 +32,30 @@ class SimulatedFeatures:
         best: dict[str, Aligned] = {}
         for group in aligned_series(whole_model(features), metrics, control):
             test, cut, _ = run_test(group, warmups)
-            if test is None or np.isnan(_innovations(cut).values).any():
+            if test is None or np.isnan(_prewhitened(cut).values).any():
                 continue
             if group.model not in best or cut.n > best[group.model].n:
                 best[group.model] = cut
         self.names = sorted(best)
         self.runs = [best[model] for model in self.names]
-        self._weights = run_weights(set(best), cells_of(models))
+        self._weights = run_weights(set(best), configurations_of(models))
 
     @property
     def n_points(self) -> int:
-        """Checkpoints of a run, median over runs."""
+        """Median number of checkpoints of a run."""
         return int(np.median([run.n for run in self.runs]))
 
     def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
-        """One feature for each of `effects`, the correlation of its innovations with those of the metric that the noise is
-        chosen for: the correlations that the test measures, mean over runs, and its p-values."""
+        """Test one feature per correlation of residuals in `effects`; return measured correlations and p-values."""
         pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
         measured, total = np.zeros(len(effects)), 0.0
-        for place, run in enumerate(self.runs):
-            new = _innovations(run)
+        for index, run in enumerate(self.runs):
+            new = _prewhitened(run)
             size = np.sqrt((new.values**2).sum(axis=1) / (new.values.shape[1] - new.n_fitted))[:, None]
-            random = np.random.default_rng([seed, purpose, place])
+            random = np.random.default_rng([seed, purpose, index])
             scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
             noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
-            test = innovation_test(noisy, run.targets, with_squares(run.controls))
+            test = residual_test(noisy, run.targets, with_squares(run.controls))
             weight = self._weights[run.model]
             pool.add(test, run.steps, weight=weight)
             measured += weight * np.nan_to_num(test.correlation[:, 0])
@@ -67,10 +64,7 @@ class SimulatedFeatures:
 
 
 class SimulatedEarlyFeatures:
-    """Simulated features at 30% of training, of the finished runs in cells of enough seeds.
-
-    names: the models; none where a control is not there.
-    """
+    """Simulated features at 30% of training, of the finished runs `names` in full configurations."""
 
     n_points = 1
     most_runs = BETWEEN
@@ -81,22 +75,20 @@ class SimulatedEarlyFeatures:
         self.names = [] if self._read is None else list(self._read.features.columns)
 
     def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
-        """One feature for each of `effects`, its partial correlation with the final metric in each cell before chance: the
-        correlations that the test measures, and its p-values."""
+        """Test one feature per partial correlation in `effects`; return measured correlations and p-values."""
         assert self._read is not None
-        _, outcome, controls, cells = self._read
+        _, outcome, controls, configurations = self._read
         random = np.random.default_rng([seed, purpose])
         values = random.standard_normal((len(effects), len(outcome)))
-        for cell in dict.fromkeys(cells):
-            members = np.flatnonzero([other == cell for other in cells])
-            fit = fit_of_cell(values, outcome[None], controls, members)
+        for members in members_of(configurations):
+            fit = fit_of_configuration(values, outcome[None], controls, members)
             noise, _ = orthogonal_to(values[:, members], fit.design)
-            signal = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
+            signal = fit.residuals * np.sqrt(fit.degrees_of_freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
             values[:, members] = effects[:, None] * signal + np.sqrt(1 - effects[:, None] ** 2) * noise
-        test = between_runs(values, outcome, cells, controls, draws=SIMULATION_DRAWS, seed=seed)
+        test = between_runs(values, outcome, configurations, controls, draws=SIMULATION_DRAWS, seed=seed)
         return test.correlation, test.p
 
 
-def _innovations(run: Aligned) -> Innovations:
-    """Those of the metric, as `innovation_test` takes them."""
-    return innovations(run.targets, with_squares(run.controls), half_cosine=True)
+def _prewhitened(run: Aligned) -> Prewhitened:
+    """Prewhiten the metric as `residual_test` does."""
+    return prewhiten(run.targets, with_squares(run.controls), half_cosine=True)

@@ -1,4 +1,4 @@
-"""What a run says about the project's questions: a headline, and an answer of at most 40 words each, numbers apart."""
+"""Summary of a run: a headline, and an answer of at most 40 words to each question."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ from toposcale.features.names import metric_name
 from toposcale.io import schemas
 
 NEEDS_A_LOSS = (
-    "This question needs a loss at the checkpoints, and the run knows none: name a table of losses under metrics.tables, "
-    "or keep the trainer_state.json beside the weights."
+    "This question needs a loss at the checkpoints, and this run has none: name a table of losses under metrics.tables, "
+    "or keep trainer_state.json beside the weights."
 )
 NEEDS_A_CHOICE = "No loss was measured, and no task was chosen: name one under metrics.tasks."
 
@@ -34,14 +34,14 @@ def summary_tables(
     *,
     tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
-    """The table summary: a row for the headline, at position 0, and one a question; what cannot be answered says why.
+    """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why.
 
-    The answers on features are over all runs, of features of whole models, on the headline metric. Until it is confirmed,
-    what passed is told as found in a search. A run of loss curves alone leads with its forecasts and what to do.
+    Answers about features are over all runs, whole models and the headline metric. A run of loss curves alone leads
+    with its forecasts and advice.
     """
     metric = headline_metric(metrics["metric"], tasks)
     powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
-    asks = {question.name: f"Which say something beyond {question.beyond}?" for question in powered}
+    asks = {question.name: f"Which add information to {question.beyond}?" for question in powered}
     which = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
     if metric is None:
         first, on_features = NEEDS_A_CHOICE, dict.fromkeys([which, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))
@@ -57,7 +57,7 @@ def summary_tables(
         numbers = norm.numbers + feature_answers.coinciding(correlations)
         on_features[asks["beyond_the_norm"]] = norm._replace(numbers=numbers)
     if len(confirmation):
-        on_features["Does what was found come back with fresh seeds?"] = again(confirmation)
+        on_features["Are the findings confirmed with fresh seeds?"] = again(confirmation)
     on_features["Does topology improve the forecast of the final loss?"] = forecasting(forecast_evaluation)
     live, best = now(advice), trusted(forecast_evaluation)
     on_runs = {} if live is None else {"What should be done with the runs under way?": live}
@@ -81,67 +81,64 @@ def summary_tables(
 def topology_sentence(
     verdicts: pd.DataFrame, sensitivity: pd.DataFrame, confirmation: pd.DataFrame, metric: str
 ) -> str:
-    """The run in one sentence: does topology tell more of the metric than the norm does, does that come back with fresh
-    seeds, and could it have been seen?"""
+    """Say in one sentence whether topology adds to the norm, and whether that was confirmed or could have been found."""
     name, (power, why) = metric_name(metric), feature_answers.power_of(sensitivity, "beyond_the_norm")
     if power is None:
-        return f"This run could not test whether topology tells more than the norm does: {why}."
+        return f"This run could not test whether topology adds information to the norm of the weights: {why}."
     asked = confirmation[confirmation["question"] == "beyond_the_norm"]
     findings = asked[feature_answers.is_topology(asked)]
     if len(findings):
         return found_sentence(findings, confirmation, name)
     if power["found"] != YES:
-        what = "This run could not have shown that topology tells more than the norm does"
-        return f"{what}: its test does not even find the {name} itself."
+        what = "This run could not have shown that topology adds information to the norm of the weights"
+        return f"{what}: its test does not detect the {name} itself."
     could = feature_answers.could(power["detectable"], "the run")
-    return f"In this run no test found that topology adds anything to the norm; {could}."
+    return f"No test found that topology adds information to the norm of the weights; {could}."
 
 
 def found_sentence(findings: pd.DataFrame, confirmation: pd.DataFrame, metric: str) -> str:
-    """What the search for topology beyond the norm found, and whether fresh runs confirm it.
-
-    findings: the rows of `confirmation` that are about it; at least one.
-    """
+    """Say what the search for topology beyond the norm found, and whether fresh runs confirm it."""
     clearest = findings.sort_values("searched_q").iloc[0]
     count = feature_answers.counting(len(findings), "topological feature")
-    tells = f"more about the {metric} than the norm"
     if (findings["answer"] == NOT_TESTED).all():
         of_spectrum = confirmation[confirmation["question"] == "beyond_the_spectrum"]
         also = len(findings.merge(of_spectrum, on=SERIES_KEY))
-        seeds = "one seed" if clearest["n_seeds"] == 1 else f"{clearest['n_seeds']} seeds a cell"
+        seeds = "one seed" if clearest["n_seeds"] == 1 else f"{clearest['n_seeds']} seeds a configuration"
         return (
-            f"Found in a search of {clearest['n_searched']} features, with {seeds}: {count} with {tells} "
-            f"({also or 'none'} beyond the spectrum); {clearest['reason']}."
+            f"A search of {clearest['n_searched']} features, with {seeds}, found {count} adding information "
+            f"about the {metric} to the weight norm ({also or 'none'} to the spectrum); {clearest['reason']}."
         )
     confirmed = findings[findings["answer"] == CONFIRMED]
     if confirmed.empty:
-        return f"Not confirmed with fresh seeds: {count} seemed to tell {tells}; {both_numbers(clearest)}."
-    best = confirmed.sort_values("p_holm").iloc[0]
-    return f"Confirmed with fresh seeds: {len(confirmed)} of {count} tell {tells}; {both_numbers(best)}."
+        found, row = f"Not confirmed with fresh seeds: {count} seemed to add", clearest
+    else:
+        found = f"Confirmed with fresh seeds: {len(confirmed)} of {count} adding"
+        row = confirmed.sort_values("p_holm").iloc[0]
+    return f"{found} information to the weight norm; {both_numbers(row)}."
 
 
 def both_numbers(row: pd.Series) -> str:
-    """ "H₀ total persistence of the weights had 0.26 in the search and has -0.05 with fresh seeds (p = 0.88)"."""
+    """Give the estimates of the search and of the fresh runs in words."""
     return (
-        f"{feature_answers.name_of(row)} had {row['searched_estimate']:.2f} in the search and has {row['estimate']:.2f} "
-        f"with fresh seeds (p = {row['p']:.2g})"
+        f"{feature_answers.name_of(row)} had an estimate of {row['searched_estimate']:.2f} in the search and "
+        f"{row['estimate']:.2f} with fresh seeds (p = {row['p']:.2g})"
     )
 
 
 def again(confirmation: pd.DataFrame) -> Answer:
-    """How much of what was found came back, each with both numbers."""
+    """Count how many findings were confirmed."""
     tested = confirmation[confirmation["answer"] != NOT_TESTED]
     count = feature_answers.counting(len(confirmation), "finding")
     if tested.empty:
-        return Answer("Not tested", f"{count} of a search: {confirmation['reason'].iloc[0]}.")
+        return Answer("Not tested", f"{count} of the search; {confirmation['reason'].iloc[0]}.")
     confirmed = tested[tested["answer"] == CONFIRMED]
     numbers = [
         f"{row['answer']}, {QUESTIONS[row['question']].title}: {both_numbers(row)}, {row['p_holm']:.2g} after Holm"
         for _, row in tested.iterrows()
     ]
     text = (
-        f"Of {count} {len(tested)} could be tested anew, alone and on fresh seeds (run {tested['fresh_run'].iloc[0]}); "
-        f"{len(confirmed)} passed again with the same sign."
+        f"Of {count}, {len(tested)} could be tested again, alone, on fresh seeds (run {tested['fresh_run'].iloc[0]}); "
+        f"{len(confirmed)} passed with the same sign."
     )
     verdict = f"{len(confirmed)} of {len(tested)}" if len(confirmed) else "Not confirmed"
     return Answer(verdict, text, ". ".join(numbers) + ".")

@@ -5,14 +5,13 @@ import pandas as pd
 
 from toposcale.analysis.series import SERIES_KEY, with_metrics
 from toposcale.io import schemas
-from toposcale.statistics.change_points import change_points, largest_change
+from toposcale.statistics.changes import change_points, largest_change
 
 _KEY = ["model", *SERIES_KEY]
 
 
 def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The table transitions, the largest change of every feature and metric, and change_points, the steps at which a new
-    straight piece of it begins (PELT). Values that are not finite are left out."""
+    """Make the tables transitions and change_points (PELT) of every feature and metric, from finite values."""
     both = with_metrics(features, metrics)
     both = both[np.isfinite(both["value"])].sort_values([*_KEY, "step"])
     transitions, points = [], []
@@ -31,7 +30,7 @@ def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str
                 "reason": "constant or a single value" if np.isnan(largest.step) else "",
             }
         )
-        points += [{**named, "step": int(steps[at])} for at in changes]
+        points += [{**named, "step": int(steps[index])} for index in changes]
     return {
         "transitions": schemas.TABLES["transitions"].frame(transitions),
         "change_points": schemas.TABLES["change_points"].frame(points),

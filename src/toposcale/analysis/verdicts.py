@@ -1,8 +1,7 @@
-"""Does a feature follow the metric, and does it tell more than norm and spectrum do? Yes, no, or not tested and why.
+"""Verdicts: whether a feature follows the metric, and whether it adds to norm and spectrum; yes, no, or not tested and why.
 
-For each question these tests are corrected together: the features of whole models (and, apart, those of layers) on one
-metric over all runs, and the same for each run alone. The q-values (Benjamini and Hochberg 1995) stand here and in no other
-table.
+Corrected together (Benjamini and Hochberg 1995) for each question: the features of whole models (and, apart, of layers)
+on one metric over all runs, and the same for each run.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from scipy.spatial.distance import squareform
 
 from toposcale.analysis import series
 from toposcale.analysis.correlations import RESAMPLES, correlation_table
-from toposcale.analysis.over_seeds import NO_SEEDS, full_cells
+from toposcale.analysis.over_seeds import NO_SEEDS, full_configurations
 from toposcale.analysis.partial_correlations import partial_correlation_table
 from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
@@ -38,12 +37,11 @@ def verdict_tables(
     resamples: int = RESAMPLES,
     tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
-    """Every table behind the verdicts, by name, from the features, the metrics and the models alone.
+    """Make the verdicts and every table behind them from features, metrics and models alone.
 
-    features: model, step, source, layer, feature, value; metrics: model, step, metric, value; models: model, and where they
-    are known warmup_steps, cell (what runs share but for their seed) and final_step. Hand it features that cannot know the
-    losses, such as those of another run under this one's name, and nothing should be found. tasks: `metrics.tasks`.
-    ValueError where a column is missing.
+    models: model, and if known warmup_steps, configuration and final_step. tasks: `metrics.tasks`. ValueError: a
+    missing column. Features of another run under this one's name give false positives alone, which is how `make nulls`
+    measures their rate.
     """
     series.require(features=features, metrics=metrics, models=models)
     if set(features["model"]).isdisjoint(metrics["model"]):
@@ -68,7 +66,7 @@ def verdicts_on_features(
     seed: int,
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
-    """The verdicts, and the tables of correlations and tests behind them. headline: the metric of the tests over seeds."""
+    """Make the verdicts and the tables of correlations and tests; headline: the metric of the tests over seeds."""
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
     partial = partial_correlation_table(features, metrics, models, seed=seed, resamples=resamples)
     correlations = schemas.TABLES["correlations"].frame(pd.concat([plain, partial], ignore_index=True))
@@ -82,12 +80,12 @@ def verdicts_on_features(
         "pooled_correlations": pooled_table(features, metrics, models, correlations),
         "over_seeds": schemas.TABLES["over_seeds"].frame(pd.concat(over_seeds) if over_seeds else []),
     }
-    has_seeds = headline is not None and bool(full_cells(features, metrics, models, headline))
+    has_seeds = headline is not None and bool(full_configurations(features, metrics, models, headline))
     return tables | {"verdicts": verdict_table(**tables, headline=headline, has_seeds=has_seeds)}
 
 
 def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
-    """The verdicts that answers rest on: features of whole models, over all runs, on one metric."""
+    """Return the verdicts that answers rest on: features of whole models, over all runs, on one metric."""
     return series.whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
 
 
@@ -99,11 +97,10 @@ def verdict_table(
     headline: str | None,
     has_seeds: bool,
 ) -> pd.DataFrame:
-    """One row per (run or "pooled", source, layer, feature, metric, question), from the tables of those names.
+    """Return one row per (run or "pooled", source, layer, feature, metric, question) that is asked.
 
-    A question has no row where it is not asked. One that is tested is answered yes where q is at most `LEVEL`; following
-    the metric is |Spearman| of at least `CLOSE`, with one sign in every cell. headline: the metric of the tests over seeds;
-    has_seeds: whether a cell has enough of them.
+    Yes: q at most `LEVEL`; for following the metric, |Spearman| at least `CLOSE` with one sign in every configuration.
+    has_seeds: a configuration has enough of them.
     """
     parts = []
     for question in QUESTIONS.values():
@@ -117,9 +114,9 @@ def verdict_table(
 
 
 def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataFrame) -> pd.DataFrame:
-    """Estimate, range over cells, p and reason of each run, and of all runs."""
+    """Return estimate, range over configurations, p and reason of each run, and of all runs."""
     name = question.estimate
-    alone = alone[alone["control"] == question.control].rename(columns={"innovation_p": "p"})
+    alone = alone[alone["control"] == question.control].rename(columns={"residual_p": "p"})
     alone = alone.assign(lowest=alone[name], highest=alone[name])
     together = together[together["control"] == question.control].assign(model=POOLED)
     together = together.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
@@ -128,7 +125,7 @@ def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataF
 
 
 def _over_seeds(asked: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
-    """The same of one question over seeds, with why it was not tested."""
+    """Return the same for a question over seeds, with why it was not tested."""
     pairs = asked[series.PAIR_KEY].drop_duplicates()
     rows = pairs.merge(tests, on=series.PAIR_KEY, how="left", indicator=True, validate="one_to_one")
     absent = "not measured at the same checkpoints in every run" if has_seeds else NO_SEEDS
@@ -138,7 +135,7 @@ def _over_seeds(asked: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd
 
 
 def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a question with their q and answer, and which tests q was corrected for."""
+    """Add q, answer and the family of the correction to the rows of a question."""
     layers = np.where(rows["layer"] == schemas.ALL_LAYERS, "whole models", "layers")
     rows["corrected_with"] = question.name + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
     if question.is_tested:
@@ -154,10 +151,7 @@ def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
 def tested_features_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, pooled: pd.DataFrame
 ) -> pd.DataFrame:
-    """How many features of whole models were measured, testable, tested, and how many move apart, by source and question.
-
-    metrics: those of the headline metric alone; pooled: the verdicts over all runs on it.
-    """
+    """Count whole-model features measured, testable, tested and distinct, by source and question."""
     warmups = series.warmups_of(models)
     testable: set[tuple[str, ...]] = set()
     likeness: dict[str, list[tuple[list[str], np.ndarray]]] = {}
@@ -189,9 +183,9 @@ def tested_features_table(
 
 
 def distinct(names: list[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:
-    """Groups of features of which any two have a mean |correlation| over runs of at least `ALIKE` (complete linkage).
+    """Count groups of features of which any two have a mean |correlation| over runs of at least `ALIKE` (complete linkage).
 
-    likeness: of each run the names of features and their |correlations|; a pair that was never measured is not alike.
+    likeness: names and |correlations| of each run; a pair that was never measured is not alike.
     """
     if len(names) < 2:
         return len(names)

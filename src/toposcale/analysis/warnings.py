@@ -1,4 +1,4 @@
-"""What a reader has to know before trusting a number, and what can be done about it."""
+"""Warnings: what limits the trust in a number, and what to do about it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,28 +10,27 @@ from toposcale.features.registry import lookup
 from toposcale.homology.distances import KINDS
 from toposcale.io import schemas
 
-_DIVERGED = "look at the training around these steps; it may have diverged"
+_DIVERGED = "check the training around these steps; it may have diverged"
 
 
 def warning_table(
     features: pd.DataFrame, metrics: pd.DataFrame, noted: Iterable[Mapping[str, Any]] = ()
 ) -> pd.DataFrame:
-    """The `warnings` table: values that are NaN or infinite, and what was noted while the tables were made.
+    """Make the table warnings: values that are not finite, and what was noted while the tables were made.
 
-    noted: rows with the keys model, step (None for the whole model), concerns, warning, remedy. The same warning at
-    several steps is one row.
+    noted: rows of model, step (None for the whole model), concerns, warning, remedy; the same at several steps is one row.
     """
     names = ("model", "concerns", "warning", "remedy")
-    steps: dict[tuple[str, ...], set[int]] = {}
+    steps_of: dict[tuple[str, ...], set[int]] = {}
     for row in [*noted, *_undefined_features(features), *_undefined_metrics(metrics)]:
-        at = steps.setdefault(tuple(row[name] for name in names), set())
-        at |= set() if row["step"] is None else {int(row["step"])}
-    rows = [dict(zip(names, key, strict=True)) | {"steps": _listed(at)} for key, at in steps.items()]
+        steps = steps_of.setdefault(tuple(row[name] for name in names), set())
+        steps |= set() if row["step"] is None else {int(row["step"])}
+    rows = [dict(zip(names, key, strict=True)) | {"steps": _listed(steps)} for key, steps in steps_of.items()]
     return schemas.TABLES["warnings"].frame(rows)
 
 
 def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """A row for each matrix of which every feature is NaN, and for each feature that is NaN in other layers."""
+    """Yield a row for each matrix whose features are all NaN, and for each feature that is NaN in other layers."""
     undefined = ~np.isfinite(features["value"].to_numpy(dtype=np.float64))
     # A distance from a checkpoint that is NaN is NaN, too: that checkpoint has its own row.
     whole_before: dict[tuple[str, str], list[str]] = {}
@@ -44,15 +43,15 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         whole_before[model, source] = whole
         where = {"model": str(model), "step": int(step)}
         for layer in whole:
-            why = {"warning": "its features are NaN: it holds NaN or infinity", "remedy": _DIVERGED}
+            why = {"warning": "its features are NaN: it contains NaN or infinity", "remedy": _DIVERGED}
             yield where | {"concerns": f"{source}: {layer}"} | why
         rest = bad[~bad["layer"].isin([*whole, schemas.ALL_LAYERS] if whole else [])]
         moved = rest["feature"].str.endswith(KINDS)
         rest = rest[~(moved & rest["layer"].isin([*before, schemas.ALL_LAYERS] if before else []))]
         for name, layers in rest.groupby("feature")["layer"]:
             feature = lookup(str(name), str(source))
-            at = "" if list(layers) == [schemas.ALL_LAYERS] else f" in {', '.join(layers)}"
-            why = {"warning": f"NaN or infinite{at}", "remedy": feature.when_nan or _DIVERGED}
+            in_layers = "" if list(layers) == [schemas.ALL_LAYERS] else f" in {', '.join(layers)}"
+            why = {"warning": f"NaN or infinite{in_layers}", "remedy": feature.when_nan or _DIVERGED}
             yield where | {"concerns": f"{source}: {feature.title}"} | why
 
 

@@ -1,4 +1,4 @@
-"""Diagrams of a run held against ripser, a program that shares no code with the one that computed them.
+"""Diagrams of a run compared with ripser, a program that shares no code with the one that computed them.
 
 ripser computes in float32 and finds the distances by itself, so the two differ by rounding. The bottleneck distance of two
 diagrams is at most the largest error of a distance between points (Cohen-Steiner et al. 2007), so ties cannot widen it.

@@ -62,10 +62,10 @@ FIGURES: dict[str, FigureEntry] = {
     "verdict": _overview(
         "verdicts",
         "Correlation with the loss, and partial correlations",
-        "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells; "
-        "the line goes from the lowest to the highest cell), and the medians of its partial correlations given the norm "
-        "of the weights and given the training step. Right: the answers. The innovation test decides whether a feature "
-        'tells more than the norm, corrected for the number of features. "Not tested" does not mean "no".',
+        "Left, for each feature of the whole model: its rank correlation with the validation loss (median over "
+        "configurations; the line spans the lowest to the highest), and the medians of its partial correlations given the "
+        "norm of the weights and the training step. Right: the answers. The test of prewhitened residuals decides whether "
+        'a feature adds information to the norm, corrected for the number of features. "Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
     ),
     "loss_curves": _training(

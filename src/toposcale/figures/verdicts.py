@@ -82,7 +82,7 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
     undefined = sum(int(rows["spearman"].isna().sum()) for rows in shown.values())
     notes = [
         f"The {len(keep)} that follow most closely, of {len(plain)} features." if len(plain) > len(keep) else "",
-        "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
+        "Beyond: the test of prewhitened residuals with a q of at most 0.05, not the correlation drawn here.",
         f"{undefined} correlations undefined (the norm given itself, constant series)." if undefined else "",
     ]
     panels.add_note(figure, notes)
@@ -97,7 +97,7 @@ def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
         heights = np.arange(len(rows)) + 0.25 * (1 - index)
         panels.draw_intervals(axes, heights, rows["spearman"], *(rows[end] for end in ends), **look)
         keys.append(panels.mark_key(question.given.replace(" the", "\nthe"), **look))
-    panels.correlation_axis(axes, "median and range over cells")
+    panels.correlation_axis(axes, "median and range over configurations")
     axes.tick_params(axis="y", length=0)
     panels.stripe_rows(axes, len(rows))
     return keys

@@ -28,6 +28,23 @@ flag = partial(Column, pa.bool_())
 number = partial(Column, pa.float64())
 
 
+RENAMED = {
+    "cell": "configuration",
+    "n_configurations": "n_configurations",
+    "freedom": "degrees_of_freedom",
+    "null_expectation": "null_expectation",
+    "residual_p": "residual_p",
+    **{f"residual_correlation{end}": f"residual_correlation{end}" for end in ("", "_lowest", "_highest")},
+    **{f"regret{end}": f"regret{end}" for end in ("", "_low", "_high")},
+}
+"""Columns of version 0.2 and what they are called now; CHANGELOG.md has the same list."""
+
+
+def renamed(names: Iterable[str]) -> str:
+    """Return which of the column names are old and what they are called now; "" if none is old."""
+    return ", ".join(f"column {name} is called {RENAMED[name]} now" for name in names if name in RENAMED)
+
+
 class Table(NamedTuple):
     """Schema of a table: meaning of a row, columns in order, key columns (unique, and the sort order), and name."""
 

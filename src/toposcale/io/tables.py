@@ -19,7 +19,7 @@ from pyarrow import csv
 from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError
 from toposcale.io.files import atomic_write, regular_file
-from toposcale.io.schemas import Table
+from toposcale.io.table_schema import Table, renamed
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
@@ -93,10 +93,12 @@ def read_checked(path: str | Path) -> pa.Table:
         data.validate(full=True)
         if not all(name.isprintable() for name in data.schema.names):
             raise ValueError("the name of a column is damaged")
-        return data
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
+    if old := renamed(data.schema.names):
+        raise UserError(f"{path}: written by an earlier version ({old}); delete it and run again")
+    return data
 
 
 def read(table: Table, path: str | Path) -> pa.Table:

@@ -9,9 +9,9 @@ NORMAL = 1.959964
 """Two-sided 95% quantile of the standard normal distribution."""
 
 
-def student_t(freedom: float) -> float:
+def student_t(degrees_of_freedom: float) -> float:
     """Return the two-sided 95% quantile of Student's t; infinite without a degree of freedom."""
-    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) if freedom > 0 else np.inf
+    return float(stdtrit(degrees_of_freedom, 0.5 + CONFIDENCE / 2)) if degrees_of_freedom > 0 else np.inf
 
 
 def variance_inflation(residuals: np.ndarray, parameters: int) -> float:

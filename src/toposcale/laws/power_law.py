@@ -33,8 +33,8 @@ class PowerLawFit(NamedTuple):
         lag-1 autocorrelation of the residuals lowers the number of points that count as independent.
         """
         residuals = self.losses - self(self.times)
-        error, freedom = np.sum(residuals**2), len(self.times) - 3
-        noise, quantile = float(error) / freedom, student_t(freedom)
+        error, degrees_of_freedom = np.sum(residuals**2), len(self.times) - 3
+        noise, quantile = float(error) / degrees_of_freedom, student_t(degrees_of_freedom)
         allowed = quantile**2 * noise * variance_inflation(residuals, parameters=3)
         exponents = np.append(self._plausible_exponents(error, allowed), self.b)
         _, _, errors, values, variances = _conditional_fits(self.times, self.losses, exponents, time)

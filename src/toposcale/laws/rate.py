@@ -49,7 +49,7 @@ class RateForecaster:
             raise NoForecast(f"{name} does not change")
         self._loss_by_value, self._value_by_time = _line(values, losses), _line(times, values)
         self._last_time, self._last_loss = float(times[-1]), float(losses[-1])
-        self._freedom = len(times) - 2
+        self._degrees_of_freedom = len(times) - 2
         return self
 
     def predict(self, step: float) -> Prediction:
@@ -60,7 +60,7 @@ class RateForecaster:
         variance = ahead**2 * ((loss.slope * value.slope_error) ** 2 + (value.slope * loss.slope_error) ** 2)
         if forecast <= 0:
             raise NoForecast("the loss would be negative")
-        high = float(forecast + student_t(self._freedom) * np.sqrt(variance + loss.residual**2))
+        high = float(forecast + student_t(self._degrees_of_freedom) * np.sqrt(variance + loss.residual**2))
         return Prediction(float(forecast), max(2 * forecast - high, forecast**2 / high), high)
 
     def _points(self, training: TrainingRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

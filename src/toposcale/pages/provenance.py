@@ -114,7 +114,7 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
 
 
 def agreement(check: Mapping[str, Any] | None) -> str:
-    """How far diagrams of the run are from those of ripser, in one sentence; empty where none were held against it."""
+    """How far diagrams of the run are from those of ripser, in one sentence; empty where none were compared with it."""
     if check is None or not check["clouds"]:
         return ""
     clouds = check["clouds"]

@@ -16,7 +16,7 @@ from toposcale.analysis.series import with_metrics
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.names import sentence
 from toposcale.features.registry import group_of
-from toposcale.figures.cells import by_cell
+from toposcale.figures.configurations import by_configuration
 from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
@@ -34,9 +34,9 @@ LISTED = (
 """The tables of the page in their order."""
 COLUMNS = {
     "pooled_correlations": (
-        *("source", "feature", "metric", "control", "n_runs", "n_cells"),
+        *("source", "feature", "metric", "control", "n_runs", "n_configurations"),
         *("spearman", "spearman_lowest", "spearman_highest"),
-        *("innovation_correlation", "innovation_correlation_lowest", "innovation_correlation_highest"),
+        *("residual_correlation", "residual_correlation_lowest", "residual_correlation_highest"),
     ),
     "correlations": (
         *("model", "source", "feature", "metric", "n", "n_left_out", "spearman"),
@@ -112,7 +112,7 @@ def report(
         {**picture.entry._asdict(), "name": picture.name, "drawing": drawing(picture), "ratio": ratio(picture.svg)}
         for picture in pictures
     ]
-    drawn = by_cell({"models": models, "features": features, "metrics": metrics})
+    drawn = by_configuration({"models": models, "features": features, "metrics": metrics})
     looks = model_appearances(drawn["models"])
     return pages.render(
         "report.html",

@@ -1,4 +1,4 @@
-"""A local page that follows a training: the explorer, fed anew as checkpoints come.
+"""A local page that follows a training: the explorer, refreshed as checkpoints come.
 
 One process on the loopback address. It only reads: what it computes of a checkpoint stays in its memory.
 """

@@ -13,10 +13,7 @@ CONSTANT_TOLERANCE = 1e-12
 
 
 def as_series(values: ArrayLike, name: str) -> Floats:
-    """`values` as a float64 array of shape (series, time); one series becomes (1, time).
-
-    Raises ValueError that names the argument where it is empty, not 1-D or 2-D, or not finite.
-    """
+    """Return `values` as float64 series (S, T); ValueError names the argument if empty, not 1-D or 2-D, or not finite."""
     array = np.atleast_2d(np.asarray(values, dtype=np.float64))
     if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"{name}: expected series of shape (series, time), got shape {np.shape(values)}")
@@ -26,27 +23,24 @@ def as_series(values: ArrayLike, name: str) -> Floats:
 
 
 def is_constant(series: Floats) -> NDArray[np.bool_]:
-    """Which rows of (series, time) do not vary beyond rounding."""
+    """Return which rows (S, T) do not vary beyond rounding."""
     return np.ptp(series, axis=-1) <= CONSTANT_TOLERANCE * np.abs(series).max(axis=-1)
 
 
 def flattened(series: Floats) -> Floats:
-    """`series` with rows that vary by rounding alone made exactly constant, so that no one ranks the rounding."""
+    """Return the series (S, T) with rows that vary by rounding alone made constant, so that rounding is not ranked."""
     return np.where(is_constant(series)[:, None], 0.0, series)
 
 
 def average_ranks(series: Floats) -> Floats:
-    """Ranks 1..n along the last axis, ties averaged; a row with a NaN becomes NaN."""
+    """Return ranks 1 to T along the last axis, ties averaged; a row with a NaN becomes NaN."""
     from scipy.stats import rankdata  # slow to import: see docs/performance.md
 
     return np.asarray(rankdata(series, axis=-1), dtype=np.float64)
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> Floats:
-    """Pearson correlation of every row of x with every row of y.
-
-    x: (S, T), y: (M, T) -> (S, M), in [-1, 1]; NaN where a series is constant.
-    """
+    """Return Pearson correlations (S, M) of the rows of x (S, T) with those of y (M, T); NaN where a series is constant."""
     first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
     if first.shape[1] != second.shape[1]:
         raise ValueError(f"y: {second.shape[1]} points, but x has {first.shape[1]}")
@@ -55,7 +49,31 @@ def pearson(x: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
-    """Spearman correlation (Pearson of ranks, ties averaged) of every row of x (S, T) with every row of y (M, T)."""
+    """Compute the Spearman correlation, Pearson's of the ranks, of every row of x with every row of y.
+
+    Parameters
+    ----------
+    x : array_like of shape (S, T)
+        S series of T points; one series may be of shape (T,). Tied values have their average rank.
+    y : array_like of shape (M, T)
+        M series of the same points.
+
+    Returns
+    -------
+    ndarray of float64 of shape (S, M)
+        Rank correlations in [-1, 1]; NaN where a series is constant up to rounding.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, or x and y differ in T.
+
+    Examples
+    --------
+    >>> from toposcale.statistics import spearman
+    >>> spearman([1, 2, 3, 4], [[1, 8, 27, 64], [4, 3, 2, 1]]).round(6)
+    array([[ 1., -1.]])
+    """
     first, second = flattened(as_series(x, "x")), flattened(as_series(y, "y"))
     return pearson(average_ranks(first), average_ranks(second))
 
@@ -65,11 +83,7 @@ MAX_PERMUTED = 7
 
 
 def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
-    """Two-sided p-value of the correlation of every row of x (S, T) with every row of y (M, T), T <= `MAX_PERMUTED`.
-
-    Exact: the share of the T! orders of y whose |correlation| is no less; of ranks it is that of Spearman's. Four points
-    in one order have 2 / 4! = 0.083. NaN where a series is constant.
-    """
+    """Return exact p-values (S, M) of correlations of x (S, T), y (M, T): the share of T! orders with an |r| as large."""
     first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
     if first.shape[1] > MAX_PERMUTED:
         raise ValueError(f"x: {first.shape[1]} points; more than {MAX_PERMUTED} are not counted one by one")
@@ -82,18 +96,17 @@ def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 0) -> Floats:
-    """Two-sided p-value of a (partial) correlation by Student's t with n - 2 - n_controls degrees of freedom.
+    """Return two-sided p-values of correlations by Student's t with n - 2 - n_controls degrees of freedom, at least 2 / n!.
 
-    It takes the n points as independent, which checkpoints of one training run are not: see `innovations`. Never below
-    2 / n!, which no order of n points goes below. NaN where no degree of freedom is left.
+    For independent points, which checkpoints of a run are not: see `residual_test`. NaN without a degree of freedom.
     """
     r = np.asarray(correlation, dtype=np.float64)
-    freedom = np.asarray(n, dtype=np.float64) - 2 - n_controls
-    freedom = np.where(freedom > 0, freedom, np.nan)
+    degrees_of_freedom = np.asarray(n, dtype=np.float64) - 2 - n_controls
+    degrees_of_freedom = np.where(degrees_of_freedom > 0, degrees_of_freedom, np.nan)
     with np.errstate(divide="ignore"):
-        t = np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 0.0))
+        t = np.abs(r) * np.sqrt(degrees_of_freedom / np.maximum(1.0 - r * r, 0.0))
     least = 2.0 * np.exp(-gammaln(np.asarray(n, dtype=np.float64) + 1.0))
-    return np.asarray(np.maximum(2.0 * stdtr(freedom, -t), least))
+    return np.asarray(np.maximum(2.0 * stdtr(degrees_of_freedom, -t), least))
 
 
 _NEGLIGIBLE = 1e-9  # a residual below this share of its series is rounding noise
@@ -102,10 +115,9 @@ COLLINEAR = 1e-9
 
 
 def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Floats:
-    """Correlation of x and y given controls z from xy (..., S, M), xz (..., S, C), yz (..., M, C), zz (..., C, C).
+    """Return correlations (..., S, M) given z, from xy (..., S, M), xz (..., S, C), yz (..., M, C), zz (..., C, C).
 
-    (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)). Of rank correlations this is the partial Spearman
-    correlation. A control that the others span adds nothing. NaN where the controls span x or y, or one is constant.
+    (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)); NaN where the controls span x or y, or one is constant.
     """
     unknown = np.asarray(np.isnan(zz).any(axis=(-2, -1)))[..., None, None]
     strength, vectors = np.linalg.eigh(np.where(unknown, np.eye(zz.shape[-1]), zz))
@@ -121,7 +133,7 @@ def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Float
 
 
 def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
-    """What is left of rows (n, R) beside the rows of `design`, negligible rests as exact zeros, and the design's rank."""
+    """Return the rows (n, R) less their projection on `design`, rounding set to 0, and the rank of the design."""
     # Of length 1, so that a control in small units is not taken for rounding noise.
     _, strength, basis = np.linalg.svd(unit_rows(design), full_matrices=False)
     rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
@@ -134,16 +146,15 @@ def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
 
 
 def unit_rows(rows: Floats) -> Floats:
-    """Rows (n, R) made as long as 1; a row of zeros stays one."""
+    """Return the rows (n, R) scaled to length 1; a row of zeros stays."""
     length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     return rows / np.where(length > 0, length, 1.0)
 
 
 def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:
-    """How many independent points a correlation of two autocorrelated series is worth (Bartlett 1935).
+    """Return how many independent points correlations (S, M) of x (S, T), y (M, T) are worth (Bartlett 1935).
 
-    n / (1 + 2 sum_k (1 - k/n) rho_x(k) rho_y(k)) over lags up to n / 4, kept within [4, n]: x (S, T), y (M,
-    T) -> (S, M).
+    n / (1 + 2 sum_k (1 - k/n) rho_x(k) rho_y(k)) over lags up to n / 4, kept within [4, n].
     """
     first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
     n = first.shape[1]
@@ -155,7 +166,7 @@ def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def _standardised(series: Floats) -> Floats:
-    """Rows of mean 0 and length 1; a constant row becomes NaN."""
+    """Return the rows with mean 0 and length 1; a constant row becomes NaN."""
     constant = is_constant(series)
     # Divided by the largest value first, so that squares neither overflow nor vanish.
     scale = np.abs(series).max(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Corrections of p-values for the number of tests; NaN stands for a test that could not be made."""
+"""Corrections of p-values for the number of tests; NaN stands for a test that was not made."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,32 @@ from toposcale.statistics.coefficients import Floats
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Adjusted p-values of Holm (1979): max over p_j <= p_i of (m - rank(p_j) + 1) p_j, at most 1.
+    """Adjust p-values for the family-wise error rate by the method of Holm [1]_.
 
-    Of the m p-values that are not NaN; NaN stays NaN. Any shape.
+    Parameters
+    ----------
+    p_values : array_like
+        p-values in [0, 1], of any shape; NaN for a test that was not made.
+
+    Returns
+    -------
+    ndarray of float64
+        max over p_j <= p_i of (m - rank(p_j) + 1) p_j, at most 1, for the m that are not NaN; NaN stays NaN.
+
+    Raises
+    ------
+    ValueError
+        If a value lies outside [0, 1].
+
+    References
+    ----------
+    .. [1] Holm, "A simple sequentially rejective multiple test procedure", 1979.
+
+    Examples
+    --------
+    >>> from toposcale.statistics import holm
+    >>> holm([0.01, 0.04, 0.03, float("nan")])
+    array([0.03, 0.06, 0.06,  nan])
     """
 
     def adjusted(p: Floats) -> Floats:
@@ -23,9 +46,32 @@ def holm(p_values: ArrayLike) -> Floats:
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """Adjusted p-values (q) of Benjamini and Hochberg (1995): min over p_j >= p_i of m p_j / rank(p_j).
+    """Adjust p-values for the false discovery rate by the method of Benjamini and Hochberg [1]_.
 
-    Of the m p-values that are not NaN; NaN stays NaN. Any shape.
+    Parameters
+    ----------
+    p_values : array_like
+        p-values in [0, 1], of any shape; NaN for a test that was not made.
+
+    Returns
+    -------
+    ndarray of float64
+        q-values: min over p_j >= p_i of m p_j / rank(p_j), for the m that are not NaN; NaN stays NaN.
+
+    Raises
+    ------
+    ValueError
+        If a value lies outside [0, 1].
+
+    References
+    ----------
+    .. [1] Benjamini and Hochberg, "Controlling the false discovery rate", 1995.
+
+    Examples
+    --------
+    >>> from toposcale.statistics import benjamini_hochberg
+    >>> benjamini_hochberg([0.01, 0.04, 0.03])
+    array([0.03, 0.04, 0.04])
     """
     from scipy.stats import false_discovery_control  # slow to import: see docs/performance.md
 

@@ -1,4 +1,4 @@
-"""Patience rules: where training would have been stopped."""
+"""Early stopping by patience."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,11 +7,9 @@ MODES = ("lower", "higher", "either")
 
 
 def patience_stop(values: ArrayLike, patience: int, *, mode: str) -> int | None:
-    """Index of the checkpoint at which a patience rule stops, or None where it never does.
+    """Return the index at which `patience` checkpoints in a row have set no new record; None if that never happens.
 
-    It stops once `patience` checkpoints in a row have set no new record: mode `lower` (a loss), `higher` (neural
-    persistence, Rieck et al. 2019, section 4.2), `either` (a new largest or a new smallest value, for features whose
-    direction is not known beforehand). Reads no value after the index it returns.
+    mode: a record is `lower` (a loss), `higher` (neural persistence, Rieck et al. 2019, section 4.2), or `either`.
     """
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or len(series) == 0 or not np.isfinite(series).all():

@@ -1,4 +1,4 @@
-"""Permutations of runs within their cells: all of them where they can be counted, else random draws."""
+"""Permutations of runs within their configurations: all of them if they can be counted, else random draws."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,35 +12,42 @@ from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 MAX_EXACT = 50_000
-"""As many permutations are counted one by one: a cell of eight runs has 40,320."""
+"""As many permutations are counted one by one: a configuration of eight runs has 40,320."""
 DRAWS, MANY_DRAWS, CLOSE_CALL = 10_000, 100_000, (0.02, 0.10)
 """Draws of a test, and of one whose corrected p lies in `CLOSE_CALL`, so that the level does not depend on the draws."""
 _BLOCK = 10_000
 
 
-def within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) -> tuple[NDArray[np.int64], bool]:
-    """Permutations of runs that leave every run in its cell -> (indices (P, R), whether these are all).
+def members_of(configurations: Sequence[object]) -> list[NDArray[np.int64]]:
+    """Return the indices of the runs of each configuration."""
+    return [np.flatnonzero([own == one for own in configurations]) for one in dict.fromkeys(configurations)]
 
-    cells: the cell of each of R runs. The first permutation is the identity. Where there are more than `MAX_EXACT`,
-    `draws` random ones follow the identity, so that a share of them is a valid p-value (Phipson and Smyth 2010).
+
+def within_configurations(
+    configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+) -> tuple[NDArray[np.int64], bool]:
+    """Return permutations (P, R) of R runs that leave every run in its configuration, and whether these are all.
+
+    The first is the identity. Beyond `MAX_EXACT` the others are `draws` random ones, so that a share of the rows is a valid
+    p-value (Phipson and Smyth 2010).
     """
-    blocks = list(blocks_within_cells(cells, draws=draws, seed=seed))
+    blocks = list(blocks_within_configurations(configurations, draws=draws, seed=seed))
     return np.concatenate([orders for orders, _ in blocks]), blocks[0][1]
 
 
-def blocks_within_cells(
-    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+def blocks_within_configurations(
+    configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
 ) -> Iterator[tuple[NDArray[np.int64], bool]]:
-    """`within_cells` some rows at a time, to spare memory; the first rows are the same for every number of draws."""
-    members = [np.flatnonzero([cell == other for other in cells]) for cell in dict.fromkeys(cells)]
+    """Yield `within_configurations` in blocks; the first rows do not depend on the number of draws."""
+    members = members_of(configurations)
     count = math.prod(math.factorial(len(runs)) for runs in members)
     if count <= MAX_EXACT:
-        table = np.empty((count, len(cells)), dtype=np.int64)
+        table = np.empty((count, len(configurations)), dtype=np.int64)
         table[:, np.concatenate(members)] = [[*chain(*orders)] for orders in product(*map(permutations, members))]
         yield table, True
         return
     random = np.random.default_rng(seed)
-    identity = np.arange(len(cells))[None]
+    identity = np.arange(len(configurations))[None]
     yield identity, False
     for start in range(0, draws, _BLOCK):
         table = np.tile(identity, (min(_BLOCK, draws - start), 1))
@@ -50,7 +57,7 @@ def blocks_within_cells(
 
 
 def share_as_extreme(statistics: ArrayLike) -> Floats:
-    """Two-sided p-value of the first of P statistics (P, ...): the share that lies as far from their mean; NaN for NaN."""
+    """Return two-sided p-values of the first of P statistics (P, ...): the share that lies as far from the mean."""
     values = np.asarray(statistics, dtype=np.float64)
     distance = np.abs(values - values.mean(axis=0))
     # Equal permutations differ by rounding alone; they count as equal.
@@ -59,17 +66,16 @@ def share_as_extreme(statistics: ArrayLike) -> Floats:
 
 
 def with_more_draws(test: Callable[[NDArray[np.int64], int], Any], size: int) -> tuple[Floats, NDArray[np.int64]]:
-    """p-values (size,) of a family and how many permutations each rests on (size,): `MANY_DRAWS` where it is a close call.
+    """Return the p-values (size,) of a family and how many permutations each rests on, `MANY_DRAWS` for close calls.
 
-    test: tests the places that it is given with a number of draws; its result has `p` and `n_permutations`. A p that
-    changes moves the corrected ones of others, so this goes on until every close one has them.
+    test: takes indices and a number of draws, and returns `p` and `n_permutations`.
     """
-    places = np.arange(size)
-    first = test(places, DRAWS)
+    indices = np.arange(size)
+    first = test(indices, DRAWS)
     p, counted, drawn = first.p, np.full(size, first.n_permutations), np.zeros(size, dtype=bool)
     while True:
         q = benjamini_hochberg(p)
-        close = places[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
+        close = indices[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
         if not len(close):
             return p, counted
         again = test(close, MANY_DRAWS)

@@ -1,8 +1,8 @@
 """Bootstrap of correlations: independent and moving-block resamples, shared by all series of a model.
 
-A resample is held as multiplicities: how often each point was drawn. The average rank of point t in a resample is then
-sum_s m_s [x_s < x_t] + (sum_s m_s [x_s = x_t] + 1) / 2, one matrix product for all resamples instead of a sort for
-each. Ranks are half-integers, so every sum here is exact and the bits do not depend on BLAS or its threads.
+A resample is held as multiplicities. The average rank of point t in it is sum_s m_s [x_s < x_t] +
+(sum_s m_s [x_s = x_t] + 1) / 2: one matrix product for all resamples. Ranks are half-integers, so every sum is exact and
+the bits do not depend on BLAS or its threads.
 """
 
 import numpy as np
@@ -22,21 +22,20 @@ _CHUNK_BYTES = 32 * 2**20
 
 
 def independent_counts(n: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """Multiplicities (resamples, n) of drawing n of n points with replacement."""
+    """Draw n of n points with replacement: multiplicities (resamples, n)."""
     return _multiplicities(rng.integers(0, n, (resamples, n)), n)
 
 
 def default_block_length(n: int) -> int:
-    """Length of a moving block for n points: the square root, rounded up.
+    """Return the length of a moving block for n points: the square root, rounded up.
 
-    Longer than the n^(1/3) that is best for short memory, because checkpoints remember long; the measured
-    coverage is printed by `python -m studies.nulls.surrogates`.
+    Longer than n^(1/3), which is best for short memory; `python -m studies.nulls.surrogates` prints the measured coverage.
     """
     return max(1, int(np.ceil(np.sqrt(n))))
 
 
 def moving_block_counts(n: int, resamples: int, rng: np.random.Generator, block_length: int | None = None) -> Floats:
-    """Multiplicities (resamples, n) of the moving-block bootstrap (Kuensch 1989): blocks of neighbouring points.
+    """Draw moving-block resamples (Kuensch 1989) of n points in time: multiplicities (resamples, n).
 
     Blocks start anywhere from 0 to n - block_length; the last one is cut so that n points are drawn.
     """
@@ -49,10 +48,7 @@ def moving_block_counts(n: int, resamples: int, rng: np.random.Generator, block_
 
 
 def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
-    """Spearman correlation in every resample, the ranks taken within the resample, ties averaged.
-
-    x (S, T), y (M, T), counts (B, T) -> (B, S, M); NaN where a series is constant in the resample.
-    """
+    """Compute Spearman correlations (B, S, M) of x (S, T), y (M, T) in resamples (B, T), ranked within each."""
     first, second = flattened(as_series(x, "x")), flattened(as_series(y, "y"))
     mean_rank = ((counts.sum(axis=1) + 1.0) / 2.0)[:, None, None]
     y_ranks = _resample_ranks(second, counts) - mean_rank
@@ -70,7 +66,7 @@ def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
 
 
 def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
-    """Pearson correlation in every resample: x (S, T), y (M, T), counts (B, T) -> (B, S, M)."""
+    """Compute Pearson correlations (B, S, M) of x (S, T), y (M, T) in every resample of counts (B, T)."""
     first, second = _centred(as_series(x, "x")), _centred(as_series(y, "y"))
     size = counts.sum(axis=1)[:, None]
     sum_x, sum_y = _weighted_sums(counts, first), _weighted_sums(counts, second)
@@ -84,10 +80,10 @@ def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
 
 
 def percentile_interval(samples: Floats) -> tuple[Floats, Floats]:
-    """Lower and upper bound of the 95% percentile interval over the first axis of `samples`.
+    """Return the bounds of the 95% percentile interval over the first axis of `samples`.
 
-    Resamples without a value (NaN) are left out; where they are more than `MAX_UNDEFINED` of all, the bounds
-    are NaN. So they are where both are the same: resamples that cannot differ tell nothing of the uncertainty.
+    NaN where over `MAX_UNDEFINED` of the resamples are NaN, or the bounds are equal: resamples that cannot differ tell
+    nothing.
     """
     flat = samples.reshape(len(samples), -1)
     bounds = np.full((2, flat.shape[1]), np.nan)
@@ -110,7 +106,7 @@ def _multiplicities(drawn: NDArray[np.int64], n: int) -> Floats:
 
 
 def _resample_ranks(series: Floats, counts: Floats) -> Floats:
-    """Average rank of each of the T points within each resample: (S, T), (B, T) -> (B, S, T)."""
+    """Return average ranks (B, S, T) of points (S, T) within resamples (B, T)."""
     below = (series[:, :, None] < series[:, None, :]) + 0.5 * (series[:, :, None] == series[:, None, :])
     n = series.shape[1]
     ranks = counts @ below.transpose(1, 0, 2).reshape(n, -1)

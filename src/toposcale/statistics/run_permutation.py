@@ -1,8 +1,7 @@
-"""Do the innovations of a feature go with the losses of their own run more than with those of its sister runs?
+"""Test whether residuals of a feature follow the loss of their own run more than the losses of runs with other seeds.
 
-A cell is what runs share but for their seed. Statistic: mean over runs of the correlation of a run's feature innovations
-with its own loss innovations. Null: the same with the runs of a cell paired at random. What all runs of a cell share (the
-schedule, the clock, the warm-up) is the same in every pairing and cancels, so that no stretch of the training is barred.
+What all runs of a configuration share (schedule, warm-up, steps) is the same in every pairing and cancels, so that no
+checkpoints need to be left out.
 """
 
 from collections.abc import Sequence
@@ -12,32 +11,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
-from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
+from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_configurations
 
 MIN_SEEDS = 8
-"""A cell with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""
+"""A configuration with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""
 
 
 @dataclass(frozen=True)
 class RunPermutation:
-    """Mean correlation of runs with themselves (...), mean over all pairings (...), two-sided p-value (...).
-
-    n_permutations: pairings that were counted; exact: whether these are all.
-    """
+    """Result of `permute_pairs`: mean correlation of runs with themselves, over all pairings, and p-values (...)."""
 
     correlation: Floats
-    by_chance: Floats
+    null_expectation: Floats
     p: Floats
     n_permutations: int
     exact: bool
 
 
 def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> Floats:
-    """Spearman correlations of run i's features with run j's metrics: x (R, S, m), y (R, M, m) -> (S, M, R, R).
+    """Return Spearman correlations (S, M, R, R) of run i's features x (R, S, m) with run j's metrics y (R, M, m).
 
-    controls (R, C, m), with the trend: y of a run is orthogonal to its own controls already. The features that it is
-    paired with are made so here, whichever run they are of; else a run's own pairing alone would have lost those
-    dimensions, and would spread more than the others. NaN where a series is constant or has a NaN.
+    controls (R, C, m): y of a run is orthogonal to its own already; every feature that it is paired with is made so
+    here, or a run's own pairing alone would have lost these dimensions. NaN where a series is constant or has a NaN.
     """
     first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     runs, n_features, m = first.shape
@@ -55,22 +50,53 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
 
 
 def permute_pairs(
-    correlations: ArrayLike, cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+    correlations: ArrayLike, configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
 ) -> RunPermutation:
-    """The test from the correlations (..., R, R) of run i's feature with run j's metric.
+    """Test whether runs correlate with themselves more than with other runs of their configuration.
 
-    Two-sided: how far the mean over the diagonal lies from the mean over all pairings. NaN where a correlation within a
-    cell is NaN. ValueError where `cells` does not name a cell for each run.
+    The statistic is the mean over runs of the correlation of a run's feature with its own metric. The null distribution
+    pairs the runs of a configuration at random.
+
+    Parameters
+    ----------
+    correlations : array_like of shape (..., R, R)
+        Correlation of the feature of run i with the metric of run j, for one or more tests.
+    configurations : sequence of length R
+        Configuration of each run.
+    draws : int
+        Random pairings where there are more than 50,000 of them; else all are counted.
+    seed : int
+        Seed of the random pairings.
+
+    Returns
+    -------
+    RunPermutation
+        `correlation`, `null_expectation` (its mean over pairings) and two-sided `p` of shape (...); `n_permutations`, and
+        whether these are all (`exact`). NaN where a correlation within a configuration is NaN.
+
+    Raises
+    ------
+    ValueError
+        If `configurations` does not name one for each run.
+
+    Examples
+    --------
+    Of the six pairings of three runs, none but their own is as far from the mean of 1/3.
+
+    >>> from toposcale.statistics import permute_pairs
+    >>> test = permute_pairs([[1, 0, 0], [0, 1, 0], [0, 0, 1]], ["small"] * 3)
+    >>> float(test.correlation), round(float(test.null_expectation), 4), round(float(test.p), 4)
+    (1.0, 0.3333, 0.1667)
     """
     table = np.asarray(correlations, dtype=np.float64)
     runs = table.shape[-1]
-    if len(cells) != runs or table.shape[-2] != runs:
-        raise ValueError(f"cells: {len(cells)} of them for correlations of shape {table.shape}")
-    partners, exact = within_cells(cells, draws=draws, seed=seed)
+    if len(configurations) != runs or table.shape[-2] != runs:
+        raise ValueError(f"configurations: {len(configurations)} of them for correlations of shape {table.shape}")
+    partners, exact = within_configurations(configurations, draws=draws, seed=seed)
     flat = table.reshape(-1, runs, runs)
     means = np.zeros((len(partners), len(flat)))
     for run in range(runs):  # one run at a time keeps the memory at (pairings, tests)
         means += flat[:, run, :].T[partners[:, run]] / runs
     by_test = means[0], means.mean(axis=0), share_as_extreme(means)
-    correlation, by_chance, p = (values.reshape(table.shape[:-2]) for values in by_test)
-    return RunPermutation(correlation, by_chance, p, len(partners), exact)
+    correlation, null_expectation, p = (values.reshape(table.shape[:-2]) for values in by_test)
+    return RunPermutation(correlation, null_expectation, p, len(partners), exact)

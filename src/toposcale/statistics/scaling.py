@@ -1,4 +1,4 @@
-"""Power laws by least squares: a x^b + c by a search over b alone, and the scaling laws in model size, with intervals."""
+"""Power laws by least squares: a x^b + c by a search over b alone, and the scaling laws in N, with intervals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +21,7 @@ _GRID = np.concatenate([-_POSITIVE[::-1], _POSITIVE])
 
 @dataclass(frozen=True)
 class ScalingFit:
-    """value = coefficient * N ** exponent + offset, with R^2 and an interval of the exponent.
-
-    r_squared is that of the logarithms for the log-log law and of the values for the law with an offset.
-    """
+    """value = coefficient * N ** exponent + offset, R^2 (of logarithms without offset), and the exponent's interval."""
 
     coefficient: float
     exponent: float
@@ -35,7 +32,7 @@ class ScalingFit:
 
 
 class Lines(NamedTuple):
-    """Of g rows: the slope of y on each, its mean and its sum of squares about it, (g,); and the rows less their means."""
+    """Lines of y on g rows: slopes, row means and centred sums of squares (g,), and the centred rows (g, n)."""
 
     slopes: Floats
     means: Floats
@@ -44,7 +41,7 @@ class Lines(NamedTuple):
 
 
 def lines(rows: Floats, y: Floats) -> Lines:
-    """The least-squares line of `y` (n,) on every row (g, n); its intercept is mean(y) - slope * mean."""
+    """Fit the least-squares line of `y` (n,) on every row (g, n); its intercept is mean(y) - slope * mean."""
     means = rows.mean(axis=1)
     centred = rows - means[:, None]
     # sums, not BLAS, whose order of summation depends on the number of threads
@@ -55,16 +52,16 @@ def lines(rows: Floats, y: Floats) -> Lines:
 def best_exponent(
     errors_of: Callable[[Floats], Floats], grid: Floats, *, tolerance: float, logarithmic: bool = False
 ) -> float:
-    """The exponent of least error: the best of a grid (g,), then Brent's method between its neighbours.
+    """Return the exponent of least error: the best of a grid (g,), refined by Brent's method between its neighbours.
 
-    errors_of: the least sums of squares (g,) for exponents (g,). tolerance: of the exponent, or of its logarithm where the
-    search is `logarithmic`, which needs a grid above 0.
+    errors_of: least sums of squares (g,) of exponents (g,). tolerance: of the exponent, or of its logarithm if
+    `logarithmic`.
     """
     to, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
     best = int(np.argmin(errors_of(grid)))
 
-    def error(place: float) -> float:
-        return float(errors_of(back(np.array([place])))[0])
+    def error(coordinate: float) -> float:
+        return float(errors_of(back(np.array([coordinate])))[0])
 
     bounds = to(grid[[max(best - 1, 0), min(best + 1, len(grid) - 1)]])
     refined = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": tolerance})
@@ -72,24 +69,43 @@ def best_exponent(
 
 
 def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
-    """value = a N^b by ordinary least squares of log value on log N; the interval of b is Student's t.
-
-    Raises ValueError for fewer than 3 sizes, or values that are not positive. Source: the scaling section of
-    the reproduced paper (docs/method.md).
-    """
+    """Fit value = a N^b by least squares of logarithms, with Student's t interval of b (docs/method.md)."""
     x, y = _logarithms(n_parameters, values)
     slope, intercept, residual = _line(x, y)
-    freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
-    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / freedom / spread)
+    degrees_of_freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
+    half = stdtrit(degrees_of_freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / degrees_of_freedom / spread)
     return ScalingFit(float(np.exp(intercept)), slope, 0.0, _r_squared(residual, y), slope - half, slope + half)
 
 
 def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
-    """value = a N^b + c by least squares: a and c are solved for every b, and b is searched in one dimension.
+    """Fit value = a N^b + c by least squares: a and c are solved for every b within plus and minus 3.
 
-    The interval holds every b whose best fit is not worse by the F test with (1, K - 3) degrees of freedom.
-    Resampling five models for it covers far too seldom, so this is the interval, and the published
-    bootstrap is given beside it. Raises ValueError for fewer than 4 sizes. |b| <= `EXPONENT_BOUND`.
+    The interval holds every b that an F test with (1, K - 3) degrees of freedom does not reject, since resampling five
+    models has far too low a coverage; beyond the range of b it is infinite.
+
+    Parameters
+    ----------
+    n_parameters : array_like of shape (K,)
+        Number of parameters N of each model, at least 4 of them different.
+    values : array_like of shape (K,)
+        Value of each model.
+
+    Returns
+    -------
+    ScalingFit
+        `coefficient` a, `exponent` b, its 95% interval (`exponent_low`, `exponent_high`), `offset` c and `r_squared`.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 4 different N, or a value is not allowed.
+
+    Examples
+    --------
+    >>> from toposcale.statistics import fit_power_law_with_offset
+    >>> fit = fit_power_law_with_offset([1e6, 2e6, 4e6, 8e6], [3.0, 2.0, 1.5, 1.25])
+    >>> round(fit.exponent, 6), round(fit.offset, 6)
+    (-1.0, 1.0)
     """
     sizes, y = _checked(n_parameters, values, smallest=4)
     scale = geometric_mean(sizes)
@@ -109,10 +125,9 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
 def bootstrap_exponents(
     n_parameters: ArrayLike, values: ArrayLike, *, offset: bool, resamples: int, rng: np.random.Generator
 ) -> Floats:
-    """The published bootstrap: exponents (resamples,) of fits to models drawn with replacement.
+    """Return the published bootstrap: exponents (resamples,) of fits to models drawn with replacement.
 
-    Draws of fewer than 3 different sizes determine no fit and are drawn again. For `offset` exponents lie on
-    a grid of 0.01.
+    Draws of fewer than 3 different sizes are drawn again. For `offset` exponents lie on a grid of 0.01.
     """
     if offset:
         sizes, y = _checked(n_parameters, values, smallest=4)
@@ -152,12 +167,12 @@ def _logarithms(n_parameters: ArrayLike, values: ArrayLike) -> tuple[Floats, Flo
 
 
 def geometric_mean(sizes: Floats) -> float:
-    """The unit in which powers of `sizes` neither overflow nor vanish."""
+    """Return the unit in which powers of `sizes` neither overflow nor vanish."""
     return float(np.exp(np.log(sizes).mean()))
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
-    """Slope, intercept and residual sum of squares of the least-squares line."""
+    """Return slope, intercept and residual sum of squares of the least-squares line."""
     centred = x - x.mean()
     slope = float((centred * y).sum() / (centred * centred).sum())
     intercept = float(y.mean() - slope * x.mean())
@@ -165,7 +180,7 @@ def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
 
 
 def _crossings(residuals: Floats, limit: float, exponent: float) -> tuple[float, float]:
-    """Smallest and largest exponent of the grid whose residual stays within `limit`; infinite at the grid's ends."""
+    """Return the smallest and largest exponent of the grid whose residual stays within `limit`; infinite at its ends."""
     allowed = np.flatnonzero(residuals <= limit)
     if len(allowed) == 0:
         return exponent, exponent
@@ -175,7 +190,7 @@ def _crossings(residuals: Floats, limit: float, exponent: float) -> tuple[float,
 
 
 def _varied_counts(sizes: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Multiplicities (resamples, K), each with at least three different sizes."""
+    """Draw multiplicities (resamples, K), each with at least three different sizes."""
     _, labels = np.unique(sizes, return_inverse=True)
     member = np.eye(labels.max() + 1)[labels]
     kept: list[Floats] = []
@@ -186,7 +201,7 @@ def _varied_counts(sizes: Floats, resamples: int, rng: np.random.Generator) -> F
 
 
 def _weighted_moments(counts: Floats, columns: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Covariance and spread (B, G) of each column with y, and the spread of y (B,), under multiplicities (B, K)."""
+    """Return covariance and spread (B, G) of each column with y, and the spread of y (B,), given counts (B, K)."""
     n = counts.sum(axis=1)
     columns = columns - columns.mean(axis=1, keepdims=True)
     y = y - y.mean()

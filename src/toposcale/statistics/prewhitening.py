@@ -1,20 +1,14 @@
-"""p-values for a pair of series that both have memory and both drift, as everything does in training.
+"""Test of correlation for two series that both have memory and drift, as all series of a training run do.
 
-The null hypothesis: given its own past, a trend a + b t + c log(1 + t) + d cos(pi t / n) in the checkpoint number t, and
-(if given) the control series now and in the past, the innovation of one series (its value less the predicted one) has a
-sign that says nothing about the innovation of the other series. "Both fall during training" is therefore no evidence
-against it; "whenever one stands above its course so does the other" is. The cosine is the course of a decaying learning
-rate, which unrelated runs of one schedule share: without it five such runs together pass in up to 13% at a level of 5%.
+Each series is prewhitened: fitted by an autoregression of order 0 to 3 (chosen by AICc) around the trend
+a + b t + c log(1 + t) + d cos(pi t / n) in the checkpoint number t, and by control series now and past. The residuals
+(innovations) of two unrelated series have independent signs, so that flipping signs gives the null distribution of their
+rank correlation. It keeps autocorrelation, drift, a unit root and noise that fades with the learning rate, which a
+permutation would not. All 2^n flips are counted by the Lugannani-Rice formula, without random numbers.
 
-Surrogates: each series is modelled as an autoregression of order 0 to 3 (chosen by AICc) around that trend; a surrogate
-is the same model driven by the same innovations with their signs flipped at random, so it keeps the autocorrelation,
-the drift, a unit root, and a noise that fades with the learning rate (which a permutation would not keep). The
-statistic is the Spearman correlation of the innovations. All 2^n surrogates are counted at once by the Lugannani-Rice
-formula: no random numbers, and p-values far below one in a thousand for the correction of many tests.
-
-Chosen by measurement among seven methods (`python -m studies.nulls.surrogates`; docs/statistics.md has the table). The
-price: a relation that shows only in the slow common course is not found, because from one run it cannot be told from
-coincidence; that question needs more models, not more checkpoints.
+The cosine is the shape of a decaying learning rate: without it five unrelated runs together have a false-positive rate of
+up to 13% at a significance level of 5%. Chosen among seven methods (`python -m studies.nulls.surrogates`;
+docs/statistics.md). A relation that shows in the slow common trend alone is not found: one run cannot tell it from chance.
 """
 
 from dataclasses import dataclass
@@ -33,11 +27,10 @@ _NEGLIGIBLE = 1e-9  # a regressor or a residual below this share of its series i
 
 
 @dataclass(frozen=True)
-class Innovations:
-    """Each of S series at each of m = T - start points, less what its past, its trend and the controls predicted.
+class Prewhitened:
+    """Residuals (S, m) of S series at m = T - start points, and the coefficients that were fitted (S,).
 
-    values (S, m), a row of NaN where nothing is left; n_fitted (S,) coefficients spent; start: first point
-    with a value.
+    A row is NaN where nothing is left.
     """
 
     values: Floats
@@ -46,58 +39,54 @@ class Innovations:
 
 
 @dataclass(frozen=True)
-class InnovationTest:
-    """Spearman correlations of innovations (S, M), and what their p-values, and several runs together, need.
+class ResidualTest:
+    """Result of `residual_test`: Spearman correlations of residuals (S, M), and what tests of several runs need.
 
-    products (S, M, m): the terms that add up to the correlation, one per point; freedom (S, M): points less
-    coefficients spent; start: first point with an innovation.
+    products (S, M, m): terms of the correlation; degrees_of_freedom (S, M): points less coefficients.
     """
 
     correlation: Floats
     products: Floats
-    freedom: Floats
+    degrees_of_freedom: Floats
     start: int
 
     @property
     def statistic(self) -> Floats:
-        """What is held against the sign flips of `products`: the correlation times sqrt(freedom / m).
+        """The statistic (S, M) for the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
 
-        Both residuals are orthogonal to the same trend, so their correlation spreads as over `freedom` points
-        and not over the m that the flips know of.
+        Both residuals are orthogonal to the same trend, so their correlation spreads as over that many points.
         """
-        return self.correlation * np.sqrt(self.freedom / self.products.shape[2])
+        return self.correlation * np.sqrt(self.degrees_of_freedom / self.products.shape[2])
 
     @property
     def p(self) -> Floats:
-        """p-values (S, M), computed anew at each call."""
+        """Two-sided p-values (S, M)."""
         return sign_flip_p_value(self.statistic, self.products)
 
 
 def max_order(n: int) -> int:
-    """Largest autoregressive order that n points can carry beside the trend."""
+    """Return the largest autoregressive order that n points can carry beside the trend."""
     return int(np.clip((n - 5) // 5, 1, MAX_ORDER))
 
 
 def with_squares(norms: ArrayLike) -> Floats:
-    """Norms (C, T) and, below them, their squares: the controls "given the norm", so that a curve of it is no discovery."""
+    """Return the norms (C, T) and their centred squares (2C, T): controls that also span a curve of the norm."""
     norm_rows = as_series(norms, "norms")
     return np.vstack([norm_rows, (norm_rows - norm_rows.mean(axis=1, keepdims=True)) ** 2])
 
 
 def lagged(controls: ArrayLike) -> Floats:
-    """The trend without a cosine, and controls (C, T) now and at the lags that `innovations` may use, at the points with an
-    innovation."""
+    """Return trend and controls (C, T) at the lags that `prewhiten` may use, at the points of its residuals."""
     control_rows = as_series(controls, "controls")
     n, start = control_rows.shape[1], max_order(control_rows.shape[1])
     return np.vstack([_trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))])
 
 
-def innovations(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False) -> Innovations:
-    """Residuals of each series (S, T) on trend, controls (C, T) now and past, and its own past.
+def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False) -> Prewhitened:
+    """Return the residuals of series (S, T) on trend, controls (C, T) now and past, and their own past.
 
-    half_cosine: whether the trend has half a period of a cosine, too. `innovation_test` needs it; the run permutation does
-    not, since what runs share cancels there. The order (0 to `max_order`) is chosen per series by AICc among fits to the
-    same points. Raises ValueError for fewer than `MIN_FOR_TEST` points.
+    The order (0 to `max_order`) has the least AICc. half_cosine: include the cosine; `residual_test` needs it, the run
+    permutation does not. ValueError: fewer than `MIN_FOR_TEST` points.
     """
     series = as_series(series, "series")
     n = series.shape[1]
@@ -120,28 +109,60 @@ def innovations(series: ArrayLike, controls: ArrayLike | None = None, *, half_co
         least[better] = criterion[better]
         values[better], n_fitted[better] = fit.residuals[better], fit.n_fitted[better]
     values[is_constant(series) | (np.abs(values).max(axis=1) <= _NEGLIGIBLE)] = np.nan
-    return Innovations(values, n_fitted, start)
+    return Prewhitened(values, n_fitted, start)
 
 
-def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
-    """Do x and y (S, T), (M, T) move together beyond trend, past and controls (C, T)? Null: module docstring.
+def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> ResidualTest:
+    """Test whether series move together beyond trend, own past and controls: the correlation of prewhitened residuals.
 
-    NaN where no residual variance is left of a series (constant, an exact trend, a copy of a control).
+    Parameters
+    ----------
+    x : array_like of shape (S, T)
+        S series at T evenly spaced checkpoints after the warm-up (`testable_segment`), T at least 10.
+    y : array_like of shape (M, T)
+        M series at the same checkpoints.
+    controls : array_like of shape (C, T), optional
+        Series that are held fixed, now and in the past.
+
+    Returns
+    -------
+    ResidualTest
+        `correlation` (Spearman's, of the residuals) and two-sided `p` of shape (S, M); NaN where nothing is left of a
+        series (constant, an exact trend, a copy of a control).
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 10 points, or a value is not finite.
+
+    References
+    ----------
+    .. [1] Lugannani and Rice, "Saddle point approximation for the distribution of the sum of independent random
+       variables", 1980. It counts all sign flips of the residuals, which are the null distribution.
+
+    Examples
+    --------
+    A series follows itself; a constant one has no residuals.
+
+    >>> from toposcale.statistics import residual_test
+    >>> noise = [3.0, 1.0, 4.0, 1.5, 5.0, 9.0, 2.0, 6.0, 5.5, 3.5, 8.0, 7.0]
+    >>> residual_test([noise, [1.0] * 12], noise).correlation.round(6)
+    array([[ 1.],
+           [nan]])
     """
-    new_x, new_y = (innovations(series, controls, half_cosine=True) for series in (x, y))
+    new_x, new_y = (prewhiten(series, controls, half_cosine=True) for series in (x, y))
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
-    freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
+    degrees_of_freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
     correlation = np.clip(products.sum(axis=2), -1.0, 1.0)
-    return InnovationTest(correlation, products, freedom, new_x.start)
+    return ResidualTest(correlation, products, degrees_of_freedom, new_x.start)
 
 
 def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
-    """P(|sum_t e_t w_t| >= |statistic|) for independent random signs e_t, by the Lugannani-Rice formula.
+    """Return P(|sum_t e_t w_t| >= |statistic|) for random signs e_t: statistic (...), weights (..., m) -> (...).
 
-    statistic (...), weights (..., m) -> (...). Saddlepoint of K(s) = sum_t log cosh(s w_t). Within 20% of the
-    full count down to p = 0.0005 with 18 terms, down to 0.01 with 14. Never below 2^(1 - m), the share of the
-    two extreme surrogates.
+    Lugannani-Rice formula at the saddlepoint of sum_t log cosh(s w_t): within 20% of the full count down to p = 0.0005 with
+    18 terms, 0.01 with 14; at least 2^(1 - m), the share of the two extreme flips.
     """
     sizes = np.abs(np.asarray(weights, dtype=np.float64))
     *shape, m = sizes.shape
@@ -152,7 +173,7 @@ def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
 
 
 def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
-    """`sign_flip_p_value` of |statistics| (N,) and |weights| (N, m)."""
+    """Compute `sign_flip_p_value` of |statistics| (N,) and |weights| (N, m)."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         scale = np.sqrt((sizes * sizes).sum(axis=-1))  # the standard deviation of the sum
         sizes = sizes / scale[..., None]
@@ -178,7 +199,7 @@ def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
 
 
 def _saddlepoint(target: Floats, weights: Floats, least: Floats) -> Floats:
-    """Root s >= 0 of sum_t w_t tanh(s w_t) = target, by bisection (monotone, so it is safe); least: weight above 0."""
+    """Return the root s >= 0 of sum_t w_t tanh(s w_t) = target by bisection; least: smallest weight above 0."""
     low, high = np.zeros_like(target), np.where(np.isfinite(least), 20.0 / least, 1.0)
     for _ in range(60):
         middle = 0.5 * (low + high)
@@ -212,7 +233,7 @@ class _GrowingFit:
         self.residuals = self.residuals - direction * (direction * self.residuals).sum(axis=1, keepdims=True)
 
     def aicc(self) -> Floats:
-        """Akaike's criterion of each series, corrected for few points."""
+        """Return Akaike's information criterion of each series, corrected for small samples."""
         m, k = self.residuals.shape[1], self.n_fitted
         squares = np.maximum((self.residuals**2).sum(axis=1), m * _NEGLIGIBLE**2)
         spare = m - k - 1
@@ -226,7 +247,7 @@ def _trend(n: int) -> Floats:
 
 
 def _standard(series: Floats) -> Floats:
-    """Rows of mean 0 and standard deviation 1; a constant row becomes 0."""
+    """Return the rows with mean 0 and standard deviation 1; a constant row becomes 0."""
     centred = series - series.mean(axis=1, keepdims=True)
     spread = centred.std(axis=1, keepdims=True)
     constant = is_constant(series)[:, None]
@@ -234,7 +255,7 @@ def _standard(series: Floats) -> Floats:
 
 
 def _unit_ranks(values: Floats) -> Floats:
-    """Centred ranks of length 1 per row; a row with NaN stays NaN."""
+    """Return centred ranks of length 1; a row with NaN stays NaN."""
     ranks = average_ranks(values) - (values.shape[1] + 1) / 2
     with np.errstate(invalid="ignore"):
         return ranks / np.sqrt((ranks * ranks).sum(axis=1, keepdims=True))

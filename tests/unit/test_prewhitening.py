@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from toposcale.statistics.innovations import (
+from toposcale.statistics.prewhitening import (
     MIN_FOR_TEST,
-    innovation_test,
-    innovations,
     lagged,
+    prewhiten,
+    residual_test,
     sign_flip_p_value,
     with_squares,
 )
@@ -53,7 +53,7 @@ def rejected(x, y, controls=None):
     for start in range(0, len(x), 20):
         rows = slice(start, start + 20)
         given = None if controls is None else controls
-        p_values.append(np.diagonal(innovation_test(x[rows], y[rows], given).p))
+        p_values.append(np.diagonal(residual_test(x[rows], y[rows], given).p))
     return float((np.concatenate(p_values) <= 0.05).mean())
 
 
@@ -134,17 +134,17 @@ def test_p_values_fall_from_one_to_the_smallest_possible():
     assert np.isnan(sign_flip_p_value(np.nan, weights))
 
 
-def test_innovations_of_an_exact_recursion_are_nothing():
+def test_residuals_of_an_exact_recursion_are_nothing():
     exponential = 3.0 + 0.8 ** np.arange(40)
     line = np.linspace(2, 5, 40)
-    found = innovations(np.vstack([exponential, line, np.full(40, 0.1)]))
+    found = prewhiten(np.vstack([exponential, line, np.full(40, 0.1)]))
     assert np.isnan(found.values).all()
 
 
 def test_a_copy_of_the_control_says_nothing_beyond_it():
     rng = np.random.default_rng(7)
     control = np.cumsum(rng.standard_normal(40))
-    result = innovation_test(2 * control + 1, rng.standard_normal(40), control)
+    result = residual_test(2 * control + 1, rng.standard_normal(40), control)
     assert np.isnan(result.p[0, 0])
 
 
@@ -156,20 +156,20 @@ def test_a_curve_of_the_norm_says_nothing_beyond_the_norm_and_its_square():
         norm = 10 + np.cumsum(0.5 + 0.5 * rng.standard_normal(41))
         loss = (0.02 * norm**2 + 0.2 * rng.standard_normal(41))[None]
         feature = (norm**1.3 * (1 + 0.001 * rng.standard_normal(41)))[None]
-        found["norm"] += innovation_test(feature, loss, norm[None]).p[0, 0] <= 0.05
-        found["norm and square"] += innovation_test(feature, loss, with_squares(norm[None])).p[0, 0] <= 0.05
+        found["norm"] += residual_test(feature, loss, norm[None]).p[0, 0] <= 0.05
+        found["norm and square"] += residual_test(feature, loss, with_squares(norm[None])).p[0, 0] <= 0.05
     assert found["norm"] > 30
     assert found["norm and square"] <= 0.08 * 200
 
 
-def test_innovations_recover_the_noise_of_an_autoregression_around_a_trend():
+def test_residuals_recover_the_noise_of_an_autoregression_around_a_trend():
     rng = np.random.default_rng(8)
     n = 400
     noise = rng.standard_normal(n)
     series = np.zeros(n)
     for t in range(n):
         series[t] = 0.7 * series[t - 1] + noise[t] if t else noise[t]
-    found = innovations(series + 0.05 * np.arange(n))
+    found = prewhiten(series + 0.05 * np.arange(n))
     # Estimating half a dozen coefficients from 400 points costs about 6 / 400 of the variance.
     assert np.corrcoef(found.values[0], noise[found.start :])[0, 1] > 0.98
 
@@ -177,24 +177,24 @@ def test_innovations_recover_the_noise_of_an_autoregression_around_a_trend():
 def test_products_add_up_and_scale_does_not_matter():
     rng = np.random.default_rng(9)
     x, y = rng.standard_normal((3, 30)), rng.standard_normal((2, 30))
-    result = innovation_test(x, y)
+    result = residual_test(x, y)
     np.testing.assert_allclose(result.products.sum(axis=2), result.correlation, atol=1e-12)
     assert (np.abs(result.statistic) < np.abs(result.correlation)).all()
-    again = innovation_test(1e6 * x - 5, -y)
+    again = residual_test(1e6 * x - 5, -y)
     np.testing.assert_allclose(again.correlation, -result.correlation, atol=1e-9)
     np.testing.assert_allclose(again.p, result.p, rtol=1e-6)
 
 
 def test_too_few_points_are_an_error():
     with pytest.raises(ValueError, match="at least"):
-        innovation_test(np.zeros(MIN_FOR_TEST - 1), np.zeros(MIN_FOR_TEST - 1))
+        residual_test(np.zeros(MIN_FOR_TEST - 1), np.zeros(MIN_FOR_TEST - 1))
 
 
-def test_what_other_runs_are_made_orthogonal_to_is_what_innovations_are_orthogonal_to():
+def test_what_other_runs_are_made_orthogonal_to_is_what_residuals_are_orthogonal_to():
     """The trend and the control, now and before: white noise, of which no past is taken out, is orthogonal to all of it."""
     rng = np.random.default_rng(9)
     control, series = rng.standard_normal((1, 40)), rng.standard_normal((200, 40))
-    found = innovations(series, control)
+    found = prewhiten(series, control)
     white = found.values[found.n_fitted == 4]  # three of the trend and one of the control
     given = lagged(control)
     now = given[: 3 + 1]

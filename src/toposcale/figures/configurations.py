@@ -1,4 +1,4 @@
-"""Many runs in one figure: the runs of a cell, which differ by their seed alone, become one line with a band."""
+"""Many runs in one figure: the runs of a configuration, which differ by their seed alone, become one line with a band."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,38 +6,38 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.series import cells_of
+from toposcale.analysis.series import configurations_of
 from toposcale.figures.panels import left_out_note
 
 MOST_RUNS = 16
-"""Runs that are drawn one by one; more are gathered by cell."""
+"""Runs that are drawn one by one; more are gathered by configuration."""
 
 LOW, HIGH = 0.1, 0.9
-"""Quantiles over the runs of a cell between which the band lies."""
+"""Quantiles over the runs of a configuration between which the band lies."""
 
 
-def by_cell(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The tables with the cells of many runs as their models; as they are where the runs are few, or each its own cell.
+def by_configuration(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the tables with the configurations of many runs as their models; unchanged if runs are few or all differ.
 
     features, metrics: `value` is the median over the runs at a step, and two columns more, `low` and `high`, hold the band.
-    training and correlations: medians. Of any other table the first run of each cell stands for it.
+    training and correlations: medians. Of any other table the first run of each configuration stands for it.
     """
     models = tables.get("models")
     if models is None or models["model"].nunique() <= MOST_RUNS:
         return dict(tables)
-    cells = cells_of(models)
-    counts = pd.Series(cells).value_counts()
+    configurations = configurations_of(models)
+    counts = pd.Series(configurations).value_counts()
     if counts.max() == 1:
         return dict(tables)
-    names = {model: f"{cell} ×{counts[cell]}" for model, cell in cells.items()}
+    names = {model: f"{configuration} ×{counts[configuration]}" for model, configuration in configurations.items()}
     return {name: _gathered(name, table, names) for name, table in tables.items()}
 
 
 def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) -> str:
-    """What is said beneath a figure where `by_cell` made the tables `drawn` out of `tables`; "" where it made none."""
+    """Describe how `by_configuration` made the tables `drawn` out of `tables`; "" if it changed nothing."""
     if "models" not in tables or len(tables["models"]) == len(drawn["models"]):
         return ""
-    medians = "Lines are medians over the runs of a cell; bands hold the middle 80% of them."
+    medians = "Lines are medians over the runs of a configuration; bands hold the middle 80% of them."
     values = [tables[name]["value"] for name in ("features", "metrics") if name in tables]
     lost = sum(int((~np.isfinite(column.to_numpy(dtype=float))).sum()) for column in values)
     return " ".join(filter(None, [medians, left_out_note(lost)]))
@@ -46,7 +46,7 @@ def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) 
 def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     if "model" not in table:
         return table
-    first = {cell: model for model, cell in reversed(list(names.items()))}
+    first = {configuration: model for model, configuration in reversed(list(names.items()))}
     is_named = table["model"].isin(names)
     if not is_named.any():
         return table

@@ -1,4 +1,4 @@
-"""When a series changes its course: the largest change, and change points."""
+"""Changes of the course of a series: the largest one, and change points."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -18,10 +18,7 @@ PENALTY_FACTOR = 6.0
 
 @dataclass(frozen=True)
 class Transition:
-    """The transition by the published rule: where the largest change ends, its signed size, and the step it settled at.
-
-    settled_step is NaN where no later change is below a tenth of the largest; all are NaN for a constant series.
-    """
+    """The step that ends the largest change, that change, and the step at which it settled; NaN if there is none."""
 
     step: float
     change: float
@@ -29,10 +26,10 @@ class Transition:
 
 
 def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
-    """Step of max |delta value| between consecutive checkpoints, and the first later step with |delta| < 10% of it.
+    """Find the step of max |change| between checkpoints (T,), and the first later step with a change below a tenth of it.
 
-    Source: the transition rule of the reproduced paper (docs/method.md), there for neural persistence. A change
-    counts for the step at its end; of equal ones the first.
+    The transition rule of the reproduced paper (docs/method.md). A change counts for the step at its end; of equal ones
+    the first.
     """
     times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if times.ndim != 1 or times.shape != series.shape:
@@ -45,19 +42,17 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
     sizes = np.abs(changes)
     if len(sizes) == 0 or sizes.max() == 0.0:
         return Transition(float("nan"), float("nan"), float("nan"))
-    at = int(np.argmax(sizes))
-    calm = np.flatnonzero(sizes[at + 1 :] < SETTLED_SHARE * sizes[at])
-    settled = float(times[at + 2 + calm[0]]) if len(calm) else float("nan")
-    return Transition(float(times[at + 1]), float(changes[at]), settled)
+    largest = int(np.argmax(sizes))
+    calm = np.flatnonzero(sizes[largest + 1 :] < SETTLED_SHARE * sizes[largest])
+    settled = float(times[largest + 2 + calm[0]]) if len(calm) else float("nan")
+    return Transition(float(times[largest + 1]), float(changes[largest]), settled)
 
 
 def change_points(values: ArrayLike) -> NDArray[np.int64]:
-    """Indices at which a new straight piece begins: PELT with a line fitted to each piece (Killick et al. 2012).
+    """Return the indices at which a new linear segment begins, by PELT with a line per segment (Killick et al. 2012).
 
-    Lines and not levels, so that a steady drift is no transition, while a jump or a kink is. Pieces have at
-    least three points; the penalty is `PENALTY_FACTOR` log(n) times the noise variance, which is taken from
-    the median absolute second difference. Deterministic. Limits: a curve that bends smoothly is cut where its
-    bend exceeds the noise, and noise with memory is taken for kinks.
+    Lines, so that a steady drift is not a change. The penalty is `PENALTY_FACTOR` log(n) noise variances, from the median
+    absolute second difference. A smooth bend beyond the noise is cut, and autocorrelated noise is taken for changes.
     """
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or not np.isfinite(series).all():
@@ -74,7 +69,7 @@ def change_points(values: ArrayLike) -> NDArray[np.int64]:
 
 
 class _LineCost(BaseCost):
-    """Residual sum of squares of a line through each piece, looked up in a table made from cumulative sums."""
+    """Residual sum of squares of a line through each segment, from a table of cumulative sums."""
 
     model = "line"
     min_size = MIN_SEGMENT

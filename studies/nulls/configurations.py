@@ -1,4 +1,5 @@
-"""The cells that the false-positive rates are measured on: the runs of finished studies, in their committed tables."""
+"""The configurations that the false-positive rates are measured on: the runs of finished studies, in their committed
+tables."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from studies import small_tables
 from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.testable import testable_stretch
+from toposcale.statistics.testable import testable_segment
 
 MIN_SEEDS = 10
-"""A smaller cell has too few pairs of runs."""
+"""A smaller configuration has too few pairs of runs."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class Configuration:
     """Runs that differ by their seeds alone: by run, the features of the whole model that were measured at several
     checkpoints and the headline metric; all features, losses and models."""
 
@@ -38,21 +39,21 @@ class Cell:
 
     @cached_property
     def _losses(self) -> pd.DataFrame:
-        """A row for each run, a column for each checkpoint of the testable stretch."""
+        """A row for each run, a column for each checkpoint of the testable segment."""
         table = pd.concat(self.metrics.values()).pivot(index="model", columns="step", values="value")
         table = table.loc[list(self.features)]
         steps = table.columns.to_numpy(np.float64)
-        stretch = testable_stretch(steps, float(self.models["warmup_steps"].iloc[0]))
-        return table.iloc[:, stretch.start : stretch.stop]
+        segment = testable_segment(steps, float(self.models["warmup_steps"].iloc[0]))
+        return table.iloc[:, segment.start : segment.stop]
 
     @property
     def losses(self) -> Floats:
-        """The headline metric of the R runs on the T checkpoints of the testable stretch (R, T)."""
+        """The headline metric of the R runs on the T checkpoints of the testable segment (R, T)."""
         return self._losses.to_numpy(np.float64)
 
     @cached_property
     def series(self) -> dict[str, Floats]:
-        """The features (R, T) that all runs have at all checkpoints of the testable stretch."""
+        """The features (R, T) that all runs have at all checkpoints of the testable segment."""
         rows = pd.concat(self.features.values())
         series = {}
         for name, own in rows.groupby("feature"):
@@ -63,23 +64,24 @@ class Cell:
         return series
 
     def crossed(
-        self, features_of: Sequence[str], losses_of: Sequence[str], *, one_cell: bool
+        self, features_of: Sequence[str], losses_of: Sequence[str], *, one_configuration: bool
     ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         """Features, metrics and models of runs that have the features of one run and the losses of another.
 
-        one_cell: whether they are the seeds of one cell, or a cell each.
+        one_configuration: whether they are the seeds of one configuration, or a configuration each.
         """
-        names = [f"run-{place:02d}" for place in range(len(features_of))]
+        names = [f"run-{index:02d}" for index in range(len(features_of))]
         features = pd.concat(
             [self.features[run].assign(model=name) for name, run in zip(names, features_of, strict=True)]
         )
         metrics = pd.concat([self.metrics[run].assign(model=name) for name, run in zip(names, losses_of, strict=True)])
         facts = self.models[["warmup_steps", "final_step"]].iloc[: len(names)].reset_index(drop=True)
-        return features, metrics, facts.assign(model=names, cell=self.name if one_cell else names)
+        return features, metrics, facts.assign(model=names, configuration=self.name if one_configuration else names)
 
 
-def cells_of(folder: Path) -> Iterator[Cell]:
-    """The cells of at least `MIN_SEEDS` runs in a folder: tables of a study, whole or a file a cell, or a finished run.
+def configurations_of(folder: Path) -> Iterator[Configuration]:
+    """The configurations of at least `MIN_SEEDS` runs in a folder: tables of a study, whole or a file a configuration,
+    or a finished run.
 
     UserError: the folder holds none of them.
     """
@@ -93,12 +95,12 @@ def cells_of(folder: Path) -> Iterator[Cell]:
     if metric is None:
         raise UserError(f"{folder}: no loss was measured")
     metrics = metrics[metrics["metric"] == metric].dropna(subset=["value"])
-    for name, own in models.groupby("cell", sort=False):
+    for name, own in models.groupby("configuration", sort=False):
         if len(own) >= MIN_SEEDS:
             inside, losses = (table[table["model"].isin(own["model"])] for table in (features, metrics))
             followed = inside[inside.groupby("feature")["step"].transform("nunique") > 1]
             by_run = [{str(run): rows for run, rows in table.groupby("model")} for table in (followed, losses)]
-            yield Cell(str(name), by_run[0], by_run[1], (inside, losses, own), metric)
+            yield Configuration(str(name), by_run[0], by_run[1], (inside, losses, own), metric)
 
 
 def _csv(folder: Path, name: str) -> pd.DataFrame:

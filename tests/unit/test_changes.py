@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.statistics.change_points import change_points, largest_change
+from toposcale.statistics.changes import change_points, largest_change
 
 
 def test_the_papers_rule_by_hand():

@@ -1,4 +1,4 @@
-"""Many runs in one figure: medians and bands by cell, and nothing changed where the runs are few."""
+"""Many runs in one figure: medians and bands by configuration, and nothing changed where the runs are few."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,7 @@ import pytest
 
 import figure_tables
 from toposcale import figures
-from toposcale.figures.cells import by_cell, note
+from toposcale.figures.configurations import by_configuration, note
 
 SEEDS = 8
 
@@ -26,7 +26,7 @@ def tables():
     models = figure_tables.models_table()
     models = pd.concat(
         [
-            models.assign(model=models["model"] + f".seed{seed}", cell=models["model"], seed=seed)
+            models.assign(model=models["model"] + f".seed{seed}", configuration=models["model"], seed=seed)
             for seed in range(SEEDS)
         ]
     )
@@ -38,8 +38,8 @@ def tables():
     return {**over_training, "models": models}
 
 
-def test_the_runs_of_a_cell_become_their_median_and_band(tables):
-    drawn = by_cell(tables)
+def test_the_runs_of_a_configuration_become_their_median_and_band(tables):
+    drawn = by_configuration(tables)
     assert sorted(drawn["models"]["model"]) == sorted(f"{name} ×{SEEDS}" for name in figure_tables.SIZES)
     medians = drawn["features"].query("model == 'med-21k ×8' and feature == 'h0_total' and layer == 'all'")
     runs = tables["features"].query("model.str.startswith('med-21k.') and feature == 'h0_total' and layer == 'all'")
@@ -53,24 +53,24 @@ def test_the_runs_of_a_cell_become_their_median_and_band(tables):
 
 def test_few_runs_or_runs_that_are_no_copies_stay_as_they_are(tables):
     few = {name: table[table["model"].str.endswith(("seed0", "seed1"))] for name, table in tables.items()}
-    assert all(by_cell(few)[name] is few[name] for name in few)
-    alone = {**tables, "models": tables["models"].assign(cell=tables["models"]["model"])}
-    assert by_cell(alone)["features"] is tables["features"]
-    assert note(few, by_cell(few)) == ""
+    assert all(by_configuration(few)[name] is few[name] for name in few)
+    alone = {**tables, "models": tables["models"].assign(configuration=tables["models"]["model"])}
+    assert by_configuration(alone)["features"] is tables["features"]
+    assert note(few, by_configuration(few)) == ""
 
 
 def test_a_value_that_is_not_finite_is_told(tables):
     features = tables["features"].copy()
     features.loc[features.index[0], "value"] = np.nan
     changed = {**tables, "features": features}
-    drawn = by_cell(changed)
+    drawn = by_configuration(changed)
     assert note(changed, drawn).endswith("1 value not finite (NaN or infinite), left out of the lines.")
     assert np.isfinite(drawn["features"]["value"]).all()
 
 
 @pytest.mark.parametrize("name", ["neural_persistence", "loss_curves", "loss_against_compute"])
-def test_figures_of_many_runs_have_a_line_a_cell(tables, name):
-    drawn = by_cell({table: tables[table] for table in figures.FIGURES[name].tables})
+def test_figures_of_many_runs_have_a_line_a_configuration(tables, name):
+    drawn = by_configuration({table: tables[table] for table in figures.FIGURES[name].tables})
     figure = figures.load(name)(**drawn)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert [text for text in legend if "×" in text] == [f"{name} ×{SEEDS}" for name in figure_tables.SIZES]

@@ -1,0 +1,165 @@
+"""Test whether a feature tells which run of a configuration ends lower: partial correlations with permuted residuals.
+
+Each configuration has a mean and slopes of its own for the controls, and gives one partial correlation, so that none
+decides because its runs spread more.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale.statistics.coefficients import Floats, as_series, is_constant, orthogonal_to, unit_rows
+from toposcale.statistics.permutations import DRAWS, blocks_within_configurations, members_of, share_as_extreme
+
+MIN_DEGREES_OF_FREEDOM = 3
+"""Degrees of freedom that the controls must leave in a configuration; a configuration with fewer is left out."""
+
+
+@dataclass(frozen=True)
+class BetweenRuns:
+    """Result of `between_runs`: mean partial correlations and two-sided p-values (S,), NaN where nothing is left.
+
+    n_runs runs in n_configurations configurations were tested; exact: n_permutations are all there are.
+    """
+
+    correlation: Floats
+    p: Floats
+    degrees_of_freedom: int
+    n_runs: int
+    n_configurations: int
+    n_permutations: int
+    exact: bool
+
+
+def between_runs(
+    x: ArrayLike,
+    y: ArrayLike,
+    configurations: Sequence[object],
+    controls: ArrayLike | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> BetweenRuns:
+    """Test the partial correlation of features with an outcome over runs, given controls, within configurations.
+
+    The statistic is the mean over configurations of the partial correlation, weighted by degrees of freedom (runs less
+    controls, mean and one). The null distribution permutes the residuals of the outcome within configurations [1]_.
+
+    Parameters
+    ----------
+    x : array_like of shape (S, R)
+        S features of R runs.
+    y : array_like of shape (R,)
+        Outcome of each run, for example its final loss in nats per token.
+    configurations : sequence of length R
+        Configuration of each run; one with fewer than 3 degrees of freedom is left out.
+    controls : array_like of shape (C, R), optional
+        What is held fixed. One that is constant within a configuration costs no degree of freedom there.
+    draws : int
+        Random permutations where there are more than 50,000 of them; else all are counted.
+    seed : int
+        Seed of the random permutations.
+
+    Returns
+    -------
+    BetweenRuns
+        `correlation` and two-sided `p` of shape (S,), `degrees_of_freedom`, `n_runs`, `n_configurations`, `n_permutations`
+        and whether these are all (`exact`).
+
+    Raises
+    ------
+    ValueError
+        If the arguments do not describe the same runs, or hold values that are not finite.
+
+    References
+    ----------
+    .. [1] Freedman and Lane, "A nonstochastic interpretation of reported significance levels", 1983.
+
+    Examples
+    --------
+    Of the 120 orders of five runs, two are as extreme as the given one: that one and its reverse.
+
+    >>> from toposcale.statistics import between_runs
+    >>> test = between_runs([[1, 2, 3, 4, 5]], [2, 4, 6, 8, 10], ["small"] * 5)
+    >>> test.correlation.round(6), test.p.round(4), test.degrees_of_freedom
+    (array([1.]), array([0.0167]), 3)
+    """
+    features, outcome = as_series(x, "x"), as_series(y, "y")
+    runs = outcome.shape[1]
+    controls_of_runs = as_series(controls, "controls") if controls is not None else np.zeros((0, runs))
+    counts = features.shape[1], runs, len(configurations), controls_of_runs.shape[1]
+    if len(set(counts)) > 1:
+        raise ValueError("x, y, configurations and controls: {}, {}, {} and {} runs".format(*counts))
+    tested = fitted_configurations(features, outcome, controls_of_runs, configurations)
+    if not tested:
+        nothing = np.full((2, len(features)), np.nan)
+        return BetweenRuns(nothing[0], nothing[1], 0, 0, 0, 0, False)
+    weights = sum(fit.degrees_of_freedom * fit.features.any(axis=1) for fit in tested)
+    parts, exact = [], False
+    for by_configuration, all_of_them in permuted_correlations(tested, draws=draws, seed=seed):
+        total = np.zeros_like(by_configuration[0])
+        for fit, correlations in zip(tested, by_configuration, strict=True):
+            total += fit.degrees_of_freedom * correlations
+        parts.append(total)
+        exact = all_of_them
+    statistics = np.concatenate(parts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        statistics = statistics / weights
+    p, freedom = share_as_extreme(statistics), sum(fit.degrees_of_freedom for fit in tested)
+    n_runs = sum(len(fit.residuals) for fit in tested)
+    return BetweenRuns(statistics[0], p, freedom, n_runs, len(tested), len(statistics), exact)
+
+
+class ConfigurationFit(NamedTuple):
+    """Least-squares fit of n runs by mean and controls (k, n), and what it leaves.
+
+    features (S, n): rows of length 1, or zeros; residuals (n,); degrees_of_freedom: n less rank and one.
+    """
+
+    design: Floats
+    features: Floats
+    residuals: Floats
+    degrees_of_freedom: int
+
+    def correlations(self, outcomes: Floats) -> Floats:
+        """Return the partial correlations (P, S) with outcomes (P, n), which are fitted first."""
+        return unit_rows(orthogonal_to(outcomes, self.design)[0]) @ self.features.T
+
+
+def fitted_configurations(
+    features: Floats, outcome: Floats, controls: Floats, configurations: Sequence[object]
+) -> list[ConfigurationFit]:
+    """Fit the configurations that are tested: features (S, R), outcome (1, R), controls (C, R)."""
+    fits = [fit_of_configuration(features, outcome, controls, own) for own in members_of(configurations)]
+    return [fit for fit in fits if fit.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM and fit.residuals.any()]
+
+
+def permuted_correlations(
+    tested: Sequence[ConfigurationFit], *, draws: int, seed: int
+) -> Iterator[tuple[list[Floats], bool]]:
+    """Yield the partial correlations (P, S) of each configuration under P permutations, and whether these are all.
+
+    The first permutation of all is the identity.
+    """
+    labels = np.repeat(np.arange(len(tested)), [len(fit.residuals) for fit in tested])
+    members = [np.flatnonzero(labels == index) for index in range(len(tested))]
+    for orders, all_of_them in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
+        fits = zip(tested, (orders[:, own] - own[0] for own in members), strict=True)
+        yield [fit.correlations(fit.residuals[order]) for fit, order in fits], all_of_them
+
+
+def fit_of_configuration(
+    features: Floats, outcome: Floats, controls: Floats, runs: NDArray[np.int64]
+) -> ConfigurationFit:
+    """Fit the given runs of features (S, R), outcome (1, R) and controls (C, R)."""
+    kept = controls[:, runs]
+    kept = kept[~is_constant(kept)]
+    # Without their mean, so that the fit is well conditioned.
+    design = np.vstack([np.ones((1, len(runs))), kept - kept.mean(axis=1, keepdims=True)])
+    rest, rank = orthogonal_to(outcome[:, runs], design)
+    left, _ = orthogonal_to(features[:, runs], design)
+    left[is_constant(features[:, runs])] = 0.0
+    return ConfigurationFit(design, unit_rows(left), rest[0], len(runs) - rank - 1)
