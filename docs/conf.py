@@ -39,23 +39,27 @@ autodoc_mock_imports = ["lightning", "transformers"]  # seconds each, for the ba
 napoleon_google_docstring = False
 napoleon_custom_sections = ["Functions", "Subpackages", ("Attributes", "params_style")]
 default_role = "code"
+suppress_warnings = ["ref.footnote"]  # a source that the text of a docstring does not cite
 
 html_theme = "furo"
 html_title = "toposcale"
 html_show_copyright = False
 
 
+MARKUP = re.compile(r"`[^`]*`|\[(\d+)\]_\b|(?<=\.\. )\[(\d+)\]|[|*]|_\b")
+"""Code in backticks, a reference to a footnote, the footnote, and what reStructuredText takes for markup."""
+
+
 def escape_markup(app, what, name, obj, options, lines):
-    """Escape what reStructuredText takes for markup: the docstrings are text, with code in single backticks."""
-    lines[:] = [
-        line if line.lstrip().startswith((">>>", "...")) else re.sub(r"`[^`]*`|[|*]|_\b", escaped, line)
-        for line in lines
-    ]
+    """Escape markup, since docstrings are text with code in single backticks, and give footnotes labels of their own."""
 
+    def escaped(match):
+        if number := match[1] or match[2]:
+            return f"[#{name}-{number}]" + "_" * bool(match[1])
+        return match[0] if match[0].startswith("`") else "\\" + match[0]
 
-def escaped(match):
-    """Return the code as it is, and any other match behind a backslash."""
-    return match[0] if match[0].startswith("`") else "\\" + match[0]
+    is_code = re.compile(r"\s*(>>>|\.\.\. )(?!\[)")
+    lines[:] = [line if is_code.match(line) else MARKUP.sub(escaped, line) for line in lines]
 
 
 def skip_fields(app, what, name, obj, skip, options):

@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 
 pytest.importorskip("sphinx")
-PACKAGES = ["toposcale", *(f"toposcale.{name}" for name in ("forecasting", "homology", "landscape"))]
+PACKAGES = ["toposcale", *(f"toposcale.{name}" for name in ("forecasting", "homology", "landscape", "statistics"))]
 
 
 def built(source, out):
