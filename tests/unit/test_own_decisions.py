@@ -164,12 +164,12 @@ def test_the_numbers_of_the_page_are_those_of_the_tables():
         assert wanted in page
     oracle = policies.loc["oracle"]
     bounds = f"{oracle['regret_saved_low']:.3f} to {oracle['regret_saved_high']:.3f}"
-    assert f"{oracle['regret_saved']:.3f} nats ({bounds}) better than always finishing" in page
+    assert f"{oracle['regret_saved']:.3f} nats ({bounds}) better than always continuing" in page
     advice = decisions[decisions["policy"] == "advice"]
     finish, sure = advice["best"] == "continue", advice["is_confident"].astype(bool)
-    assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
-    assert f"and starting another size in {(~finish).sum()}." in page
+    assert f"Continuing was best in {finish.sum()} of the {len(advice)} decisions" in page
+    assert f"and scaling up in {(~finish).sum()}:" in page
     right = (advice["regret"][sure] <= 0).sum()
-    assert f"sure in {sure.sum()} of the {len(advice)} decisions (right in {right})" in page
-    assert f"Who finishes where there is no choice gives up {advice['regret'].mean():.3f} nats" in page
+    assert f"confident in {sure.sum()} of the {len(advice)} decisions (right in {right})" in page
+    assert f"To continue where there is no choice has a mean regret of {advice['regret'].mean():.3f} nats" in page
     assert f"In {(advice['reason'].fillna('') != '').sum()} of the {len(advice)} decisions fewer than three" in page

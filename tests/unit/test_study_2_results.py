@@ -1,4 +1,4 @@
-"""The second study: its page and the README have the numbers of its tables, and all runs of the plan are there."""
+"""The second study: its page has the numbers of its tables, and all runs of the plan are there."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from studies.study2 import questions as study
 from toposcale.statistics.multiple_testing import holm
 
 TABLES = ROOT / "studies/study2/tables"
-PAGE, README = (" ".join((ROOT / page).read_text().split()) for page in ("docs/study-2.md", "README.md"))
+PAGE = " ".join((ROOT / "docs/study-2.md").read_text().split())
 
 
 def interval(row):
@@ -22,12 +22,6 @@ def test_every_test_of_the_plan_stands_on_the_page(table):
     for row in pd.read_csv(TABLES / f"{table}.csv").to_dict("records"):
         numbers = f"{row['p']:.2g} | {row['q']:.2g}" if "q" in row else f"{row['p']:.2g}"
         assert f"| {row['question']} runs | `{row['feature']}` | {interval(row)} | {numbers} |" in PAGE
-
-
-def test_the_readme_tells_the_primary_features_between_runs():
-    primary = pd.read_csv(TABLES / "primary.csv").query("question == 'between'")
-    for row in primary.to_dict("records"):
-        assert f"{row['estimate']:+.3f}" in README
 
 
 def test_the_q_values_are_those_of_holm_over_six():

@@ -1,4 +1,4 @@
-"""The third study: its page and the README have the numbers of its tables, and all runs of the plan are there."""
+"""The third study: its page has the numbers of its tables, and all runs of the plan are there."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from toposcale.analysis.false_positives import PARAMETERS
 from toposcale.statistics.multiple_testing import holm
 
 TABLES = ROOT / "studies/study3/tables"
-PAGE, README = (" ".join((ROOT / page).read_text().split()) for page in ("docs/study-3.md", "README.md"))
+PAGE = " ".join((ROOT / "docs/study-3.md").read_text().split())
 PRIMARY, CONTROL, SECONDARY = (pd.read_csv(TABLES / f"{name}.csv") for name in ("primary", "control", "secondary"))
 
 
@@ -33,11 +33,6 @@ def test_the_page_tells_what_there_is_without_the_nuclear_norm(feature):
         SECONDARY["question"].str.endswith("without the nuclear norm") & (SECONDARY["feature"] == feature)
     ].to_dict("records")
     assert f"{row['estimate']:+.3f}" in PAGE
-
-
-def test_the_readme_tells_the_tests_of_the_final_loss():
-    for estimate in PRIMARY["estimate"][:4]:
-        assert f"{estimate:+.3f}" in README
 
 
 def test_the_q_values_are_those_of_holm_over_six():

@@ -1,0 +1,82 @@
+"""The README has the numbers of the committed tables, and its first program runs as printed."""
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from paths import ROOT
+from studies.decisions import PUBLISHED_RUNS
+from studies.decisions.forecasts import ALONE
+from studies.decisions.judge import EXPECTED_REGRET
+from studies.decisions.published import decision_points, read
+
+README = (ROOT / "README.md").read_text()
+TEXT = " ".join(README.split())
+STUDIES = ROOT / "studies"
+
+
+def counts(judged):
+    """Number of decisions, of confident answers, and of those that are right."""
+    confident = (judged["confident"] * judged["decisions"]).round()
+    right = (judged["confident_right"].fillna(0) * confident).round()
+    return [int(values.sum()) for values in (judged["decisions"], confident, right)]
+
+
+def test_the_first_program_gives_advice(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    program = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    assert len(program.split("\n\n")[-1].splitlines()) <= 5
+    exec(program, {})
+    assert re.search(r"=> .*nats\.$", capsys.readouterr().out)
+
+
+def test_decisions_between_usual_shapes():
+    judged = pd.read_csv(PUBLISHED_RUNS / "groups.csv").query("usual and setting == 'alone'")
+    policies = pd.read_csv(PUBLISHED_RUNS / "policies.csv").query("usual and setting == 'alone'")
+    decisions, confident, right = counts(judged)
+    means = policies.groupby("policy")["regret"].mean()
+    usual = [
+        (point.base, start.run)
+        for point in decision_points(read(PUBLISHED_RUNS))
+        for start in point.starts
+        if point.base.is_usual and start.run.is_usual
+    ]
+    assert len(usual) == decisions
+    runs = [run for pair in usual for run in pair]
+    assert len({run.history.model for run in runs}) == 380
+    assert len({run.source for run in runs}) == 5
+    assert len(judged) == 9
+    assert (
+        f"At {decisions} decisions between usual shapes (380 runs, five sources) the advice gives up "
+        f"{means[EXPECTED_REGRET]:.3f} nats, continuing {means['always_continue']:.3f}, the next size "
+        f"{means['next_size']:.3f} (means over nine groups); {right} of {confident} confident answers were right"
+    ) in TEXT
+
+
+def test_decisions_with_odd_shapes():
+    decisions, confident, right = counts(
+        pd.read_csv(PUBLISHED_RUNS / "groups.csv").query("not usual and setting == 'alone'")
+    )
+    assert f"at {decisions} decisions with very deep or flat models {right} of {confident}" in TEXT
+
+
+def test_forecasts():
+    rows = pd.read_csv(PUBLISHED_RUNS / "forecasts.csv")
+    rows = rows[(rows["method"] == "joint") & (rows["known"] == ALONE)]
+    rows = rows.set_index("source")
+    total, sources = rows.loc["all"], rows.drop(index="all")
+    assert len(sources) == 6
+    assert f"a mean error of {total['mean_error']:.3f} nats where there is a forecast" in TEXT
+    assert f"({1 - total['refused']:.0%}; in one source {1 - sources['refused'].max():.0%})" in TEXT
+    assert f"cover at least {int(1000 * sources['inside'].min()) / 10:.1f}% of the ends" in TEXT  # rounded down
+
+
+def test_topology():
+    seeds = list((STUDIES / "paper_seeds/tables").glob("seed-*.csv.gz"))
+    assert len(seeds) == 8
+    assert len((STUDIES / "paper_seeds/tables/findings.csv").read_text().splitlines()) == 1
+    second = pd.read_csv(STUDIES / "study2/tables/primary.csv").query("question == 'between' and feature == 'h0_total'")
+    third = pd.read_csv(STUDIES / "study3/tables/primary.csv").query("question == 2 and feature == 'h0_total'")
+    estimates = np.array([second["estimate"].item(), third["estimate"].item()])
+    assert "given the norms ({:+.3f}), but not given the nuclear norm too ({:+.3f})".format(*estimates) in TEXT
