@@ -20,6 +20,7 @@ from toposcale.figures.configurations import by_configuration
 from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
+from toposcale.pages.cards import cards
 from toposcale.pages.columns import columns, described, keys_of
 
 LARGEST_SVG = 500_000
@@ -98,6 +99,7 @@ def report(
     models: pd.DataFrame,
     summary: pd.DataFrame,
     warnings: Listing,
+    advice: pd.DataFrame,
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     pictures: Sequence[Picture],
@@ -116,6 +118,7 @@ def report(
     looks = model_appearances(drawn["models"])
     return pages.render(
         "report.html",
+        cards=cards(models, metrics, features, warnings.rows, advice),
         answers=summary.sort_values("position").to_dict("records"),
         overview=next((picture for picture in shown if picture["name"] == "overview"), None),
         figures=shown,
