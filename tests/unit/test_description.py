@@ -148,6 +148,14 @@ def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diag
     assert moved["all", "h0_wasserstein_1"] > 0
 
 
+def test_the_values_of_a_layer_do_not_change_with_the_layers_that_are_chosen(file):
+    whole = toposcale.describe(file)
+    for layer in arrays():
+        if layer != "norm.weight":
+            some = toposcale.describe(file, layers=layer)
+            assert by_key(some[some["layer"] == layer]) == by_key(whole[whole["layer"] == layer])
+
+
 def test_a_checkpoint_has_not_moved_from_itself(file):
     table = toposcale.compare(file, file)
     assert (table["change"] == 0).all()

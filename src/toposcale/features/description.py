@@ -96,13 +96,12 @@ def _measured(
             raise UserError("heads: the number of heads is known of a file or a folder alone")
         heads = head_counts(os.fspath(source))
         matrices, names = with_heads(matrices, heads), head_names(shapes, heads)
-    wanted = [name for name in names if chosen.wants(name)]
     where = str(source) if is_path else type(source).__name__
-    if not wanted:
+    if not any(map(chosen.wants, names)):
         there = f"its layers are {listed(names, 5)}" if names else "it has none"
         raise UserError(f"{where}: no weight matrix is called {' or '.join(include)}; {there}")
-    matrices = _wanted(matrices, chosen, where)
-    return weights.compute_features(progress(matrices, len(wanted)) if progress else matrices, chosen, model=model)
+    matrices = _with_a_chosen_one(matrices, chosen, where)
+    return weights.compute_features(progress(matrices, len(names)) if progress else matrices, chosen, model=model)
 
 
 def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
@@ -138,12 +137,13 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
     return named
 
 
-def _wanted(matrices: Matrices, chosen: weights.WeightSettings, where: str) -> Matrices:
-    """The matrices that are chosen. UserError: none of them holds weights."""
-    name = ""
-    for name, matrix in filter(lambda pair: chosen.wants(pair[0]), matrices):
+def _with_a_chosen_one(matrices: Matrices, chosen: weights.WeightSettings, where: str) -> Matrices:
+    """Pass the matrices on, and raise a UserError at the end if none that is chosen holds weights."""
+    any_chosen = False
+    for name, matrix in matrices:
+        any_chosen |= chosen.wants(name)
         yield name, matrix
-    if not name:
+    if not any_chosen:
         raise UserError(f"{where}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers")
 
 

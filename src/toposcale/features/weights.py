@@ -138,24 +138,33 @@ def spread_of_the_rows(weight: np.ndarray) -> Features:
 
 
 def compute_features(
-    matrices: Iterable[tuple[str, np.ndarray]], settings: WeightSettings, *, model: str
+    matrices: Iterable[tuple[str, np.ndarray]], settings: WeightSettings, *, model: str, largest_elsewhere: float = 0.0
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
-    """Features and diagrams of every wanted matrix by layer, and the model's aggregates under the layer "all".
+    """Return the features and diagrams of every chosen matrix by layer, and the model's aggregates under "all".
 
-    Matrices are read one at a time and need not fit in memory together. The rows that enter a Vietoris-Rips complex
-    depend on (seed, model, layer) and not on the step. A matrix with a NaN or an infinity has NaN features, one
-    NaN bar a diagram, and a RuntimeWarning that names it. What two matrices of a feed-forward block give together stands
-    with the second one, the projection. Heads are layers of their own, and do not enter the aggregates: the matrix that
-    they are cut from does.
+    Matrices are read one at a time and need not fit in memory together. Those that `settings` leave out have no features,
+    but count for the scale of `neural_persistence_p2`, the largest |weight| of the model, as does `largest_elsewhere`, that
+    of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, model, layer) and not
+    on the step. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning that
+    names it. Features of both matrices of a feed-forward block belong to the second one, the projection. Heads are layers
+    of their own and do not enter the aggregates: the matrix that they are cut from does.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
+    scale = largest_elsewhere
     for layer, weight in matrices:
         seen.append(layer)
+        scale = float(np.maximum(scale, _largest_entry(weight)))  # NaN stays
         if not settings.wants(layer):
+            if np.isnan(scale) and settings.computes(TOPOLOGY):
+                warnings.warn(
+                    f"{layer} holds NaN or infinity: neural_persistence_p2 is NaN in every layer",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             continue
         features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
@@ -170,12 +179,17 @@ def compute_features(
         raise UserError(f"no matrix is left: weights.layers chooses none of {names}")
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
-        scale = float(np.max([tree.max() for tree in trees.values()]))
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate({layer: values for layer, values in features.items() if not is_head(layer)})
     return features, diagrams
+
+
+def _largest_entry(weight: np.ndarray) -> float:
+    """Return max|weight| of a matrix, NaN if an entry is NaN or infinite."""
+    largest = float(np.maximum(weight.max(), -weight.min()))
+    return largest if np.isfinite(largest) else np.nan
 
 
 def is_head(layer: str) -> bool:
