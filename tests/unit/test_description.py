@@ -189,6 +189,13 @@ def test_what_cannot_be_described():
         toposcale.describe({"bias": np.ones(3)})
 
 
+def test_a_matrix_that_is_named_as_the_whole_model_is_refused():
+    named = {"all": np.eye(3), "other": np.eye(4)}
+    with pytest.raises(UserError, match="a matrix is named 'all', which stands for the whole model in the tables"):
+        toposcale.describe(named)
+    assert set(toposcale.describe(named, layers="other")["layer"]) == {"other", "all"}
+
+
 def test_progress_is_handed_every_matrix(file):
     seen = []
 

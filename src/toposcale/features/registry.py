@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
 TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
@@ -147,12 +148,16 @@ def is_uncertainty(name: str) -> bool:
 
 
 def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The whole model's value of each feature, over its layers; a NaN in a layer is a NaN of the model.
+    """Return the value of each feature for the whole model, over its layers; a NaN in a layer is a NaN of the model.
 
     Sums for counts and totals, as published; the root of the summed squares for norms and l2 totals, so that the
-    model's Frobenius norm is the norm of its weights; the largest for maxima; the mean for all that is left, neural
-    persistence among it. The order of the layers does not matter, to the last bit.
+    model's Frobenius norm is the norm of its weights; the maximum for maxima; the mean for all others, neural persistence
+    among them. The order of the layers does not matter, to the last bit. UserError: a layer named as the model is.
     """
+    if ALL_LAYERS in features:
+        raise UserError(
+            f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
+        )
     by_name: dict[str, list[float]] = {}
     for layer in sorted(features):
         for name, value in features[layer].items():

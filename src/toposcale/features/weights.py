@@ -154,17 +154,11 @@ def compute_features(
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
-    scale = largest_elsewhere
+    scale = largest_elsewhere if np.isfinite(largest_elsewhere) else np.nan
     for layer, weight in matrices:
         seen.append(layer)
         scale = float(np.maximum(scale, _largest_entry(weight)))  # NaN stays
         if not settings.wants(layer):
-            if np.isnan(scale) and settings.computes(TOPOLOGY):
-                warnings.warn(
-                    f"{layer} holds NaN or infinity: neural_persistence_p2 is NaN in every layer",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
             continue
         features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
@@ -179,6 +173,9 @@ def compute_features(
         raise UserError(f"no matrix is left: weights.layers chooses none of {names}")
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
+        if np.isnan(scale) and not any(np.isnan(tree).any() for tree in trees.values()):
+            message = "a matrix that is not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
