@@ -7,7 +7,7 @@ from transformers import TrainerCallback, TrainerState
 
 from toposcale.checkpoints.matrices import count_weights
 from toposcale.io import loss_curves
-from toposcale.monitor.loop import TopologyMonitor, guarded_hook, plain_names, schedule_of
+from toposcale.monitor.loop import TopologyMonitor, guarded_hook, plain_parameters, schedule_of
 
 
 class TopologyCallback(TrainerCallback):
@@ -19,12 +19,8 @@ class TopologyCallback(TrainerCallback):
 
     Parameters
     ----------
-    folder : str or Path
-        Folder of the rows.
-    name : str, default="model"
-        Name of the model in the tables.
-    **options
-        Other parameters of `TopologyMonitor`. By default `start`, `final_step` and `tokens_per_step` come from the Trainer.
+    folder, name, **options
+        As in `TopologyMonitor`. By default `start`, `final_step` and `tokens_per_step` come from the Trainer.
 
     Raises
     ------
@@ -36,14 +32,12 @@ class TopologyCallback(TrainerCallback):
     >>> import tempfile, torch
     >>> from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
     >>> from toposcale.monitor import TopologyCallback
-    >>> tokens = torch.arange(8)
+    >>> data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 4
     >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=8, n_embd=4, n_layer=1, n_head=1))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     callback = TopologyCallback(folder, "tiny", every=2, when_busy="wait", tensorboard=False)
     ...     arguments = TrainingArguments(folder, max_steps=4, use_cpu=True, disable_tqdm=True, report_to=[])
-    ...     data = [{"input_ids": tokens, "labels": tokens}] * 4
-    ...     trainer = Trainer(model, arguments, train_dataset=data, callbacks=[callback])
-    ...     _ = trainer.train()  # doctest: +ELLIPSIS
+    ...     _ = Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()  # doctest: +ELLIPSIS
     {...}
     >>> callback.monitor.cost.snapshots
     3
@@ -97,8 +91,7 @@ class TopologyCallback(TrainerCallback):
         if "tokens_per_step" in self._options or model is None:
             return
         counts = {name: getattr(state, name, None) for name in ("global_step", "num_input_tokens_seen", "total_flos")}
-        parameters = dict(model.named_parameters())
-        shapes = dict(zip(plain_names(parameters), (value.shape for value in parameters.values()), strict=True))
+        shapes = {name: value.shape for name, value in plain_parameters(model).items()}
         tokens = loss_curves.tokens_per_step(counts, count_weights(shapes, embeddings=False))
         if tokens is not None and tokens != self._tokens_per_step:
             self._tokens_per_step = tokens

@@ -23,7 +23,7 @@ _FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of one monitored model."""
+    """Files of one monitored model."""
 
     path: Path
     model: str

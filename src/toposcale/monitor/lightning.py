@@ -35,12 +35,8 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
 
     Parameters
     ----------
-    folder : str or Path
-        Folder of the rows.
-    name : str, default="model"
-        Name of the model in the tables.
-    **options
-        Other parameters of `TopologyMonitor`. By default `start` and `final_step` come from the Trainer.
+    folder, name, **options
+        As in `TopologyMonitor`. By default `start` and `final_step` come from the Trainer.
 
     Raises
     ------
@@ -49,22 +45,14 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
 
     Examples
     --------
-    >>> import tempfile, warnings, torch, lightning.pytorch as lightning
+    >>> import tempfile, lightning.pytorch as lightning
+    >>> from lightning.pytorch.demos.boring_classes import BoringModel
     >>> from toposcale.monitor import LightningTopologyCallback
-    >>> class Regression(lightning.LightningModule):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.layer = torch.nn.Linear(4, 3)
-    ...     def training_step(self, batch, index):
-    ...         return self.layer(batch).square().mean()
-    ...     def configure_optimizers(self):
-    ...         return torch.optim.SGD(self.parameters(), lr=0.1)
-    >>> warnings.simplefilter("ignore")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     callback = LightningTopologyCallback(folder, "tiny", every=2, when_busy="wait", tensorboard=False)
     ...     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     ...     trainer = lightning.Trainer(accelerator="cpu", max_steps=4, callbacks=[callback], **quiet)
-    ...     trainer.fit(Regression(), torch.utils.data.DataLoader(torch.ones(4, 4)))
+    ...     trainer.fit(BoringModel())
     >>> callback.monitor.cost.snapshots
     3
     """

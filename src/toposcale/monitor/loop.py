@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -34,19 +34,10 @@ Number = Tensor | float
 
 @dataclass
 class Cost:
-    """Overhead of the monitoring.
+    """Overhead of the monitoring: of `wall` seconds of training, `seconds` were spent in calls of the monitor.
 
-    Attributes
-    ----------
-    seconds : float
-        Time spent in calls of the monitor, in seconds. On a GPU it includes waiting for work that the training had queued,
-        and is then an upper bound.
-    wall : float
-        Wall time of the training so far, in seconds.
-    snapshots, dropped : int
-        Number of snapshots with features, and of those without: the background process was busy, or died.
-    background : float
-        Time that the background process took for its snapshots, in seconds, beside the training.
+    On a GPU `seconds` includes waiting for work that the training had queued, and is an upper bound. The background process
+    took `background` seconds for its snapshots, beside the training. `dropped` snapshots have no features.
     """
 
     seconds: float = 0.0
@@ -121,10 +112,8 @@ class TopologyMonitor:
         are those that the workflow computes from a checkpoint of the same weights.
     start : int, default=0
         Number of steps done before, if this training continues another one. Rows of later steps are removed.
-    final_step : int, optional
-        Last step of the training. Forecasts and advice need it.
-    tokens_per_step : int, optional
-        Tokens per step. Forecasts and advice need it.
+    final_step, tokens_per_step : int, optional
+        Last step of the training, and tokens per step. Forecasts and advice need them.
     when_busy : {"drop", "wait"}, default="drop"
         Whether to drop a snapshot that falls due before the last one is finished, or to wait for that one.
     tensorboard : bool or SummaryWriter, default=True
@@ -132,19 +121,17 @@ class TopologyMonitor:
     overwrite : bool, default=False
         Remove the rows of an earlier training of the same name.
     timeout : float, default=600
-        Longest time in seconds that `close` and ``when_busy="wait"`` wait for a snapshot. After it the background process
-        is killed.
+        Seconds that `close` and ``when_busy="wait"`` wait for a snapshot before the background process is killed.
 
     Attributes
     ----------
     cost : Cost
-        Overhead so far.
+        Overhead so far, in seconds and snapshots.
 
     Raises
     ------
     UserError
-        If the folder has rows of that model already, another monitor is writing them, the folder is a file, or the name
-        is not a valid one.
+        If the folder has rows of that model, another monitor writes them, it is a file, or the name is not valid.
     ValueError
         If a count is not an integer of at least 1, `timeout` is not in (0, 1e6], or `when_busy` is another word.
 
@@ -244,10 +231,8 @@ class TopologyMonitor:
         ----------
         model : torch.nn.Module
             The model, or what wraps it: the names of wrappers are left out.
-        loss : Tensor or float, optional
-            Loss of the batch that led to the update, in nats per token. The value of a tensor is not waited for.
-        gradient_norm : Tensor or float, optional
-            Norm of the gradient of that batch.
+        loss, gradient_norm : Tensor or float, optional
+            Loss, in nats per token, and gradient norm of the batch. The values of tensors are not waited for.
         learning_rate : float, optional
             Learning rate of the update.
         """
@@ -370,8 +355,7 @@ class TopologyMonitor:
 
     def _matrices(self, model: nn.Module) -> tuple[dict[str, Tensor], float]:
         """Return the chosen matrices by name, cut to `max_rows`, and the largest |weight| of what is not copied."""
-        parameters = dict(model.named_parameters())
-        named = {name: value.detach() for name, value in zip(plain_names(parameters), parameters.values(), strict=True)}
+        named = {name: value.detach() for name, value in plain_parameters(model).items()}
         if any(hasattr(value, "full_tensor") for value in named.values()):
             raise UserError("the weights are spread over several processes (FSDP); the monitor needs whole weights")
         self.folder.write_facts(n_parameters=sum(value.numel() for value in named.values()))
@@ -483,16 +467,16 @@ def _largest_entry(weight: Tensor) -> float:
     return float(torch.maximum(-low, high))
 
 
-def plain_names(names: Iterable[str]) -> list[str]:
-    """Return the names of weights without those of what wraps the model (DistributedDataParallel, torch.compile).
+def plain_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights by name, without the names of what wraps the model (DistributedDataParallel, torch.compile).
 
-    Names that would then be those of two weights stay as they are.
+    The names stay as they are if two weights would then have the same one.
     """
-    names = list(names)
-    plain = [name.replace("_orig_mod.", "") for name in names]
+    named: dict[str, Tensor] = dict(model.named_parameters())
+    plain = [name.replace("_orig_mod.", "") for name in named]
     if all(name.startswith("module.") for name in plain):
         plain = [name.removeprefix("module.") for name in plain]
-    return plain if len(set(plain)) == len(names) else names
+    return dict(zip(plain, named.values(), strict=True)) if len(set(plain)) == len(named) else named
 
 
 def schedule_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:

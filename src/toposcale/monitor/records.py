@@ -12,7 +12,7 @@ from toposcale.io import schemas, tables
 from toposcale.monitor.folder import KINDS, Folder
 
 TABLES = {kind: schemas.TABLES[kind.partition("/")[0]] for kind in KINDS}
-"""The table of each kind of file."""
+"""Table of each kind of file."""
 
 
 def drop_after(folder: Folder, step: int) -> None:
@@ -41,7 +41,6 @@ def write_snapshot(
     matrices: Iterator[tuple[str, np.ndarray]],
     settings: weights.WeightSettings,
     metadata: Mapping[str, str],
-    *,
     largest_elsewhere: float,
 ) -> weights.Features:
     """Compute and write the features and diagrams of one snapshot; return the features of the whole model."""
@@ -77,16 +76,16 @@ class Log:
 
     def write(self, step: int) -> None:
         """Write all that is kept as the files of `step`; the loss of a snapshot is a metric, too."""
-        log = {
-            logged: {name: _number(value) for name, value in values.items()}
-            for logged, values in self._training.items()
-        }
+        log = {past: {name: _number(value) for name, value in row.items()} for past, row in self._training.items()}
         if log:
-            add(self.folder, "training", step, [{"step": logged, **values} for logged, values in log.items()])
-        metrics = [*self._metrics, *((at, "training_loss", log[at]["loss"]) for at in log if at in self.snapshots)]
+            add(self.folder, "training", step, [{"step": past, **row} for past, row in log.items()])
+        metrics = [
+            *self._metrics,
+            *((past, "training_loss", log[past]["loss"]) for past in log if past in self.snapshots),
+        ]
         if metrics:
             of = {"model": self.folder.model}
-            rows = [of | {"step": at, "metric": name, "value": _number(value)} for at, name, value in metrics]
+            rows = [of | {"step": past, "metric": name, "value": _number(value)} for past, name, value in metrics]
             add(self.folder, "metrics/monitor", step, rows)
         self._training.clear()
         self._metrics.clear()

@@ -1,4 +1,4 @@
-"""The background process: wait for snapshots in shared memory and write their rows.
+"""Background process: wait for snapshots in shared memory and write their rows.
 
 It is a Python interpreter of its own that inherits a channel to the training and the shared memory as open files: no
 process that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
@@ -23,12 +23,11 @@ from toposcale.monitor import memory, records
 from toposcale.monitor.folder import Folder
 
 _SOURCES = Path(__file__).resolve().parents[2]
-_SECONDS_TO_END = 5.0  # that an idle process has to end by itself
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class Job(NamedTuple):
-    """What is the same for all snapshots."""
+    """Description of the work, the same for all snapshots."""
 
     folder: Folder
     slots: tuple[memory.Slot, ...]
@@ -54,11 +53,7 @@ class Outcome(NamedTuple):
 
 
 class Worker:
-    """The background process as the training sees it.
-
-    One snapshot at a time is written to `buffer`, handed over by `submit` and answered by `outcome`. Until then the buffer,
-    of which `slots` are parts, belongs to the process.
-    """
+    """Handle of the background process: write one snapshot at a time to `buffer`, `submit` it, and get its `outcome`."""
 
     def __init__(self, job: Job, log: Path) -> None:
         self.slots = job.slots
@@ -103,7 +98,7 @@ class Worker:
     def end(self) -> int | None:
         """Let the process end, kill it if it does not within seconds, and return its exit status."""
         self.let_go()
-        for seconds in (_SECONDS_TO_END, 1.0):
+        for seconds in (5.0, 1.0):
             with suppress(subprocess.TimeoutExpired):
                 return self._process.wait(seconds)
             self._process.kill()
@@ -131,12 +126,7 @@ def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
         try:
             matrices = memory.matrices(buffer, job.slots)
             features = records.write_snapshot(
-                job.folder,
-                snapshot.step,
-                matrices,
-                job.settings,
-                job.metadata,
-                largest_elsewhere=snapshot.largest_elsewhere,
+                job.folder, snapshot.step, matrices, job.settings, job.metadata, snapshot.largest_elsewhere
             )
         except Exception as problem:
             traceback.print_exc()

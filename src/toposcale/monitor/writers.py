@@ -9,7 +9,7 @@ PREFIX = "topology/"
 
 
 class ScalarWriter(Protocol):
-    """The methods of torch.utils.tensorboard.SummaryWriter that are used."""
+    """Methods of torch.utils.tensorboard.SummaryWriter that are used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
         """Add one point to one curve."""
