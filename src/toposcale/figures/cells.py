@@ -1,4 +1,4 @@
-"""Many runs in one figure: the runs of a cell, which differ by their seed alone, become one line with a band."""
+"""Many runs in one figure: the seeds of a configuration become one line with a band."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +10,17 @@ from toposcale.analysis.series import cells_of
 from toposcale.figures.panels import left_out_note
 
 MOST_RUNS = 16
-"""Runs that are drawn one by one; more are gathered by cell."""
+"""Largest number of runs that are drawn one by one; more are grouped by configuration."""
 
 LOW, HIGH = 0.1, 0.9
-"""Quantiles over the runs of a cell between which the band lies."""
+"""Quantiles over the seeds of a configuration at the ends of the band."""
 
 
 def by_cell(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The tables with the cells of many runs as their models; as they are where the runs are few, or each its own cell.
+    """Return the tables with configurations as models; unchanged if there are few runs or one seed of each.
 
-    features, metrics: `value` is the median over the runs at a step, and two columns more, `low` and `high`, hold the band.
-    training and correlations: medians. Of any other table the first run of each cell stands for it.
+    features, metrics: `value` is the median over the seeds at a step, with the band in the columns `low` and `high`.
+    training and correlations: medians. Any other table keeps the first seed of each configuration.
     """
     models = tables.get("models")
     if models is None or models["model"].nunique() <= MOST_RUNS:
@@ -34,10 +34,10 @@ def by_cell(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 
 def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) -> str:
-    """What is said beneath a figure where `by_cell` made the tables `drawn` out of `tables`; "" where it made none."""
+    """Return the note beneath a figure that shows configurations, "" where `by_cell` changed nothing."""
     if "models" not in tables or len(tables["models"]) == len(drawn["models"]):
         return ""
-    medians = "Lines are medians over the runs of a cell; bands hold the middle 80% of them."
+    medians = "Lines are medians over the seeds of a configuration; bands hold the middle 80% of them."
     values = [tables[name]["value"] for name in ("features", "metrics") if name in tables]
     lost = sum(int((~np.isfinite(column.to_numpy(dtype=float))).sum()) for column in values)
     return " ".join(filter(None, [medians, left_out_note(lost)]))

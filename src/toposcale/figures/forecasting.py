@@ -1,4 +1,4 @@
-"""Figures of the forecasts, and of the decision to train on or to scale up."""
+"""Figures of the forecasts, and of the decision to continue or to scale up."""
 
 from itertools import repeat
 
@@ -22,7 +22,7 @@ _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
 
 
 def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
-    """Mean absolute error of each method at each fraction of training, with its interval; best on top."""
+    """Draw the mean absolute error of each method at each fraction of training, with its interval; best on top."""
     usable = panels.finite(forecast_evaluation, ["mae"])
     if usable.empty:
         return panels.missing_figure("no forecast could be scored")
@@ -49,7 +49,7 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
 
 
 def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Loss against compute, a line a model: the validation loss, or of a model without one the training loss."""
+    """Draw loss against compute, a line a model: the validation loss, or the training loss if there is none."""
     losses = final_losses(metrics)
     curves = with_compute(losses, models)
     curves = curves[curves["compute"] > 0]
@@ -75,14 +75,14 @@ def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 def final_losses(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The rows (model, step, value, is_training_loss) of what is forecast: the validation loss, else the training loss."""
+    """Return rows (model, step, value, is_training_loss) of the validation loss, or else of the training loss."""
     validation = panels.metric_series(metrics, VALIDATION_LOSS).assign(is_training_loss=False)
     training = panels.metric_series(metrics, TRAINING_LOSS).assign(is_training_loss=True)
     return pd.concat([validation, training[~training["model"].isin(validation["model"])]])
 
 
 def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
-    """A column `compute` beside (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
+    """Add a column `compute` to (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
     joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
     joined["compute"] = flop(joined["n_parameters"], joined["tokens_per_step"] * joined["step"])
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
@@ -125,7 +125,7 @@ def _trade_off(axes: Axes, rows: pd.DataFrame) -> None:
 def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
-    """Each model's loss with the forecasts of its end as fans from where they were made, and the plan's rate beneath."""
+    """Draw each model's loss, the forecasts of its final loss as fans from the decision point, and the learning rate."""
     losses = panels.finite(final_losses(metrics))
     made = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
     made = panels.finite(made, ["forecast", "low", "high"])
@@ -182,7 +182,7 @@ def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int,
 def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
     axes.set(xlim=(0, 1.02 * final), xlabel=STEP_LABEL, ylabel="rate\n(per step)")
     if schedule.empty:
-        axes.text(0.5, 0.5, "plan not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
+        axes.text(0.5, 0.5, "schedule not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
         axes.set_yticks([])
         return
     axes.plot(schedule["step"], schedule["learning_rate"], color=MUTED, linewidth=1.2)
@@ -191,7 +191,7 @@ def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
 
 
 def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """For each run, the loss at the end of every candidate against its compute, with intervals; live runs come alone."""
+    """Draw the final loss of every candidate of a run against its compute; unfinished runs alone, if there are any."""
     usable = panels.finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
     live = usable[usable["is_live"].astype(bool)]
     usable, when = (live, "") if len(live) else (usable, " (finished since)")
