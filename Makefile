@@ -182,7 +182,7 @@ reference: $(VENV)/.runtime
 	  PYTHONHASHSEED=0 $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md
 
 clean:
-	rm -rf "$(VENV)" build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf "$(VENV)" build docs/api .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@echo "Left: results/, .snakemake/ (Snakemake's records of them), and the caches of pip and of Hugging Face. make distclean"
 	@echo "removes results/ and .snakemake/ too."
 

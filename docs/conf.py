@@ -1,5 +1,9 @@
 """The documentation as a site: `make docs`. The pages are those of the repository, where they lie."""
 
+import inspect
+import re
+from pathlib import Path
+
 from pygments.lexers.special import TextLexer
 
 from toposcale import __version__
@@ -8,27 +12,63 @@ project = "toposcale"
 release = version = __version__
 copyright = author = "the toposcale authors"
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+templates_path = [str(Path(__file__).parent / "_templates")]
 root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/*.md",
+    "docs/api/*.rst",
     "studies/*/*/results.md",
     "config/README.md",
     "examples/README.md",
     "results/README.md",
 ]
 exclude_patterns = [".*", "build"]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath", "amsmath"]
 nitpicky = True  # a link that leads nowhere is an error
+nitpick_ignore_regex = [("py:.*", ".*")]  # types in docstrings are prose, such as "ndarray of shape (n, d)"
+
+# docs/api/ is generated from the docstrings of what a module lists in __all__.
+autosummary_ignore_module_all = False
+autosummary_imported_members = True
+autodoc_typehints = "none"  # the docstrings state types, shapes and units
+autodoc_mock_imports = ["lightning", "transformers"]  # seconds each, for the base classes of the callbacks
+napoleon_google_docstring = False
+napoleon_custom_sections = ["Functions", "Subpackages", ("Attributes", "params_style")]
+default_role = "code"
+suppress_warnings = ["ref.footnote"]  # a source that the text of a docstring does not cite
 
 html_theme = "furo"
 html_title = "toposcale"
 html_show_copyright = False
 
 
+MARKUP = re.compile(r"`[^`]*`|\[(\d+)\]_\b|(?<=\.\. )\[(\d+)\]|[|*]|_\b")
+"""Code in backticks, a reference to a footnote, the footnote, and what reStructuredText takes for markup."""
+
+
+def escape_markup(app, what, name, obj, options, lines):
+    """Escape markup, since docstrings are text with code in single backticks, and give footnotes labels of their own."""
+
+    def escaped(match):
+        if number := match[1] or match[2]:
+            return f"[#{name}-{number}]" + "_" * bool(match[1])
+        return match[0] if match[0].startswith("`") else "\\" + match[0]
+
+    is_code = re.compile(r"\s*(>>>|\.\.\. )(?!\[)")
+    lines[:] = [line if is_code.match(line) else MARKUP.sub(escaped, line) for line in lines]
+
+
+def skip_fields(app, what, name, obj, skip, options):
+    """Leave out the fields of a NamedTuple: the docstring of its class describes them."""
+    return (inspect.getdoc(obj) or "").startswith("Alias for field number") or None
+
+
 def setup(app):
-    """GitHub draws Mermaid; here it stays text, since drawing it would need a script from the network."""
+    """Connect the handlers of docstrings; GitHub draws Mermaid, here it stays text: no script from the network."""
     app.add_lexer("mermaid", TextLexer)
+    app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon writes markup
+    app.connect("autodoc-skip-member", skip_fields)

@@ -252,8 +252,30 @@ def advise_on(
 ) -> Advice:
     """Return the advice on a run as it stands.
 
-    others: finished runs, runs under way and sizes that have not started; those of another family are not read. options:
-    the candidates, where the request does not name them.
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    others : sequence of TrainingRun, optional
+        Finished runs, runs under way and sizes that have not started; those of another family are not read.
+    request : Request, optional
+        Compute to come, multiples of the size and target loss.
+    options : sequence of Candidate, optional
+        The candidates, where the request does not name them.
+
+    Returns
+    -------
+    Advice
+        Forecast and decision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, advise_on
+    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
+    >>> run = TrainingRun(RunMetadata("25M", 25_000_000, tokens_per_step=500_000), schedule)
+    >>> print(advise_on(run).sentence)
+    No advice: ...
     """
     family = tuple(
         other

@@ -29,10 +29,16 @@ class CandidateKind(StrEnum):
 
 
 class Request(NamedTuple):
-    """Question about a run; None is unknown.
+    """Question about a run.
 
-    remaining: FLOP that will still be spent; by default what the schedule needs. multiples: multiples of the number of
-    parameters that are candidates.
+    Parameters
+    ----------
+    remaining : float, optional
+        Compute that will still be spent, FLOP; by default what the schedule needs.
+    multiples : sequence of float, default=(2, 4)
+        Multiples of the number of parameters that are candidates.
+    target_loss : float, optional
+        Loss in nats per token; the advice tells when it is reached.
     """
 
     remaining: float | None = None
@@ -45,7 +51,21 @@ USUAL = Request()
 
 
 class Candidate(NamedTuple):
-    """A way to spend the compute that is left: `steps` and `compute` (FLOP) are to come."""
+    """A way to spend the compute that is left.
+
+    Parameters
+    ----------
+    kind : CandidateKind
+        Continue, extend or scale up.
+    name : str
+        Name in texts, such as "scale up to 100M".
+    target : Target
+        The loss at its end.
+    steps : int
+        Steps to come.
+    compute : float
+        Compute to come, FLOP.
+    """
 
     kind: CandidateKind
     name: str
@@ -73,12 +93,37 @@ def candidates(
     remaining: float | None = None,
     multiples: Sequence[float] = MULTIPLES,
 ) -> list[Candidate]:
-    """Return what can be done with `remaining` FLOP (by default what the schedule needs) as the run stands now.
+    """Return the candidates of a run as it stands now.
 
-    continue: the schedule to its end, or, where the compute does not suffice, the rest of it compressed into what there is.
-    extend: the rest of the schedule rescaled to use all of the compute. scale up: every other size of `others`, and
-    multiples of this one, from scratch, under its own schedule, or that of `run`, rescaled to the steps that the compute
-    pays for.
+    Continue: the schedule to its end; where the compute does not suffice, the rest of it compressed. Extend: the rest of
+    the schedule rescaled to use all of the compute. Scale up: every other size of `others`, and multiples of this one, from
+    scratch, under its own schedule, or that of `run`, rescaled to the steps that the compute pays for.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    others : sequence of TrainingRun
+        Other runs of its family, also sizes that have not started.
+    remaining : float, optional
+        Compute that will still be spent, FLOP; by default what the schedule needs.
+    multiples : sequence of float, default=(2, 4)
+        Multiples of the number of parameters that are candidates.
+
+    Returns
+    -------
+    list of Candidate
+        Empty where the compute does not pay for one step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, candidates
+    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
+    >>> metadata = RunMetadata("25M", 25_000_000, tokens_per_step=500_000)
+    >>> run = TrainingRun(metadata, schedule, steps=np.array([1000, 2000]), losses=np.array([4.0, 3.5]))
+    >>> [(candidate.name, candidate.steps) for candidate in candidates(run, [])]
+    [('continue', 2000), ('scale up to 2 x 25M', 1000), ('scale up to 4 x 25M', 500)]
     """
     remaining = run.compute_left if remaining is None else remaining
     per_step = run.compute(1)

@@ -23,8 +23,18 @@ BUDGET_USED_UP = "the compute that is left does not pay for one step"
 class Option(NamedTuple):
     """A candidate with its forecast.
 
-    loss: at its end. gain: loss of continuing less its loss. probability: of being the best candidate. expected_regret:
-    mean difference of its loss to that of the best candidate, nats per token.
+    Parameters
+    ----------
+    candidate : Candidate
+        The candidate.
+    loss : Prediction
+        Loss at its end, nats per token.
+    gain : Prediction
+        Loss of continuing less its loss, nats per token.
+    probability : float
+        Probability of being the best candidate.
+    expected_regret : float
+        Mean difference of its loss to that of the best candidate, nats per token.
     """
 
     candidate: Candidate
@@ -47,7 +57,15 @@ class Option(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Options in the order of their expected regret, and the probability that one from scratch is the best."""
+    """Decision between candidates.
+
+    Parameters
+    ----------
+    options : tuple of Option
+        Options in the order of their expected regret.
+    scale_up_probability : float
+        Probability that one that is trained from scratch is the best.
+    """
 
     options: tuple[Option, ...]
     scale_up_probability: float

@@ -32,7 +32,7 @@ _PROVENANCE = {
 
 
 def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
-    """Return what to do: "Scale up to 100M: 0.040 nats better than continuing (-0.020 to 0.110); 91%, confident."
+    """Return what to do, as "Scale up to 100M: 0.040 nats better than continuing (-0.020 to 0.110); 91%, confident.".
 
     reasons: those for low confidence.
     """

@@ -1,4 +1,4 @@
-"""Intervals that hold the truth as often as they say: split conformal prediction over finished runs."""
+"""Calibration of intervals by split conformal prediction over finished runs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,13 +13,13 @@ FEWEST_RUNS = 5
 
 
 class Calibration(NamedTuple):
-    """What a method's intervals are rescaled by, in the logarithm of the loss, and the coverage that this gives."""
+    """Factor on the intervals of a method, in the logarithm of the loss, and the nominal coverage that it gives."""
 
     factor: float
     coverage: float
 
     def __call__(self, prediction: Prediction) -> tuple[Prediction, float]:
-        """The forecast with its calibrated interval, and its coverage; NaN where the interval could not be rescaled."""
+        """Return the forecast with its calibrated interval, and its coverage; NaN where it could not be rescaled."""
         value = prediction.value
         if not (np.isfinite(self.coverage) and 0 < prediction.low <= value <= prediction.high < np.inf):
             return prediction, np.nan
@@ -28,7 +28,7 @@ class Calibration(NamedTuple):
 
 
 def score(prediction: Prediction, actual: float) -> float:
-    """How far off a forecast was, in units of its own interval; above 1 where the interval missed. NaN: not judged."""
+    """Return the error of a forecast in units of its interval, above 1 where that does not cover it; NaN: not judged."""
     if not (0 < prediction.low < prediction.value < prediction.high < np.inf and actual > 0):
         return np.nan
     end = prediction.high if actual > prediction.value else prediction.low
@@ -36,7 +36,7 @@ def score(prediction: Prediction, actual: float) -> float:
 
 
 def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
-    """From the scores of n exchangeable finished runs: the ceil(0.95 (n + 1))-th smallest (Vovk et al. 2005).
+    """Return the ceil(0.95 (n + 1))-th smallest score of n exchangeable finished runs (Vovk et al. 2005).
 
     With fewer than 19 runs that one does not exist; the largest takes its place, and the coverage is n / (n + 1).
     """
@@ -52,9 +52,9 @@ def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
 def calibrate_on_others(
     predictions: Sequence[Prediction], actual: Sequence[float] | np.ndarray
 ) -> list[tuple[Prediction, float]]:
-    """Every forecast with its interval calibrated on all the others, and the coverage that this gives.
+    """Calibrate the interval of every forecast on all others; return it with the nominal coverage that this gives.
 
-    actual: what came true, NaN of a run that is not finished.
+    actual: the final loss, NaN of a run that is not finished.
     """
     scores = np.array([score(prediction, truth) for prediction, truth in zip(predictions, actual, strict=True)])
     return [calibrate(np.delete(scores, place))(prediction) for place, prediction in enumerate(predictions)]

@@ -16,15 +16,51 @@ _GRID = np.array(list(product(np.linspace(-1, 1, 5), *[np.linspace(0, 25, 6)] * 
 
 
 class Chinchilla:
-    """The law fitted to (parameters, tokens, loss) triples; after `fit`: E, A, B, alpha, beta.
+    """Scaling law L(N, D) = E + A / N^alpha + B / D^beta in nats per token, for N parameters and D tokens.
 
     The objective is the SUM of the Huber loss (delta 1e-3) of log L against log-sum-exp(e, a - alpha log N, b - beta log
     D). Its mean would be so small that default tolerances stop at once; here it is divided by delta^2, and N and D by their
     geometric means, which moves neither the optimum nor the published parameters.
+
+    Attributes
+    ----------
+    E, A, B, alpha, beta : float
+        Constants after `fit`, in the units of the given N and D.
+
+    References
+    ----------
+    Hoffmann et al. 2022, arXiv 2203.15556, approach 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import Chinchilla
+    >>> sizes, tokens = np.repeat([25e6, 50e6, 100e6], 3), np.tile([1e9, 2e9, 4e9], 3)
+    >>> law = Chinchilla().fit(sizes, tokens, 1.7 + 400 * sizes**-0.34 + 410 * tokens**-0.28)
+    >>> round(law.alpha, 2), round(law.beta, 2)
+    (0.34, 0.28)
+    >>> float(law.predict(1e9, 20e9).round(3))
+    2.584
     """
 
     def fit(self, n_parameters: np.ndarray, n_tokens: np.ndarray, losses: np.ndarray) -> Self:
-        """Fit to at least 6 triples of positive finite numbers, of at least 2 sizes and 2 token counts."""
+        """Fit the law to the losses of runs.
+
+        Parameters
+        ----------
+        n_parameters, n_tokens, losses : ndarray of shape (n_points,)
+            Positive finite numbers: parameters, training tokens, and losses in nats per token.
+
+        Returns
+        -------
+        Chinchilla
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If the arrays are malformed, or have fewer than 6 points, 2 sizes or 2 numbers of tokens.
+        """
         sizes, tokens, losses = (np.asarray(x, dtype=np.float64) for x in (n_parameters, n_tokens, losses))
         for name, values in (("n_parameters", sizes), ("n_tokens", tokens), ("losses", losses)):
             if values.ndim != 1 or values.shape != sizes.shape:
@@ -43,25 +79,66 @@ class Chinchilla:
         return self
 
     def predict(self, n_parameters: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
-        """Loss at N parameters and D tokens (broadcast against each other)."""
+        """Return the loss at N parameters and D tokens.
+
+        Parameters
+        ----------
+        n_parameters, n_tokens : float or ndarray
+            Parameters and training tokens, broadcast against each other.
+
+        Returns
+        -------
+        ndarray
+            Losses in nats per token, of the broadcast shape.
+        """
         sizes, tokens = np.broadcast_arrays(n_parameters, n_tokens)
         points = np.column_stack([np.log(sizes.ravel()), np.log(tokens.ravel())]) - self._centre
         return np.exp(_log_law(self._solution[None, :], points)[0]).reshape(sizes.shape)
 
     def bootstrap(self, rng: np.random.Generator, draws: int = 100) -> Self:
-        """Refit to `draws` resamples of the points, for `intervals` and `interval`."""
+        """Refit to resamples of the points, for `intervals` and `interval`.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            Source of the resamples.
+        draws : int, default=100
+            Number of resamples.
+
+        Returns
+        -------
+        Chinchilla
+            Itself.
+        """
         points = len(self._log_losses)
         weights = rng.multinomial(points, np.full(points, 1 / points), size=draws).astype(np.float64)
         self._draws = np.array([self._minimise(self._solution, row)[0] for row in weights])
         return self
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95% percentile interval of each parameter over the bootstrap draws."""
+        """Return the 95% percentile interval of each constant over the bootstrap draws.
+
+        Returns
+        -------
+        dict of str to tuple of float
+            Lower and upper end by the name of the constant.
+        """
         low, high = np.quantile(self._published(self._draws), (0.025, 0.975), axis=0)
         return {name: (float(low[i]), float(high[i])) for i, name in enumerate(_NAMES)}
 
     def interval(self, n_parameters: float, n_tokens: float) -> tuple[float, float]:
-        """95% interval of one observed loss: the draws' values times the fit's residual factors."""
+        """Return the 95% interval of one observed loss: bootstrap draws times the residual factors of the fit.
+
+        Parameters
+        ----------
+        n_parameters, n_tokens : float
+            Parameters and training tokens.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper end in nats per token.
+        """
         point = np.log([[n_parameters, n_tokens]]) - self._centre
         residuals = self._log_losses - _log_law(self._solution[None, :], self._points)[0]
         values = _log_law(self._draws, point)[:, 0]
@@ -70,7 +147,7 @@ class Chinchilla:
         return min(float(low), value), max(float(high), value)
 
     def _starts(self) -> np.ndarray:
-        """The best points of the published grid, which is in raw units, moved to the centred ones."""
+        """Return the best points of the published grid, in centred units."""
         centred = _GRID.copy()
         centred[:, 1:3] -= _GRID[:, 3:] * self._centre
         # many grid points share a far-off value; the order of the grid decides among equals
@@ -94,7 +171,7 @@ class Chinchilla:
         return result.x, float(result.fun)
 
     def _published(self, solutions: np.ndarray) -> np.ndarray:
-        """(draws, 5): E, A, B, alpha, beta in the units of the given N and D."""
+        """Return E, A, B, alpha and beta (draws, 5) in the units of the given N and D."""
         published = solutions.copy()
         published[:, 1:3] += solutions[:, 3:] * self._centre
         published[:, :3] = np.exp(published[:, :3])
@@ -107,13 +184,13 @@ def _huber(residuals: np.ndarray) -> np.ndarray:
 
 
 def _log_law(parameters: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """log L of (draws, 5) parameters at (points, 2) log sizes and log tokens: (draws, points)."""
+    """Return log L (draws, points) of parameters (draws, 5) at log sizes and log tokens (points, 2)."""
     e, a, b, alpha, beta = (parameters[:, [i]] for i in range(5))
     return np.logaddexp(e, np.logaddexp(a - alpha * points[None, :, 0], b - beta * points[None, :, 1]))
 
 
 def _log_law_and_gradient(parameters: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log L (points,), and its gradient (5, points)."""
+    """Return log L (points,) and its gradient (5, points)."""
     e, a, b, alpha, beta = parameters
     gradient = np.empty((5, len(points)))
     gradient[0], gradient[1], gradient[2] = e, a - alpha * points[:, 0], b - beta * points[:, 1]

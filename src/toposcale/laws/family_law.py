@@ -30,8 +30,11 @@ FIRST_STEPS = 1.8
 
 
 class P(IntEnum):
-    """Places of the parameters: the seven of the multi-power law for the size that is decided on, log F after 1,000 steps,
-    the scaling in N, and how far the two exponents lie from their prior means. All terms are in nats."""
+    """Index of each parameter; all terms of the law are in nats.
+
+    The seven of the multi-power law for the size that is decided on, log F after 1,000 steps, the scaling in N, and the
+    offsets of the two exponents from their prior means.
+    """
 
     L0 = 0
     LOG_A = 1
@@ -197,8 +200,10 @@ class FamilyLaw:
         return Gaussian(means, sds)
 
     def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the losses of all points (points,), their gradient (points, parameters), and that by the constants that
-        scatter between sizes (points, scattered)."""
+        """Return the losses of all points (points,), and their gradients (points, parameters) and (points, scattered).
+
+        The second one is by the constants that scatter between sizes.
+        """
         losses, gradient, by_scattered = zip(*(self._law(x, curve) for curve in curves), strict=True)
         return np.concatenate(losses), np.vstack(gradient), np.vstack(by_scattered)
 

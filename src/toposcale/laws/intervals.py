@@ -1,4 +1,4 @@
-"""What all intervals share: Student's t, and how many independent points a series of residuals is worth."""
+"""Quantiles of Student's t, and the variance inflation of autocorrelated residuals."""
 
 import numpy as np
 from scipy.special import stdtrit
@@ -6,16 +6,16 @@ from scipy.special import stdtrit
 from toposcale.statistics.resampling import CONFIDENCE
 
 NORMAL = 1.959964
-"""Standard deviations of a normal distribution on either side of its mean that hold 95% of it."""
+"""Two-sided 95% quantile of the standard normal distribution."""
 
 
 def student_t(degrees_of_freedom: float) -> float:
-    """Two-sided 95% quantile of Student's t; infinite without a degree of freedom."""
+    """Return the two-sided 95% quantile of Student's t; infinite without a degree of freedom."""
     return float(stdtrit(degrees_of_freedom, 0.5 + CONFIDENCE / 2)) if degrees_of_freedom > 0 else np.inf
 
 
 def variance_inflation(residuals: np.ndarray, parameters: int) -> float:
-    """(1 + r) / (1 - r), the points per independent point of an AR(1) series; r is kept between 0 and 0.9.
+    """Return (1 + r) / (1 - r), the points per independent point of an AR(1) series; r is kept between 0 and 0.9.
 
     r is the lag-1 autocorrelation of the residuals of a fit, freed of its bias of about -(parameters + 3 r) / n.
     """

@@ -1,7 +1,6 @@
-"""The registry of forecasting methods: what each is called, what it reads, and how it is made.
+"""Registry of the forecasting methods: the name of each, what it reads, and how it is made.
 
-Every method is an estimator: `make(name, family, ...).fit(training).predict(step)`; both raise NoForecast with the reason
-where there is nothing to say. A new method is one entry of `METHODS`.
+Every method is an estimator: `make(name, family).fit(run).predict(step)`. A new method is one entry of `METHODS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +24,20 @@ from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun
 
 
 class Forecaster(Protocol):
-    """What every method does."""
+    """Protocol of the forecasting methods: estimators with `fit` and `predict`.
+
+    Examples
+    --------
+    >>> from toposcale.forecasting import METHODS, make
+    >>> all(hasattr(make(name), "predict") for name in METHODS)
+    True
+    """
 
     def fit(self, training: TrainingRun) -> Self:
-        """Learn from a training, which holds only what has been seen. NoForecast: it does not suffice."""
+        """Fit the method to a run as it stands, or raise NoForecast."""
 
     def predict(self, step: float) -> Prediction:
-        """The loss at `step` with its 95% interval. NoForecast: there is none."""
+        """Return the forecast of the loss at a step, or raise NoForecast."""
 
 
 class MultiPowerLawForecaster:
@@ -52,7 +58,7 @@ class MultiPowerLawForecaster:
         return self
 
     def predict(self, step: float) -> Prediction:
-        """Loss at `step`, which the schedule must reach (its last rate also serves the step after it)."""
+        """Return the loss at a step that the schedule reaches (its last rate also serves the step after it)."""
         where = min(round(step), len(self._rates) - 1) if step <= len(self._rates) else round(step)
         if where >= len(self._rates):
             raise NoForecast(f"the schedule ends before step {where}")
@@ -77,19 +83,19 @@ class JointForecaster:
         return self
 
     def predict(self, step: float) -> Prediction:
-        """Loss of the fitted run after `step` steps."""
+        """Return the loss of the fitted run at a step."""
         return self.law.forecast(self.training, round(step))
 
 
 class ChinchillaForecaster:
-    """Forecaster `chinchilla`: one L(N, D) for the first k% of every model of the training's family."""
+    """Forecaster `chinchilla`: one L(N, D) for the first k% of every run of the family."""
 
     def __init__(self, family: Sequence[TrainingRun], seed: int = 0) -> None:
         self.family, self.seed = list(family), seed
         self._laws: dict[str, Chinchilla] = {}
 
     def fit(self, training: TrainingRun) -> Self:
-        """Fit to the family's curves and `training`'s; one fit serves all members of the family."""
+        """Fit to the curves of the family and of the run; one fit serves all members of the family."""
         self.training = training
         same = [known for known in self.family if known.family == training.family]
         if not any(known is training for known in same):
@@ -105,13 +111,13 @@ class ChinchillaForecaster:
         return Chinchilla().fit(*points_of(family)).bootstrap(np.random.default_rng(self.seed))
 
     def predict(self, step: float) -> Prediction:
-        """Loss of the fitted training's model after `step` steps."""
+        """Return the loss of the fitted run at a step."""
         size, tokens = float(self.training.n_parameters), step * float(self.training.tokens_per_step)
         return Prediction(float(self.law.predict(size, tokens)), *self.law.interval(size, tokens))
 
 
 def points_of(family: Sequence[TrainingRun]) -> np.ndarray:
-    """(3, points) sizes, tokens and losses of the curves of a family. NoForecast: fewer than three sizes."""
+    """Return sizes, tokens and losses (3, points) of the curves of a family; NoForecast: fewer than three sizes."""
     triples = [
         np.stack([np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses])
         for member in sorted(family, key=lambda member: member.model)
@@ -126,9 +132,9 @@ def points_of(family: Sequence[TrainingRun]) -> np.ndarray:
 
 
 class Combined:
-    """Forecaster `combined`: the mean of power_law and topology_rate, and the mean of their intervals' ends.
+    """Forecaster `combined`: the mean of power_law and topology_rate, and the mean of the ends of their intervals.
 
-    (The ends are those of two fully dependent errors: both read the same losses.)
+    The ends are those of two fully dependent errors, since both read the same losses.
     """
 
     def __init__(self) -> None:
@@ -141,7 +147,7 @@ class Combined:
         return self
 
     def predict(self, step: float) -> Prediction:
-        """Mean of both."""
+        """Return the mean of both forecasts."""
         both = [part.predict(step) for part in self.parts]
         value, low, high = (float(np.mean([getattr(one, end) for one in both])) for end in ("value", "low", "high"))
         return Prediction(value, low, high)
@@ -155,8 +161,17 @@ def _known_rates(training: TrainingRun) -> np.ndarray:
 
 
 class Family(NamedTuple):
-    """What a method may read beside the run itself: the runs of all families cut at one share, and the finished ones
-    whole."""
+    """Runs that a method may read beside the run itself.
+
+    Parameters
+    ----------
+    cut : sequence of TrainingRun
+        Runs of all families as they stood at one share of their training.
+    finished : mapping of str to TrainingRun
+        Finished runs by name, whole.
+    seed : int
+        Seed of the methods that draw random numbers.
+    """
 
     cut: Sequence[TrainingRun] = ()
     finished: Mapping[str, TrainingRun] = MappingProxyType({})
@@ -166,8 +181,8 @@ class Family(NamedTuple):
 class Method(NamedTuple):
     """A forecasting method.
 
-    words: what a sentence calls it. reads: the most telling of what it reads beside the plan and the steps: loss, size,
-    norm, topology, or everything. make: an estimator from the family.
+    words: its name in sentences. reads: the most informative of what it reads beside schedule and steps: loss, size, norm,
+    topology, or everything. make: an estimator from the family.
     """
 
     words: str
@@ -195,7 +210,7 @@ METHODS = {
     "ridge_size": Method("a regression on the number of parameters alone", "size", _ridge("ridge_size")),
     "ridge_all": Method("a regression on everything", "everything", _ridge("ridge_all")),
 }
-"""Every method by its name in the tables."""
+"""Forecasting methods by their name in the tables."""
 
 
 ALONE = Family()
@@ -203,23 +218,73 @@ ALONE = Family()
 
 
 def make(method: str, family: Family = ALONE) -> Forecaster:
-    """A forecaster by its name in `METHODS`; ValueError for an unknown name."""
+    """Make a forecaster by its name.
+
+    Parameters
+    ----------
+    method : str
+        Name in `METHODS`.
+    family : Family, optional
+        Other runs that the method may read; none by default.
+
+    Returns
+    -------
+    Forecaster
+        Estimator that has not been fitted.
+
+    Raises
+    ------
+    ValueError
+        If there is no such method.
+
+    Examples
+    --------
+    >>> from toposcale.forecasting import make
+    >>> type(make("multi_power_law")).__name__
+    'MultiPowerLawForecaster'
+    """
     if method not in METHODS:
         raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
     return METHODS[method].make(family)
 
 
 DEFAULTS = ("joint", "power_law")
-"""The law of all runs of the family, where the plan is known; else the power law."""
+"""Joint law of the family, where the learning-rate schedule is known; else the power law."""
 
 
 def default_method(training: TrainingRun) -> str:
-    """The first of `DEFAULTS` that can forecast a training."""
+    """Return the first of `DEFAULTS` that can forecast a run."""
     return DEFAULTS[0] if training.schedule.is_known else DEFAULTS[1]
 
 
 def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:
-    """The final loss of a training; a prediction without numbers and with the reason where there is none to be believed."""
+    """Forecast the final loss of a run.
+
+    Parameters
+    ----------
+    forecaster : Forecaster
+        Estimator, as of `make`.
+    training : TrainingRun
+        The run as it stands.
+
+    Returns
+    -------
+    Prediction
+        Final loss in nats per token with its 95% interval; without numbers, with the reason, where there is no forecast or
+        an implausible one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, forecast, make
+    >>> steps = np.arange(100, 2001, 100)
+    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
+    >>> run = TrainingRun(RunMetadata("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
+    >>> round(forecast(make("power_law"), run).value, 2)
+    2.82
+    >>> forecast(make("chinchilla"), run).reason
+    'fewer than 3 sizes with a loss curve'
+    """
     try:
         refuse_curve(training)
         prediction = forecaster.fit(training).predict(training.final_step)

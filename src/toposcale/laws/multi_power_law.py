@@ -13,7 +13,7 @@ from toposcale.runs.smoothing import bin_medians, noise_of
 NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # Losses are in units of the last one seen, rates of the peak, A of the loss at the last point seen, C of steps at the
 # peak rate. One curve says little of B, C, beta and gamma before its rate falls, so what is plausible is a Gaussian
-# around the order that Luo et al. publish. Its width and the misfit of the law itself are chosen on other curves than
+# around the order that Luo et al. publish. Its width and the model discrepancy are chosen on other curves than
 # those that they are judged on: `python -m studies.published_curves FOLDER --prior` leaves one size and one schedule out.
 CENTRES = np.array([0.85, np.log(0.1), np.log(0.5), np.log(0.04), np.log(0.1), np.log(0.45), 0.5])
 WIDTHS = np.array([0.12, 0.8, 0.25, 0.5, 1.0, 0.5, 0.3])
@@ -21,7 +21,7 @@ TIGHTNESS = 0.25
 """The widths of all but l0, A and B are multiplied with it: 1 leaves more to the curve, 0 nothing."""
 
 MISFIT = 0.002
-"""How far the law itself is off, as a share of the loss, where there is no noise."""
+"""Standard deviation of the model discrepancy, as a share of the loss."""
 
 HUBER = 2.0
 """Residuals of more standard deviations than this count linearly."""
@@ -33,8 +33,10 @@ MOST_CHANGES = 2000
 
 
 def widths(tightness: float) -> np.ndarray:
-    """(7,) standard deviations of the prior. B keeps its own: before the rate falls no curve tells it, and from 25M to
-    100M parameters alone it grows by a third, so that another family may well have twice or half of it."""
+    """Return the standard deviations of the prior (7,).
+
+    That of B is not scaled: before the decay B is unidentifiable, and from 25M to 100M parameters it grows by a third.
+    """
     kept = np.isin(NAMES, ("l0", "log_a", "log_b"))
     return np.asarray(WIDTHS * np.where(kept, 1.0, tightness))
 
@@ -49,7 +51,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the law needs of one curve: rates in units of the peak, sums of them in steps at the peak."""
+    """Terms of the law for one curve: rates in units of the peak, their sums in steps at the peak."""
 
     time: np.ndarray  # (points,) S1 over the longest sum
     gap: np.ndarray  # (points, changes) sum since each change; 0 before it
@@ -61,9 +63,9 @@ class Prepared:
 def prepare(
     rates: np.ndarray, steps: np.ndarray, longest: float, most: int = FIT_CHANGES, power: float = 1.0
 ) -> Prepared:
-    """rates: (steps,) in units of the peak. longest: the sum of rates that is the unit of time.
+    """Compute the terms of the law from rates (n_steps,) in units of the peak, at steps (n_points,).
 
-    power: a change of the rate counts as that of the rate to this power.
+    longest: sum of rates that is the unit of time. power: a change of the rate counts as that of the rate to this power.
     """
     total, counted = np.cumsum(rates), rates**power
     changed = np.flatnonzero(np.diff(rates)) + 1
@@ -86,7 +88,7 @@ def prepare(
 
 
 def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Losses (points,) and their gradient (points, 8) by the parameters `NAMES` and by the power that rates count with."""
+    """Compute losses (points,) and their gradient (points, 8) by the parameters `NAMES` and the power of `prepare`."""
     l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = parameters
     alpha, b, beta = np.exp(np.clip([log_alpha, log_b, log_beta], -30, 30))
     with np.errstate(divide="ignore"):
@@ -113,7 +115,7 @@ def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray
 
 
 class Fit(NamedTuple):
-    """The parameters with the least misfit and penalty, and their covariance (Laplace's approximation)."""
+    """MAP estimate of the parameters, and their covariance (Laplace's approximation)."""
 
     x: np.ndarray
     covariance: np.ndarray
@@ -126,9 +128,9 @@ def solve(
     centre: np.ndarray,
     width: np.ndarray,
 ) -> Fit:
-    """Least squares of the log losses (Huber) plus a Gaussian prior, from its centre on.
+    """Compute the MAP estimate: Huber loss of the log losses, and a Gaussian prior from whose centre the search starts.
 
-    laws: losses and gradient of every curve; log_losses: what was seen of each.
+    laws: losses and gradient of every curve; log_losses: the observed ones of each.
     """
     prior, seen = np.diag(1 / width), np.concatenate(log_losses)
 
@@ -152,22 +154,63 @@ def solve(
 
 
 class MultiPowerLaw:
-    """L = L0 + A S1^-alpha + B sum_k (eta_k - eta_{k-1}) [1 - (1 + C eta_k^-gamma (S_s - S_{k-1}))^-beta].
+    """Multi-power law of a loss curve and its learning-rate schedule, fitted by MAP estimation.
 
-    S1 = S_s is the sum of the learning rates up to and including step s; the sum runs over k = 1 .. s, so a
-    warm-up is a rate that rises. After `fit` the attributes L0, A, alpha, B, C, beta, gamma hold the
-    parameters in the units of the given learning rates. Deterministic: one start, no random numbers.
+    L(s) = L0 + A S_s^-alpha + B sum_k (eta_k - eta_{k-1}) [1 - (1 + C eta_k^-gamma (S_s - S_{k-1}))^-beta], in nats per
+    token. eta_k is the learning rate of step k, and S_s the sum of the rates up to and including step s; the sum over k is
+    from 1 to s, so a warm-up is a rate that rises. The fit is deterministic.
+
+    Parameters
+    ----------
+    tightness : float, default=0.25
+        Factor on the standard deviations of the prior, but for those of L0, A and B.
+    misfit : float, default=0.002
+        Standard deviation of the model discrepancy, as a share of the loss.
+
+    Attributes
+    ----------
+    L0, A, alpha, B, C, beta, gamma : float
+        Constants after `fit`: losses in nats per token, rates in the unit of the given ones.
+
+    References
+    ----------
+    Luo et al. 2025, arXiv 2503.12811.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import MultiPowerLaw
+    >>> rates = np.full(4001, 1e-3)
+    >>> steps = np.arange(100, 2001, 100)
+    >>> law = MultiPowerLaw().fit([(rates, steps, 2.5 + 20 * steps**-0.5)])
+    >>> low, high = law.interval(rates, 4000)
+    >>> bool(low < law.predict(rates, [4000])[0] < high)
+    True
     """
 
     def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
         self.tightness, self.misfit = tightness, misfit
 
     def fit(self, curves: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Self:
-        """Fit to several curves at once: each (learning_rates one a step from step 0, steps, losses).
+        """Fit the law to one or several curves by the Huber loss of the log loss and a Gaussian prior.
 
-        Minimises the Huber loss of the log loss, plus a penalty that holds the parameters near plausible values unless
-        the curves speak against them. Points with a loss that is not finite and positive, or before any learning rate
-        was spent, are left out. `ValueError` for malformed curves or too few points (`FEWEST_POINTS`) in all.
+        Points whose loss is not finite and positive, or before any learning rate was spent, are left out.
+
+        Parameters
+        ----------
+        curves : sequence of tuple
+            Each (learning_rates, steps, losses): one rate a step from step 0, of shape (n_steps,); steps and losses in nats
+            per token, of shape (n_points,).
+
+        Returns
+        -------
+        MultiPowerLaw
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If a curve is malformed, or if there are fewer than 6 points in all.
         """
         checked = [_usable(_checked(number, *curve)) for number, curve in enumerate(curves)]
         checked = [curve for curve in checked if len(curve.steps)]
@@ -193,7 +236,20 @@ class MultiPowerLaw:
         return self
 
     def predict(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Losses at `steps` under `learning_rates`; infinite where no rate was spent yet."""
+        """Return the losses at some steps of a schedule.
+
+        Parameters
+        ----------
+        learning_rates : ndarray of shape (n_steps,)
+            One rate a step, from step 0.
+        steps : ndarray of shape (n_points,)
+            Steps below `n_steps`.
+
+        Returns
+        -------
+        ndarray of shape (n_points,)
+            Losses in nats per token; infinite where no rate was spent yet.
+        """
         curve = _checked(0, learning_rates, steps, np.ones(np.shape(steps)))
         rates, losses = curve.learning_rates / self._rate, np.empty(len(curve.steps))
         for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
@@ -202,7 +258,20 @@ class MultiPowerLaw:
         return losses * self._loss
 
     def interval(self, learning_rates: np.ndarray, step: int) -> tuple[float, float]:
-        """95% interval of one observed loss at `step`: what the curve and the prior leave open, plus one point's noise."""
+        """Return the 95% interval of one observed loss: the posterior variance (Laplace's approximation) and its noise.
+
+        Parameters
+        ----------
+        learning_rates : ndarray of shape (n_steps,)
+            One rate a step, from step 0.
+        step : int
+            Step below `n_steps`.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper end in nats per token.
+        """
         rates = np.asarray(learning_rates, dtype=np.float64) / self._rate
         loss, gradient = _of_its_own(self._fit.x, prepare(rates, np.array([step]), self._longest, MOST_CHANGES))
         direction = gradient[0] / max(loss[0], 1e-3)
@@ -213,7 +282,7 @@ class MultiPowerLaw:
 
 
 def _of_its_own(x: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """`law`, its gradient by `NAMES` alone: a change of the rate counts as it is."""
+    """Compute `law` with its gradient by `NAMES` alone: a change of the rate counts as it is."""
     losses, gradient = law(x, curve)
     return losses, gradient[:, : len(NAMES)]
 
@@ -250,5 +319,5 @@ def _usable(curve: Curve) -> Curve:
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """matrix @ vector without BLAS, whose order of summation depends on the number of threads."""
+    """Compute matrix @ vector without BLAS, whose order of summation depends on the number of threads."""
     return np.asarray(np.einsum("ij,j->i", matrix, vector))

@@ -1,4 +1,4 @@
-"""L = a t^-b + c fitted to the beginning of a loss curve, and carried to its end."""
+"""Power law L = a t^-b + c, fitted to the beginning of a loss curve and extrapolated to its end."""
 
 from typing import NamedTuple, Self
 
@@ -14,7 +14,7 @@ _EXPONENTS = np.geomspace(0.005, 5.0, 300)
 
 
 class PowerLawFit(NamedTuple):
-    """The law L(t) = a t^-b + c with a, c >= 0, and the points it was fitted to."""
+    """Power law L(t) = a t^-b + c with a, c >= 0, and the points that it was fitted to."""
 
     a: float
     b: float
@@ -23,11 +23,11 @@ class PowerLawFit(NamedTuple):
     losses: np.ndarray
 
     def __call__(self, times: np.ndarray | float) -> np.ndarray:
-        """Fitted loss at `times` > 0, in the unit of the fit."""
+        """Return the fitted loss at times > 0, in the unit of the fit."""
         return np.asarray(self.a * np.asarray(times, dtype=np.float64) ** -self.b + self.c)
 
     def interval(self, time: float) -> tuple[float, float]:
-        """95% interval of one observed loss at `time`: profile likelihood plus one point's noise.
+        """Return the 95% interval of one observed loss at a time: profile likelihood and the noise of the point.
 
         For each exponent b the law is linear, so the profile is the union over b of exact intervals. The
         lag-1 autocorrelation of the residuals lowers the number of points that count as independent.
@@ -58,7 +58,7 @@ class PowerLawFit(NamedTuple):
 
 
 def fit_loss_curve(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
-    """Least squares of L = a t^-b + c; a, c >= 0 and 0.005 <= b <= 5; at least 5 finite points, t > 0.
+    """Fit L = a t^-b + c by least squares; a, c >= 0 and 0.005 <= b <= 5; at least 5 finite points, t > 0.
 
     a and c are linear and solved exactly for each b, so only b is searched. `ValueError` for fewer points or a time <= 0.
     """
@@ -81,7 +81,7 @@ def fit_loss_curve(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
 def _conditional_fits(
     times: np.ndarray, losses: np.ndarray, exponents: np.ndarray, target: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For each exponent: a, c, squared error, value at `target`, its variance per unit of noise."""
+    """Return for each exponent a, c, squared error, value at `target` and its variance per unit of noise."""
     unit, mean_loss = geometric_mean(times), losses.mean()
     design = (times[None, :] / unit) ** -exponents[:, None]
     at_target = (target / unit) ** -exponents
@@ -104,7 +104,7 @@ def _conditional_fits(
 class PowerLaw:
     """Forecaster `power_law`: least squares of L = a t^-b + c on the training's loss curve.
 
-    t is the step less half the warm-up, which is worth half its steps at the peak rate. A decay to come is not in it.
+    t is the step less half the warm-up, which is worth half its steps at the peak rate. A decay to come is not modelled.
     """
 
     def fit(self, training: TrainingRun) -> Self:
@@ -119,6 +119,6 @@ class PowerLaw:
         return self
 
     def predict(self, step: float) -> Prediction:
-        """Loss at `step` with its 95% interval."""
+        """Return the loss at a step with its 95% interval."""
         time = step - self._shift
         return Prediction(float(self.law(time)), *self.law.interval(time))

@@ -49,8 +49,11 @@ class Prior(NamedTuple):
 
     @property
     def second(self) -> Self:
-        """Prior of the second model of the average: the training time of a step is its rate (Luo et al. 2025), and the loss
-        falls more slowly with it, as it does with the tokens of whole runs (Hoffmann et al. 2022)."""
+        """Prior of the second model of the average.
+
+        The training time of a step is its rate (Luo et al. 2025), and the loss falls more slowly with it, as it does with
+        the tokens of whole runs (Hoffmann et al. 2022).
+        """
         return self._replace(
             log_alpha=Gaussian(float(np.log(0.4)), 0.2),
             time_exponent=Gaussian(1.0, 0.1),

@@ -1,4 +1,4 @@
-"""Forecasts from how fast a series moves: the paper's topology-only forecast, and its two plain baselines."""
+"""Forecasts from the rate of change of a series: the topology-only forecast of the paper, and its two baselines."""
 
 from typing import NamedTuple, Self
 
@@ -22,7 +22,7 @@ class _Line(NamedTuple):
 
 
 class RateForecaster:
-    """The loss moves with a series, and the series goes on at its present rate until the steps run out.
+    """Forecasters `topology_rate`, `weight_norm` and `gradient_norm`: the series goes on at its present rate.
 
     With u = log(step + warm-up steps), over the later half of the checkpoints seen after the warm-up (at least three, of
     four or more): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares. The paper states
@@ -35,7 +35,7 @@ class RateForecaster:
         self.series = series
 
     def fit(self, training: TrainingRun) -> Self:
-        """Read the series and the losses. NoForecast: too few of them, or a series that does not move."""
+        """Fit both lines; NoForecast: too few points, or a series that does not change."""
         steps, values, losses = self._points(training)
         name = self.series.rpartition("/")[2]
         warm = steps >= max(training.schedule.warmup_steps, 1)
@@ -53,7 +53,7 @@ class RateForecaster:
         return self
 
     def predict(self, step: float) -> Prediction:
-        """Loss at `step` with its 95% interval."""
+        """Return the loss at a step with its 95% interval."""
         ahead = np.log(step + self._shift) - self._last_time
         loss, value = self._loss_by_value, self._value_by_time
         forecast = float(self._last_loss + loss.slope * value.slope * ahead)

@@ -76,7 +76,7 @@ def nested(
     blocks: np.ndarray | None = None,
     others: Sequence[str] = (),
 ) -> Problem:
-    """The problem of models `design` (models, features) in `groups`, to be solved for `rows` (rows, features)."""
+    """Build the problem of models `design` (models, features) in `groups`, to be solved for `rows` (rows, features)."""
     inner = np.zeros((len(PENALTIES), len(groups), len(groups)))
     for group in np.unique(groups):
         left_out = groups == group
@@ -88,20 +88,20 @@ def nested(
 class Ridge:
     """Forecasters `ridge_topology`, `ridge_loss`, `ridge_size` (the number of parameters alone), `ridge_all`.
 
-    `family`: trainings of all models, cut at the same share of training. `finished`: the whole training of the finished
-    ones by model. That of the model that is forecast, and of every model of its size, is never read.
+    family: runs of all models, cut at the same share of their training. finished: the finished ones by model, whole; of
+    the model that is forecast, and those of its size, are never read.
     """
 
     def __init__(self, kind: str, family: Sequence[TrainingRun], finished: Mapping[str, TrainingRun]) -> None:
         self.kind, self.family, self.finished = kind, list(family), finished
 
     def fit(self, training: TrainingRun) -> Self:
-        """Learn the features of the other models of the family. NoForecast: too few of them."""
+        """Read the features of the other models of the family; NoForecast: too few of them."""
         self._problem, self._final_step = self.problem(training), training.final_step
         return self
 
     def predict(self, step: float) -> Prediction:
-        """The loss at `step`, from those of the others at the same share; 95% by Student's t on held-out errors."""
+        """Forecast the loss at a step from those of the others at the same share; 95% by Student's t on held-out errors."""
         share = step / self._final_step
         targets = np.array([self.finished[model].loss_at(share) for model in self._problem.others])
         values, errors = self._problem.solve(targets[None, :])
@@ -114,7 +114,7 @@ class Ridge:
         return Prediction(value, value**2 / (value + half), value + half)
 
     def problem(self, training: TrainingRun) -> Problem:
-        """What there is to learn from for `training`. NoForecast: nothing."""
+        """Return what the regression for a run is fitted to; NoForecast: nothing."""
         others = [other for other in self.family if other.model != training.model and other.model in self.finished]
         if len({model.n_parameters for model in (*others, training)}) > 1:
             # the loss of another seed of the same size is nearly the answer

@@ -14,9 +14,9 @@ FEWEST_CHECKPOINTS = PARAMETERS + 4
 
 
 class ScoreLaw(NamedTuple):
-    """score = floor + rise / (1 + exp(slope (loss - middle))), and how far its points lie from it.
+    """Sigmoid score = floor + rise / (1 + exp(slope (loss - middle))).
 
-    floor: the score of a model that knows nothing. spread: standard deviation of the residuals of `n_points` points.
+    floor: score at chance. spread: standard deviation of the residuals of `n_points` points.
     """
 
     floor: float
@@ -27,12 +27,12 @@ class ScoreLaw(NamedTuple):
     n_points: int
 
     def __call__(self, losses: np.ndarray | float) -> np.ndarray:
-        """Fitted scores at `losses`, in nats per token."""
+        """Return the fitted scores at losses in nats per token."""
         above = np.asarray(losses, dtype=np.float64) - self.middle
         return np.asarray(self.floor + self.rise * expit(-self.slope * above))
 
     def predict(self, loss: Prediction) -> Prediction:
-        """The score at a forecast loss; its 95% interval carries that of the loss and the spread of the points."""
+        """Return the score at a forecast loss; its 95% interval combines that of the loss and the residuals."""
         value, worst, best = (float(self(at)) for at in (loss.value, loss.high, loss.low))
         noise = student_t(self.n_points - PARAMETERS) * self.spread
         low, high = value - np.hypot(value - worst, noise), value + np.hypot(best - value, noise)
@@ -40,7 +40,7 @@ class ScoreLaw(NamedTuple):
 
 
 def fit_score_law(losses: np.ndarray, scores: np.ndarray) -> ScoreLaw:
-    """Least squares of the sigmoid on points (n,): 0 <= floor <= 1, 0 <= rise <= 1, slope >= 0.
+    """Fit the sigmoid to points (n,) by least squares: 0 <= floor <= 1, 0 <= rise <= 1, slope >= 0.
 
     ValueError: fewer than 8 finite points, a score that is not from 0 to 1, or losses that are all the same.
     """

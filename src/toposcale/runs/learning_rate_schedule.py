@@ -40,6 +40,18 @@ class LearningRateSchedule:
         Steps of warm-up that the user stated, for a run whose rates are not known.
     warmup_assumed : bool
         Whether no rate was logged and no warm-up stated, so that none is assumed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule
+    >>> steps = np.arange(0, 501, 50)
+    >>> cosine = 5e-4 * (1 + np.cos(np.pi * steps / 1000))
+    >>> schedule = LearningRateSchedule.of_log(1000, steps, cosine)
+    >>> schedule.provenance.value, schedule.is_known, round(schedule.rate_at(1000), 9)
+    ('recognised', True, 0.0)
+    >>> LearningRateSchedule.of_log(1000, steps, np.full(11, 1e-3)).unknown_because
+    'the learning rates after step 500 are not known'
     """
 
     final_step: int
@@ -65,8 +77,26 @@ class LearningRateSchedule:
     ) -> Self:
         """Return the schedule of a log: the one that was given, else that of its rows, else a line or cosine through them.
 
-        steps, rates (rows,): rows of a log or a table, also of steps to come; NaN is unknown. Before the first row the
-        warm-up is linear over `warmup_steps`, where stated. UserError: the log contradicts the given schedule.
+        Parameters
+        ----------
+        final_step : int
+            Step at which the run ends.
+        steps, rates : array-like of shape (n_rows,)
+            Rows of a log or a table, also of steps to come; NaN is unknown.
+        given : Schedule or ScheduleTable, optional
+            Schedule that the user states.
+        warmup_steps : float, optional
+            Steps of a linear warm-up before the first row.
+
+        Returns
+        -------
+        LearningRateSchedule
+            Schedule with its provenance; where it is not known to the end, with the reason.
+
+        Raises
+        ------
+        UserError
+            If the log contradicts the given schedule.
         """
         order, logged = last_of_each(np.asarray(steps, dtype=np.float64)), np.asarray(rates, dtype=np.float64)
         at, logged = np.asarray(steps, dtype=np.float64)[order], logged[order]
@@ -104,9 +134,25 @@ class LearningRateSchedule:
         warmup_steps: float | None = None,
         warmup_known: bool = False,
     ) -> Self:
-        """Return the schedule of the rate of every step, (final_step + 1,), or of those that are known.
+        """Return the schedule of known rates.
 
-        warmup_known: the warm-up, or its absence, follows from something else than the rates and `warmup_steps`.
+        Parameters
+        ----------
+        final_step : int
+            Step at which the run ends.
+        rates : ndarray of shape (n_known,)
+            Rate of every step from 0 on; of all `final_step` + 1 where the schedule is known to the end.
+        provenance : ScheduleProvenance
+            Source of the rates.
+        warmup_steps : float, optional
+            Stated steps of warm-up.
+        warmup_known : bool, default=False
+            Whether the warm-up, or its absence, follows from something else than the rates and `warmup_steps`.
+
+        Returns
+        -------
+        LearningRateSchedule
+            Schedule with this provenance.
         """
         is_told = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
         return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not is_told)

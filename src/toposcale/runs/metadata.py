@@ -27,6 +27,12 @@ class RunMetadata:
         Last step known to be done, where more is known than the log.
     notes : tuple of str
         What a reader of the forecast has to know of the log, a clause each.
+
+    Examples
+    --------
+    >>> from toposcale.forecasting import RunMetadata
+    >>> RunMetadata("25M", n_parameters=25_000_000, tokens_per_step=524_288).metric
+    'loss'
     """
 
     model: str

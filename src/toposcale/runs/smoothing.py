@@ -27,7 +27,7 @@ def bin_medians(
 
 
 def noise_of(log_losses: np.ndarray) -> float:
-    """Standard deviation of the noise of a smooth series, from its second differences; robust."""
+    """Estimate the standard deviation of the noise of a smooth series, by the MAD of its second differences."""
     if len(log_losses) < 7:
         return 0.0
     return float(1.4826 * np.median(np.abs(np.diff(log_losses, 2))) / np.sqrt(6))

@@ -31,9 +31,20 @@ class Curve(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A loss to be forecast: after `step` steps of a model of that size.
+    """A loss to be forecast.
 
-    learning_rates (step + 1,): one a step. model: name of the run whose loss it is, where it has begun; else "".
+    Parameters
+    ----------
+    n_parameters : float
+        Number of parameters, embeddings included.
+    learning_rates : ndarray of shape (step + 1,)
+        One rate a step.
+    step : int
+        Step of the loss.
+    tokens_per_step : float
+        Tokens that one step reads; NaN where unknown.
+    model : str
+        Name of the run whose loss it is, where it has begun; else "".
     """
 
     n_parameters: float
