@@ -50,6 +50,7 @@ def main(snakemake):
         pictures=[picture(Path(path)) for path in inputs.figures],
         listings=[listing(made[name]) for name in report.LISTED if name in made],
         warnings=listing(inputs.warnings),
+        advice=_tables.read(made["advice"]),
         comparison=listing(inputs.comparison),
         agreement=provenance.agreement(files.read_json(inputs.ripser[0]) if inputs.ripser else None),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),

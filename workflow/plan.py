@@ -27,9 +27,8 @@ class Model:
     """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
 
     missing: why checkpoints of other steps are left out, by step. not_runnable: why the checkpoints cannot read a text, so
-    that only their weights can be measured; empty where they can. configuration: what the model
-    shares with its replicates, which differ by their seeds alone. training: of kind gpt: `training:`, then what its entry and
-    the sweep say.
+    that only their weights can be measured; empty where they can. configuration: shared by replicates, which differ by
+    their seeds alone. training: of kind gpt: `training:`, then what its entry and the sweep say.
     """
 
     name: str

@@ -148,6 +148,14 @@ def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diag
     assert moved["all", "h0_wasserstein_1"] > 0
 
 
+def test_the_values_of_a_layer_do_not_change_with_the_layers_that_are_chosen(file):
+    whole = toposcale.describe(file)
+    for layer in arrays():
+        if layer != "norm.weight":
+            some = toposcale.describe(file, layers=layer)
+            assert by_key(some[some["layer"] == layer]) == by_key(whole[whole["layer"] == layer])
+
+
 def test_a_checkpoint_has_not_moved_from_itself(file):
     table = toposcale.compare(file, file)
     assert (table["change"] == 0).all()
@@ -179,6 +187,13 @@ def test_what_cannot_be_described():
         toposcale.describe([1, 2])
     with pytest.raises(UserError, match="no weight matrix"):
         toposcale.describe({"bias": np.ones(3)})
+
+
+def test_a_matrix_that_is_named_as_the_whole_model_is_refused():
+    named = {"all": np.eye(3), "other": np.eye(4)}
+    with pytest.raises(UserError, match="a matrix is named 'all', which stands for the whole model in the tables"):
+        toposcale.describe(named)
+    assert set(toposcale.describe(named, layers="other")["layer"]) == {"other", "all"}
 
 
 def test_progress_is_handed_every_matrix(file):

@@ -422,7 +422,7 @@ def test_a_fan_ends_at_the_interval_and_the_plan_stands_beneath(run):
         if axes.get_ylabel() == "rate\n(per step)"
     ]
     assert rates == pytest.approx([3e-3] * len(run["models"]))
-    assert "plan not known" in words(
+    assert "schedule not known" in words(
         forecast_fans(run["forecasts"], run["metrics"], run["models"], run["schedules"][:0])
     )
 

@@ -1,5 +1,8 @@
 """The monitor inside Lightning: a real fit of two epochs on the CPU."""
 
+import pydoc
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ import lightning.pytorch as lightning  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+from toposcale import monitor  # noqa: E402
 from toposcale.features import weights  # noqa: E402
 from toposcale.io import schemas, tables  # noqa: E402
 from toposcale.monitor import LightningTopologyCallback  # noqa: E402
@@ -127,3 +131,33 @@ def test_a_fit_that_goes_on_takes_up_its_rows(tmp_path):
     fit(tmp_path, resume_from=tmp_path / "half.ckpt", limit_val_batches=0)
     assert Folder(tmp_path / "topology", "mine").steps() == list(range(0, STEPS + 1, 6))
     assert rows(tmp_path, "training", "training")["step"].tolist() == list(range(1, STEPS + 1))
+
+
+def test_the_help_of_the_package_has_its_classes():
+    pytest.importorskip("transformers")
+    text = pydoc.plain(pydoc.render_doc(monitor))
+    for name in ("TopologyMonitor", "TopologyCallback", "LightningTopologyCallback"):
+        assert f"class {name}(" in text
+
+
+def test_a_fit_after_an_interrupted_one_opens_the_monitor_again(tmp_path):
+    class Interrupted(Regression):
+        def on_train_batch_start(self, batch, index):
+            if self.trainer.global_step == 3:
+                raise RuntimeError("as if interrupted")
+
+    data = DataLoader(TensorDataset(torch.ones(8 * BATCHES, 4), torch.ones(8 * BATCHES, 1)), 8)
+    callback = LightningTopologyCallback(tmp_path, "mine", every=2, when_busy="wait", tensorboard=False, overwrite=True)
+    for module in (Interrupted(), Regression()):
+        trainer = lightning.Trainer(
+            max_steps=4,
+            accelerator="cpu",
+            callbacks=[callback],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        with nullcontext() if type(module) is Regression else pytest.raises(RuntimeError, match="interrupted"):
+            trainer.fit(module, data)
+    assert Folder(tmp_path, "mine").steps() == [0, 2, 4]

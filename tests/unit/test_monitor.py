@@ -185,16 +185,158 @@ def test_an_error_in_the_background_is_a_line_and_the_next_snapshot_has_its_chan
     assert "Traceback" in (tmp_path / "logs" / "tiny.log").read_text()
 
 
-def test_a_killed_background_process_does_not_stop_the_training(tmp_path, capfd):
+def test_a_killed_background_process_is_told_and_started_again(tmp_path, capfd):
     model = small_model()
     with monitor(tmp_path) as watching:
         watching.step(model)
-        os.kill(watching._worker._process.pid, signal.SIGKILL)
+        kill_worker(watching)
+        watching.step(model)
+        watching.step(model)
+        watching._receive(timeout=60)
+        kill_worker(watching)  # with no snapshot in work
         for _ in range(3):
             watching.step(model)
-    said = capfd.readouterr().err
-    assert said.count("nothing is monitored from here on, and the training goes on") == 1
-    assert len(said.splitlines()) == 1
+    assert Folder(tmp_path, "tiny").steps() == [2, 3, 5, 6]
+    assert (watching.cost.snapshots, watching.cost.dropped) == (4, 2)
+    *lost, cost = capfd.readouterr().err.splitlines()
+    assert [line.partition("tiny: ")[2] for line in lost] == [
+        f"the background process ended with status -9; there are no features of step {step}" for step in (1, 4)
+    ]
+    assert "4 snapshots, 2 dropped" in cost
+
+
+def test_a_background_process_that_is_killed_each_time_is_given_up(tmp_path, capfd):
+    model = small_model()
+    with monitor(tmp_path) as watching:
+        for _ in range(2):
+            watching.step(model)
+            kill_worker(watching)
+        for _ in range(3):
+            watching.step(model)
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.endswith("the background process ended with status -9; there are no features of step 1")
+    assert second.endswith(
+        "the background process ended with status -9 once more; nothing is monitored from here on, and the training goes on"
+    )
+
+
+def kill_worker(watching):
+    os.kill(watching._worker._process.pid, signal.SIGKILL)
+    watching._worker._process.wait()
+
+
+@pytest.mark.parametrize("when_busy", ["drop", "wait"])
+def test_a_frozen_background_process_is_waited_for_until_the_timeout(tmp_path, capfd, when_busy):
+    model = small_model()
+    watching = monitor(tmp_path, timeout=0.2, when_busy=when_busy)
+    watching.step(model)
+    frozen = watching._worker._process
+    os.kill(frozen.pid, signal.SIGSTOP)
+    if when_busy == "wait":
+        watching.step(model)
+        assert watching._worker._process is not frozen
+        watching.timeout = 60
+    watching.close()
+    assert frozen.returncode == -signal.SIGKILL
+    first, _cost = capfd.readouterr().err.splitlines()
+    assert first.endswith("the background process took more than 0.2 s and was killed; there are no features of step 1")
+    assert Folder(tmp_path, "tiny").holds_rows() == (when_busy == "wait")
+
+
+def run_training(program, stderr):
+    """Run a training whose monitor has to write to a broken stderr; return what it says on stdout."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def a_closed_pipe():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("broken", [lambda: open("/dev/full", "w"), a_closed_pipe])  # noqa: SIM115
+def test_a_stderr_that_takes_nothing_does_not_stop_the_training(tmp_path, broken):
+    program = f"""
+import torch
+from toposcale.monitor import TopologyMonitor
+model = torch.nn.Linear(8, 8)
+given_up = TopologyMonitor({str(tmp_path)!r}, "given-up", tensorboard=False, every=1)
+given_up.step(torch.nn.LayerNorm(3))  # nothing to monitor, which is a line
+watching = TopologyMonitor({str(tmp_path)!r}, "tiny", tensorboard=False, every=1, when_busy="wait")
+for _ in range(2):
+    watching.step(model)
+watching.close()
+print("saved")
+"""
+    with broken() as stderr:
+        assert run_training(program, stderr) == (0, "saved\n")
+    assert Folder(tmp_path, "tiny").steps() == [1, 2]
+
+
+def test_a_folder_that_cannot_be_written_is_a_line(tmp_path, capfd):
+    (tmp_path / "models").write_text("in the way")
+    with monitor(tmp_path) as watching:
+        watching.step(small_model(), 1.0)
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.endswith("nothing is monitored from here on, and the training goes on")
+    assert str(tmp_path / "models") in line
+
+
+def test_a_relative_folder_stays_the_same_where_the_training_changes_its_directory(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with monitor("rows") as watching:
+        watching.step(small_model(), 1.0)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        watching.step(small_model(), 1.0)
+    assert Folder(tmp_path / "rows", "tiny").steps() == [1, 2]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["all", "module.all"])
+def test_a_matrix_that_is_named_as_the_whole_model_is_refused(tmp_path, capfd, name):
+    model = nn.Module()
+    inner = model if name == "all" else model.add_module("module", nn.Module()) or model.module
+    inner.register_parameter("all", nn.Parameter(torch.rand(5, 4)))
+    with monitor(tmp_path) as watching:
+        watching.step(model)
+    first, _cost = capfd.readouterr().err.splitlines()
+    assert "no features of step 1 (a matrix is named 'all', which stands for the whole model" in first
+    assert not list(Folder(tmp_path, "tiny").files("features/weights"))
+
+
+def test_weights_whose_names_differ_by_that_of_a_wrapper_are_kept_apart(tmp_path):
+    model = small_model()
+    model.add_module("module", small_model(1))
+    model.add_module("_orig_mod", small_model(2))
+    with monitor(tmp_path) as watching:
+        watching.step(model)
+    layers = set(features(tmp_path, 1)["layer"]) - {"all"}
+    assert layers == {name for name, value in model.named_parameters() if value.ndim == 2}
+    assert len(layers) == 9
+
+
+def test_rows_that_are_left_out_count_for_the_scale_of_neural_persistence(tmp_path):
+    model = small_model()
+    with torch.no_grad():
+        model[0].weight[3] *= 100
+    matrices = {name: value.detach().numpy() for name, value in model.named_parameters() if value.ndim == 2}
+    expected, _ = weights.compute_features(matrices.items(), SETTINGS, model="tiny")
+    chosen = weights.WeightSettings(max_points=12, include=("1.*",))
+    for name, options in (("some", {"settings": chosen}), ("rows", {"max_rows": 16})):
+        with monitor(tmp_path, name=name, **options) as watching:
+            watching.step(model)
+        rows = features(tmp_path, 1, name).query("layer == '1.weight'").set_index("feature")["value"]
+        assert rows["neural_persistence_p2"] == expected["1.weight"]["neural_persistence_p2"]
 
 
 def test_the_background_process_ends_with_a_training_that_is_killed(tmp_path):
@@ -291,7 +433,7 @@ def test_only_the_first_process_of_a_training_writes(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [{"every": 0}, {"max_rows": 0}, {"when_busy": "queue"}])
+@pytest.mark.parametrize("arguments", [{"every": 0}, {"max_rows": 0}, {"when_busy": "queue"}, {"timeout": 0}])
 def test_wrong_arguments(tmp_path, arguments):
     with pytest.raises(ValueError, match="must be"):
         monitor(tmp_path, **arguments)
@@ -396,8 +538,79 @@ def test_counts_are_whole_numbers(tmp_path, option):
         monitor(tmp_path, **option)
 
 
-def test_two_monitors_of_one_name_do_not_mix_their_rows(tmp_path):
-    with monitor(tmp_path, name="tiny") as first:
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"start": 1}])
+def test_two_monitors_of_one_name_do_not_mix_their_rows(tmp_path, options):
+    with monitor(tmp_path) as first:
         first.step(small_model(), 1.0)
-        with pytest.raises(UserError, match="holds rows of tiny from an earlier training"):
-            monitor(tmp_path, name="tiny")
+        with pytest.raises(UserError, match=r"another monitor is writing rows of tiny there; close\(\) it, or choose"):
+            monitor(tmp_path, **options)
+        monitor(tmp_path, name="other").close()
+    assert Folder(tmp_path, "tiny").steps() == [1]
+    if options:
+        monitor(tmp_path, **options).close()
+
+
+def test_the_lock_of_a_killed_training_is_released_though_a_child_of_it_lives(tmp_path):
+    program = f"""
+import os, time
+from toposcale.monitor import TopologyMonitor
+watching = TopologyMonitor({str(tmp_path)!r}, "tiny", tensorboard=False)
+child = os.fork()
+if child == 0:
+    time.sleep(600)  # a worker of a data loader
+print(child, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    ) as training:
+        child = int(training.stdout.readline())
+        try:
+            with pytest.raises(UserError, match="another monitor is writing"):
+                monitor(tmp_path)
+            training.kill()
+            training.wait()
+            assert is_running(child)
+            monitor(tmp_path).close()
+        finally:
+            training.kill()
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_scheduler_of_which_nothing_is_known_beforehand_has_no_schedule():
+    rates = [1.0, 0.5, 0.0]
+    scheduler = types.SimpleNamespace(base_lrs=[0.1], lr_lambdas=[rates.__getitem__])
+    assert loop.schedule_of(scheduler, 2) == {"at": [0, 1, 2], "values": [0.1, 0.05, 0.0]}
+    assert loop.schedule_of(scheduler, 3) is None
+
+
+def test_an_error_in_a_callback_ends_the_monitoring_alone(tmp_path, capfd):
+    class Callback:
+        monitor = None
+        calls = 0
+
+        @loop.guarded_hook
+        def on_log(self):
+            self.calls += 1
+            raise RuntimeError("a Trainer of another version")
+
+    callback = Callback()
+    callback.on_log()
+    assert callback.calls == 0
+    with monitor(tmp_path) as callback.monitor:
+        callback.on_log()
+        callback.on_log()
+    [line] = capfd.readouterr().err.splitlines()
+    assert "a Trainer of another version; nothing is monitored from here on, and the training goes on" in line
+
+
+def test_the_package_lists_its_classes_before_they_are_imported():
+    program = """
+import sys, toposcale.monitor as monitor
+assert set(monitor.__all__) <= set(dir(monitor)), dir(monitor)
+assert not {"torch", "transformers", "lightning"} & set(sys.modules)
+"""
+    assert run_training(program, subprocess.DEVNULL) == (0, "")

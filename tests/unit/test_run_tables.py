@@ -34,7 +34,7 @@ def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
     nothing = tables_of(models={"p": planned})
     assert nothing.gathered == {"features": []}
     small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
-    assert set(small.gathered) == {"features", "last_diagrams"}
+    assert set(small.gathered) == {"features"}
     assert small.gathered["features"] == [
         f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
     ]
@@ -53,16 +53,6 @@ def test_features_come_from_every_source(tables_of):
     }
 
 
-def test_the_diagrams_of_the_last_checkpoint_are_shown(tables_of):
-    found = tables_of(models={"a": SIZES, "h": HUB}, embeddings={"enabled": False})
-    assert found.last == [("weights", "a"), ("weights", "h")]
-    expected = [
-        "results/mine/diagrams/weights/a/step-00000020.parquet",
-        "results/mine/diagrams/weights/h/step-00000007.parquet",
-    ]
-    assert found.gathered["last_diagrams"] == expected
-
-
 def test_repeated_revisions_are_left_out_unless_asked_for(tables_of):
     models = {"a": SIZES, "h": HUB}
     assert tables_of(models=models).left_out == ["results/mine/checkpoints/h/duplicates.json"]
@@ -71,7 +61,7 @@ def test_repeated_revisions_are_left_out_unless_asked_for(tables_of):
 
 def test_an_analysis_is_made_where_its_subject_is(tables_of):
     without, whole = tables_of(), tables_of(landscape={"enabled": True}, forecasts={"metrics": ["acc"]})
-    assert set(whole.analyses) - set(without.analyses) == {"graph_dependence", "landscape_information", "scores"}
+    assert set(whole.analyses) - set(without.analyses) == {"scores"}
     for found in (without, whole):
         assert set(found.made) <= set(found.files)
         for analysis in found.analyses.values():

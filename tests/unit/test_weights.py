@@ -56,6 +56,24 @@ def test_the_second_neural_persistence_shares_one_scale():
         )
 
 
+def test_its_scale_is_that_of_the_model_where_some_layers_are_left_out():
+    whole, _ = describe(matrices())
+    for left_out, layer in (("a.*", "b.weight"), ("b.*", "a.weight")):  # b has the largest entry of the two
+        some, _ = describe(matrices(), exclude=(left_out,))
+        assert some[layer] == whole[layer]
+    elsewhere = max(np.abs(matrix).max() for _, matrix in matrices())
+    some, _ = weights.compute_features(matrices()[:1], weights.WeightSettings(), model="m", largest_elsewhere=elsewhere)
+    assert some["a.weight"] == whole["a.weight"]
+
+
+def test_without_a_finite_scale_it_is_nan_and_a_warning_says_so():
+    (layer, matrix), other = matrices()
+    matrix[0, 0] = np.inf
+    with pytest.warns(RuntimeWarning, match="not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"):
+        features, _ = describe([(layer, matrix), other], exclude=("a.*",))
+    assert [name for name, value in features["b.weight"].items() if np.isnan(value)] == ["neural_persistence_p2"]
+
+
 def test_growth_alone_changes_totals_but_not_what_is_scale_free():
     small, _ = describe(matrices())
     large, _ = describe([(layer, 7 * matrix) for layer, matrix in matrices()])

@@ -4,6 +4,6 @@ from toposcale.checkpoints.matrices import Sizes, count_parameters, empty_matric
 from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, state_of_files, trainer_facts
 
 __all__ = [
-    *("FolderSource", "Sizes", "count_parameters", "empty_matrices", "head_counts", "iterate_matrices", "locate"),
-    *("missing_parts", "state_of_files", "stored_sizes", "trainer_facts", "with_heads"),
+    *("FolderSource", "Sizes", "count_parameters", "empty_matrices", "iterate_matrices", "locate"),
+    *("missing_parts", "state_of_files", "stored_sizes", "trainer_facts"),
 ]

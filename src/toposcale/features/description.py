@@ -1,7 +1,4 @@
-"""One checkpoint, or what lies between two, as a table in one call: `toposcale.describe` and `toposcale.compare`.
-
-The features are those that the workflow computes of a checkpoint's weights. PyTorch is not imported for files and arrays.
-"""
+"""Features of a checkpoint, or the change between two, in one call: `toposcale.describe` and `toposcale.compare`."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +17,7 @@ from toposcale.io.schemas import ALL_LAYERS
 
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
-"""Is handed the matrices and their number, and passes them on: `rich.progress.track` and the like."""
+"""Called with the matrices and their number; returns the same matrices: `rich.progress.track` and the like."""
 
 
 def describe(
@@ -31,13 +28,41 @@ def describe(
     progress: Progress | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
-    """The features of every weight matrix, and of the whole model under the layer "all": layer, feature, value.
+    """Compute the topological and spectral features of a model's weights.
 
-    source: a safetensors or `.bin` file, a folder in the layout of Hugging Face, a PyTorch module, or 2-D arrays by name.
-    layers: globs on names of matrices. settings: fields of `weights.WeightSettings`, such as max_points. model: the name of
-    the model in a run. With it the numbers are those of the run: the rows that stand for a matrix of more than max_points
-    rows depend on it.
-    A matrix with a NaN has NaN features and a RuntimeWarning. UserError: no such checkpoint, a damaged one, or no matrix.
+    Parameters
+    ----------
+    source : str, path-like, torch.nn.Module or mapping of str to array
+        A safetensors or ``.bin`` file, a folder in the layout of Hugging Face, a module, or matrices (n_out, n_in) by name.
+    layers : str or sequence of str, default="*"
+        Globs of the matrices to describe. The others are read for the scale of `neural_persistence_p2` alone.
+    model : str, default="model"
+        Name of the model in a run of the workflow, whose values depend on it: it seeds the draw of `max_points` rows.
+    progress : callable, optional
+        Called with the matrices and their number; returns an iterable of the same, as `rich.progress.track` does.
+    **settings
+        Fields of `toposcale.features.weights.WeightSettings`, for instance ``max_points=200`` rows.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns `layer`, `feature` and `value`; the layer "all" is the whole model. `toposcale.features.registry` has the
+        units. Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
+
+    Raises
+    ------
+    UserError
+        If there is no such checkpoint, it is damaged, or no chosen matrix is in it.
+    TypeError
+        If `source` is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, toposcale
+    >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> features = toposcale.describe({"square": square}).set_index(["layer", "feature"])["value"]
+    >>> float(features["square", "h0_total"]), float(features["square", "h1_count"])
+    (3.0, 1.0)
     """
     features, _ = _measured(source, layers, model, progress, settings)
     return pd.DataFrame(_rows(features), columns=["layer", "feature", "value"])
@@ -52,11 +77,34 @@ def compare(
     progress: Progress | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
-    """What changed between two checkpoints: layer, feature, before, after, change.
+    """Compare the weights of two checkpoints, feature by feature.
 
-    The arguments are those of `describe`. A distance between the persistence diagrams of a layer (`h0_wasserstein_1` and so
-    on) belongs to both checkpoints: it stands under change alone. A layer of one checkpoint only has a NaN for the other.
-    UserError as in `describe`, and for two checkpoints without a common layer.
+    Parameters
+    ----------
+    before, after : str, path-like, torch.nn.Module or mapping of str to array
+        The two checkpoints, as `source` in `describe`.
+    layers, model, progress, **settings
+        As in `describe`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns `layer`, `feature`, `before`, `after` and `change` (after - before), in the units of the feature. Distances
+        between persistence diagrams, such as ``h0_wasserstein_1``, have a `change` alone. A layer that only one checkpoint
+        has is NaN for the other.
+
+    Raises
+    ------
+    UserError, TypeError
+        As in `describe`, and UserError if the two have no layer in common.
+
+    Examples
+    --------
+    >>> import numpy as np, toposcale
+    >>> matrix = np.random.default_rng(0).standard_normal((6, 4))
+    >>> table = toposcale.compare({"w": matrix}, {"w": 2 * matrix}).set_index(["layer", "feature"])
+    >>> round(float(table.loc[("w", "h0_total"), "after"] / table.loc[("w", "h0_total"), "before"]), 12)
+    2.0
     """
     (earlier, first), (later, second) = (_measured(side, layers, model, progress, settings) for side in (before, after))
     common = first.keys() & second.keys()
@@ -77,7 +125,7 @@ def compare(
     for layer, name, value in _rows(diagram_distances.distances(*bars)):
         rows[layer, name] = {"change": value}
     # The rows of a layer stand together, in the order of the layers, the whole model last.
-    order = {layer: place for place, layer in enumerate({**first, **second, ALL_LAYERS: None})}
+    order = {layer: index for index, layer in enumerate({**first, **second, ALL_LAYERS: None})}
     keys = sorted(rows, key=lambda key: order[key[0]])
     columns = ["layer", "feature", "before", "after", "change"]
     return pd.DataFrame([dict(zip(columns, key, strict=False)) | rows[key] for key in keys], columns=columns)
@@ -89,17 +137,17 @@ def _measured(
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.WeightSettings(include=include, **settings)
     shapes, matrices = _opened(source)
-    wanted = [name for name in shapes if chosen.wants(name)]
+    names = list(shapes)
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
-    if not wanted:
-        there = f"its layers are {listed(list(shapes), 5)}" if shapes else "it has none"
+    if not any(map(chosen.wants, names)):
+        there = f"its layers are {listed(names, 5)}" if names else "it has none"
         raise UserError(f"{where}: no weight matrix is called {' or '.join(include)}; {there}")
-    matrices = _wanted(matrices, chosen, where)
-    return weights.compute_features(progress(matrices, len(wanted)) if progress else matrices, chosen, model=model)
+    matrices = _with_a_chosen_one(matrices, chosen, where)
+    return weights.compute_features(progress(matrices, len(names)) if progress else matrices, chosen, model=model)
 
 
 def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
-    """Shapes (n_out, n_in) of the 2-D tensors by name, and the matrices, one at a time."""
+    """Return the shapes (n_out, n_in) of the 2-D tensors by name, and an iterator of the matrices."""
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
         shapes: Mapping[str, Sequence[int]] = tensor_shapes(os.fspath(source))
@@ -119,7 +167,7 @@ def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
 
 
 def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
-    """Tensors by name, lists of numbers made arrays. UserError: a name that is no text, or a list that is no array."""
+    """Convert lists to arrays. UserError: a name that is not a str, or a list that is not an array."""
     named = {}
     for name, value in tensors.items():
         if not isinstance(name, str):
@@ -131,17 +179,18 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
     return named
 
 
-def _wanted(matrices: Matrices, chosen: weights.WeightSettings, where: str) -> Matrices:
-    """The matrices that are chosen. UserError: none of them holds weights."""
-    name = ""
-    for name, matrix in filter(lambda pair: chosen.wants(pair[0]), matrices):
+def _with_a_chosen_one(matrices: Matrices, chosen: weights.WeightSettings, where: str) -> Matrices:
+    """Pass the matrices on, and raise a UserError at the end if none that is chosen holds weights."""
+    any_chosen = False
+    for name, matrix in matrices:
+        any_chosen |= chosen.wants(name)
         yield name, matrix
-    if not name:
+    if not any_chosen:
         raise UserError(f"{where}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers")
 
 
 def _refuse_several(folder: Path) -> None:
-    """A `UserError` for a folder of checkpoints, such as the Trainer's, that names them."""
+    """Raise a UserError for a folder of checkpoints, such as the Trainer's; it names them."""
     if not folder.is_dir() or choose_weight_files(os.listdir(folder)):
         return
     try:

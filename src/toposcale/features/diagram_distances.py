@@ -1,4 +1,4 @@
-"""How far a model's persistence diagrams move from one checkpoint to the next."""
+"""Distances between the persistence diagrams of consecutive checkpoints."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _NO_BARS = np.empty((0, 2))
 
 
 def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarray]:
-    """One checkpoint's diagrams table -> its diagrams, (k, 2) each, by (layer, dimension); bars that never die left out."""
+    """Return the diagrams (k, 2) in the table of one checkpoint by (layer, dimension), without bars that never die."""
     keys = list(zip(diagrams["layer"].to_pylist(), diagrams["dimension"].to_pylist(), strict=True))
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
     # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
@@ -25,10 +25,7 @@ def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarr
 
 
 def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]:
-    """Distances between two checkpoints' diagrams as features by layer, and over all layers under "all".
-
-    A layer without bars is compared as an empty diagram. A NaN bar (weights that were not finite) gives NaN.
-    """
+    """Return the distances between two checkpoints' diagrams as features by layer, and under "all"; NaN for a NaN bar."""
     before, after = by_layer_and_dimension(earlier), by_layer_and_dimension(later)
     features: dict[str, dict[str, float]] = {}
     for layer, dimension in sorted({*before, *after}):
@@ -42,10 +39,7 @@ def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]
 
 
 def consecutive_distances(diagrams: Sequence[pa.Table | None]) -> list[dict[str, dict[str, float]]]:
-    """`distances` of every checkpoint from the one before it: one entry fewer than there are checkpoints.
-
-    None stands for a checkpoint that could not be measured; the entries to and from it are empty.
-    """
+    """Return `distances` of every checkpoint but the first from the previous one; {} to and from a missing one (None)."""
     if len(diagrams) < 2:
         warnings.warn("one checkpoint alone has no consecutive distances", stacklevel=2)
     return [{} if a is None or b is None else distances(a, b) for a, b in pairwise(diagrams)]

@@ -1,4 +1,4 @@
-"""How differently two checkpoints place the same texts: representation topology divergence, with its spread."""
+"""Representation topology divergence between two checkpoints on the same texts, with its spread."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _FEWEST = 4
 
 @dataclass(frozen=True)
 class Cloud:
-    """Embedded texts: `points` (n, d), and which of the probe texts they are, `texts` (n,) ascending."""
+    """Embedded texts: `points` (n, d), and the indices of the probe texts, `texts` (n,), ascending."""
 
     points: NDArray[np.floating]
     texts: NDArray[np.integer]
@@ -32,17 +32,17 @@ def save_clouds(path: str | Path, clouds: Mapping[int, Cloud], metadata: Mapping
 
 
 def load_clouds(path: str | Path) -> dict[int, Cloud]:
-    """The clouds that `save_clouds` wrote, by step, ascending."""
+    """Read the clouds of `save_clouds`, by step, ascending."""
     arrays, _ = tensor_files.read(path)
     steps = sorted({int(name.partition("/")[0]) for name in arrays})
     return {step: Cloud(arrays[f"{step}/points"], arrays[f"{step}/texts"]) for step in steps}
 
 
 def divergence(first: Cloud, second: Cloud, *, repeats: int, seed: Sequence[homology.SeedPart]) -> dict[str, float]:
-    """`rtd` over the texts that both have, and `rtd_spread`: its standard deviation over random halves of them.
+    """Return `rtd` over the common texts, and `rtd_spread`, its standard deviation over random halves of them.
 
-    The halves depend on `seed` and on the number of common texts; fewer than 2 `repeats` leave the spread out. A cloud
-    that is not finite throughout, or fewer than 4 common texts, gives NaN.
+    The halves depend on `seed` and on the number of common texts; with fewer than 2 `repeats` there is no spread. NaN if a
+    cloud is not finite or there are fewer than 4 common texts.
     """
     names = ("rtd", "rtd_spread") if repeats >= 2 else ("rtd",)
     _, of_first, of_second = np.intersect1d(first.texts, second.texts, return_indices=True)

@@ -1,4 +1,4 @@
-"""A model on fixed texts: the forward pass (needs torch), mean hidden states, perplexity, and features of the states."""
+"""A model on fixed texts: forward pass (with torch), mean hidden states, perplexity, and features of the states."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ Diagrams = list[NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
-    """What is computed of the embedded texts.
-
-    `components`: dimensions left by PCA. `repeats`: random subsets of the texts, each a `subset` of them, whose features'
-    standard deviation is the `_spread` of each feature; 0 for none.
-    """
+    """PCA `components`, and number and size of the random subsets of texts for the `_spread` of each feature."""
 
     components: int = 50
     repeats: int = 5
@@ -38,19 +34,19 @@ class EmbeddingSettings:
 
 
 def tokenize(texts: Sequence[str], tokenizer: Any, *, tokens: int = 128) -> list[list[int]]:
-    """The texts as integers by a transformers tokenizer, each cut after that many `tokens`."""
+    """Encode the texts by a transformers tokenizer, each truncated to that many `tokens`."""
     return [list(ids) for ids in tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]]
 
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """What one pass over n texts gives.
+    """Results of a forward pass over n texts.
 
     `embeddings`: mean hidden state over the tokens of each text, float32 (n, d_model), by layer; the last layer, after the
     final norm, is called "all". With all layers, `hidden.00` is the embedding layer and the others are the blocks, the last
-    one again among them. `cross_entropies`: float64 (n,), sums in nats over the predicted tokens of a text, and
-    `predicted`: (n,), their numbers. `precision`: relative rounding of the embeddings: that of float32, or of the model's
-    own type where it is coarser, over the root of the tokens of a text.
+    one included. `cross_entropies`: float64 (n,), summed over the predicted tokens of a text, in nats; `predicted`: (n,),
+    their numbers. `precision`: relative rounding of the embeddings: that of float32, or of the model's own dtype if it is
+    coarser, over the root of the tokens of a text.
     """
 
     embeddings: dict[str, NDArray[np.float32]]
@@ -60,7 +56,7 @@ class ForwardPass:
 
     @property
     def perplexity(self) -> float:
-        """exp(total cross-entropy / total predicted tokens); infinite where that overflows."""
+        """Return exp(total cross-entropy / total predicted tokens); infinite if that overflows."""
         with np.errstate(over="ignore"):
             return float(np.exp(self.cross_entropies.sum() / self.predicted.sum()))
 
@@ -74,12 +70,12 @@ def forward_pass(
     vocabulary_block: int = 1024,
     progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
 ) -> ForwardPass:
-    """Embeddings and cross-entropies of tokenised texts in one pass.
+    """Return embeddings and cross-entropies of tokenised texts from one pass.
 
-    Texts of like length share a batch of at most `batch_tokens` tokens, padding included, and of their logits those of
-    `vocabulary_block` tokens of the vocabulary exist at a time (4 MB, which stay in the cache). The first token of a text
-    is not predicted. progress: is handed the batches and their number, and passes them on. ValueError: no texts, an empty
-    one, one longer than the context or with a token that the model does not have, or none with two tokens.
+    Texts of similar length share a batch of at most `batch_tokens` tokens, padding included. Logits are computed for
+    `vocabulary_block` tokens of the vocabulary at a time (4 MB, which fit in the cache). The first token of a text is not
+    predicted. progress: called with the batches and their number, returns an iterable of them. ValueError: no texts, an
+    empty one, one longer than the context or with an unknown token, or none with two tokens.
     """
     import torch
 
@@ -119,7 +115,7 @@ def _checked_lengths(model: LanguageModel, texts: Sequence[Sequence[int]]) -> ND
 
 
 def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[NDArray[np.intp]]:
-    """Indices of the texts of each batch, longest texts first, so that the first batch needs the most memory."""
+    """Yield the indices of the texts of each batch, longest texts first, so that the first batch needs the most memory."""
     rest = np.argsort(-lengths, kind="stable")
     while len(rest):
         count = max(1, batch_tokens // int(lengths[rest[0]]))
@@ -128,7 +124,7 @@ def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[NDArray[
 
 
 def _mean_over_tokens(states: Sequence[Tensor], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Mean of each layer's states (batch, length, d) over each text's own tokens: (layers, batch, d), rounded once."""
+    """Average each layer's states (batch, length, d) over each text's own tokens: (layers, batch, d), rounded once."""
     import torch
 
     positions = np.arange(states[0].shape[1])
@@ -141,7 +137,7 @@ def _mean_over_tokens(states: Sequence[Tensor], lengths: NDArray[np.int64]) -> N
 def _cross_entropies(
     model: LanguageModel, tokens: Tensor, hidden: Tensor, lengths: NDArray[np.int64], vocabulary_block: int
 ) -> NDArray[np.float64]:
-    """Summed cross-entropy of each text; the head sees only positions that predict a token of the text."""
+    """Return the summed cross-entropy of each text; the head sees only positions that predict a token of the text."""
     import torch
 
     kept = np.arange(tokens.shape[1] - 1) < lengths[:, None] - 1
@@ -152,7 +148,7 @@ def _cross_entropies(
 
 
 def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabulary_block: int) -> Tensor:
-    """log sum exp(logits) - logits[target] for inputs (n, d_model), targets (n,), a block of the vocabulary at a time."""
+    """Return log sum exp(logits) - logits[target] for inputs (n, d_model), targets (n,), by blocks of the vocabulary."""
     import torch
 
     weight, bias = model.head_weight, model.head_bias
@@ -179,11 +175,11 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
 def compute_features(
     embeddings: Mapping[str, ArrayLike], settings: EmbeddingSettings, *, model: str, precision: float | None = None
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
-    """Features and diagrams by layer, with the `_spread` of every feature where `settings.repeats` is 2 or more.
+    """Return features and diagrams by layer, with the `_spread` of every feature if `settings.repeats` is 2 or more.
 
-    The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere. A layer
-    that is not finite throughout has every feature as NaN, and diagrams of one bar that is NaN.
-    `precision`: relative rounding of the embeddings (`ForwardPass.precision`), by default that of their type.
+    The subsets of texts depend on (seed, model), not on step or layer. A layer that is not finite has NaN features, and
+    diagrams of one NaN bar. `precision`: relative rounding of the embeddings (`ForwardPass.precision`), by default that of
+    their dtype.
     """
 
     def described(points: ArrayLike) -> tuple[Features, Diagrams]:
@@ -204,7 +200,7 @@ def compute_features(
 def embedding_features(
     embeddings: ArrayLike, *, components: int = 50, precision: float | None = None
 ) -> tuple[Features, Diagrams]:
-    """Topology and spectra of embedded texts (n, d): named numbers, and the diagrams H0 and H1.
+    """Return the topology and spectra of embedded texts (n, d): features by name, and the diagrams H0 and H1.
 
     After PCA to `components`: those of `homology.cloud_features`, and `pca_variance_kept`, between 0 and 1. Before PCA, of
     the centred matrix: `effective_rank`, `participation_ratio`, `eigenspectrum_decay`.
@@ -221,10 +217,11 @@ def embedding_features(
 def feature_spread(
     embeddings: ArrayLike, settings: EmbeddingSettings, rng: np.random.Generator, precision: float | None = None
 ) -> Features:
-    """Standard deviation (divisor repeats - 1) of each feature over random subsets of the texts, as `{feature}_spread`.
+    """Return the standard deviation of each feature over random subsets of the texts, as `{feature}_spread`.
 
-    Each subset is drawn without replacement; features that grow with the number of texts are those of the smaller number.
-    NaN where a subset's feature is NaN. ValueError: fewer than 2 repeats, or subsets of fewer than 3 texts.
+    The divisor is repeats - 1. Subsets are drawn without replacement; features that grow with the number of texts are those
+    of the smaller number. NaN if a subset's feature is NaN. ValueError: fewer than 2 repeats, or subsets of fewer than 3
+    texts.
     """
     points = np.asarray(embeddings)
     size = round(settings.subset * len(points))
@@ -236,10 +233,10 @@ def feature_spread(
 
 
 def principal_components(embeddings: ArrayLike, components: int) -> tuple[NDArray[np.float64], float]:
-    """PCA by singular values in float64: scores (n, k), k = min(components, n, d), and the share of variance kept.
+    """Return the PCA by SVD in float64: scores (n, k), k = min(components, n, d), and the fraction of variance kept.
 
-    Points that are all the same have no variance: a share of NaN. ValueError: not 2-D, empty, NaN, infinite; or
-    `components` below 1.
+    Identical points have no variance: a fraction of NaN. ValueError: not 2-D, empty, NaN, infinite; or `components` below
+    1.
     """
     points = as_finite_float64(embeddings, "embeddings")
     if components < 1:

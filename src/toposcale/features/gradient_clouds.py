@@ -1,4 +1,4 @@
-"""Clouds in gradient space: the rows of the gradient of the loss on a fixed probe batch, matrix by matrix."""
+"""Features of the rows of the gradient of the loss on a fixed probe batch, matrix by matrix."""
 
 import math
 import warnings
@@ -28,12 +28,10 @@ class GradientCloudSettings:
 def compute_features(
     gradients: Mapping[str, NDArray[np.float64]], settings: GradientCloudSettings, *, model: str
 ) -> tuple[FeaturesByLayer, DiagramsByLayer]:
-    """Features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
+    """Return the features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
-    `gradients`: arrays of any shape by name; one of more than two axes, such as that of a convolution kernel, is a matrix
-    of (n_out, all the rest). The features of `homology.cloud_features` and `gradient_norm`, the Frobenius norm; under "all"
-    their aggregates, the norm there over all arrays, those that are no matrices too. Units: loss per weight unit. A matrix
-    with a NaN or an infinity has NaN features, with a RuntimeWarning.
+    Arrays of more than two axes become (n_out, the rest). `gradient_norm` is the Frobenius norm, under "all" over all
+    arrays. Unit: loss per weight unit. A matrix with a NaN or an infinity has NaN features, with a RuntimeWarning.
     """
     features: FeaturesByLayer = {}
     diagrams: DiagramsByLayer = {}

@@ -1,4 +1,4 @@
-"""One checkpoint's loss landscape: planes, shapes, curvature and gradients, with the spread of every number."""
+"""Features of one checkpoint's loss landscape: planes, shapes, curvature and gradients, each with its spread."""
 
 import math
 import warnings
@@ -24,7 +24,7 @@ PROFILE_LEVELS = 40
 
 @dataclass(frozen=True)
 class LandscapeFeatureSettings:
-    """What is computed of a checkpoint's landscape."""
+    """Settings of the landscape features."""
 
     measured: LandscapeSettings = field(default_factory=LandscapeSettings)
     density_runs: int = 1
@@ -34,7 +34,7 @@ class LandscapeFeatureSettings:
 
 @dataclass(frozen=True)
 class LandscapeDescription:
-    """All that is known of one checkpoint. Features are means over the draws; the rest is of the first draw."""
+    """Landscape of one checkpoint. Features are means over the draws; everything else is from the first draw."""
 
     features: FeaturesByLayer
     gradient_features: FeaturesByLayer
@@ -48,20 +48,19 @@ class LandscapeDescription:
 def compute_features(
     losses: Sequence[Loss], parameters: Parameters, settings: LandscapeFeatureSettings, *, model: str
 ) -> LandscapeDescription:
-    """The landscape around `parameters`: the mean of every feature over draws, and its `_spread` over them.
+    """Return the landscape around `parameters`: the mean of every feature over draws, and its `_spread`.
 
-    A draw is one of `losses`, each the loss on another probe batch, with random directions of its own. The `_spread` is
-    the standard deviation (divisor n - 1) and needs two draws. Directions depend on (seed, model, place in `losses`).
-    Where the parameters are not finite all features are NaN, with no surface, density or profile, one NaN bar in degree 0,
-    and a RuntimeWarning.
+    A draw is one of `losses`, each on another probe batch, with its own random directions. The `_spread` is the standard
+    deviation (divisor n - 1) and needs two draws. Directions depend on (seed, model, index in `losses`). Parameters that
+    are not finite give NaN features, no surface, density or profile, one NaN bar in degree 0, and a RuntimeWarning.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters.values()):
         what = "the weights hold NaN or infinity: the features of the landscape are NaN"
         warnings.warn(what, RuntimeWarning, stacklevel=2)
         return _undefined(parameters, settings, model, draws=len(losses))
     measured, gradients = [], []
-    for place, loss in enumerate(losses):
-        seed = (settings.measured.seed, model, "landscape", place)
+    for index, loss in enumerate(losses):
+        seed = (settings.measured.seed, model, "landscape", index)
         drawn = replace(settings.measured, seed=homology.seeded_number(seed))
         measured.append(measure_landscape(loss, parameters, drawn))
         gradients.append(_gradient_clouds(loss, parameters, settings, model))
@@ -78,7 +77,7 @@ def compute_features(
 
 
 def mean_and_spread(measured: Sequence[FeaturesByLayer]) -> FeaturesByLayer:
-    """Mean of every feature over several measurements, and with two or more the `_spread` of each over them.
+    """Return the mean of every feature over several measurements, and with two or more its `_spread`.
 
     The standard error of a mean is the root of the summed squares of the standard errors over their number.
     """
@@ -107,7 +106,7 @@ def _gradient_clouds(
 
 
 def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> DiagramsByLayer:
-    """By plane: the diagram of the merge tree, and beneath a grid graph that of the cubical complex in degree 1."""
+    """Return by plane the diagram of the merge tree and, for a grid graph, that of the cubical complex in degree 1."""
     graph = settings.graphs[0]
     diagrams = {plane: [trees[graph].diagram] for plane, trees in landscape.trees.items()}
     if graph in GRID_GRAPHS:
@@ -119,7 +118,7 @@ def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> DiagramsByLa
 def _density(
     loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Eigenvalues (m,), the smoothed density there, and its standard error over the runs."""
+    """Return eigenvalues (m,), the smoothed density there, and its standard error over the runs."""
     runs, steps = settings.density_runs, settings.density_steps
     if not runs:
         return None
@@ -133,7 +132,7 @@ def _density(
 
 
 def _profiles(landscape: Landscape, graph: str) -> dict[str, LandscapeProfile]:
-    """The profile of every plane, and of the ball and its bowl."""
+    """Return the profile of every plane, and of the ball and its bowl."""
     profiles = {plane: profile_of(surface, graph) for plane, surface in landscape.surfaces.items()}
     if landscape.ball is not None:
         edges = point_edges(landscape.ball.points, BALL_GRAPH)
@@ -143,7 +142,7 @@ def _profiles(landscape: Landscape, graph: str) -> dict[str, LandscapeProfile]:
 
 
 def profile_of(surface: LossSurface, graph: str = "grid4") -> LandscapeProfile:
-    """The landscape profile of a surface of any number of axes, a line among them."""
+    """Return the landscape profile of a surface of any number of axes, or of a line."""
     edges = surface_edges(surface.coordinates, graph)
     return landscape_profile(surface.values, edges, levels=PROFILE_LEVELS)
 
@@ -151,7 +150,7 @@ def profile_of(surface: LossSurface, graph: str = "grid4") -> LandscapeProfile:
 def _undefined(
     parameters: Parameters, settings: LandscapeFeatureSettings, model: str, *, draws: int
 ) -> LandscapeDescription:
-    """The names that finite weights of these shapes would have had, every value NaN."""
+    """Return NaN under every name that finite weights of these shapes would have."""
     ones = {name: torch.ones_like(tensor, requires_grad=False) for name, tensor in parameters.items()}
 
     def bowl(point: Parameters) -> Tensor:

@@ -1,4 +1,4 @@
-"""Names of features, metrics and models' sizes as people read them, with units."""
+"""Display names of features and metrics, with units."""
 
 from toposcale.features import weights  # noqa: F401  # it registers features of its own
 from toposcale.features.registry import LOSS_UNIT, lookup
@@ -24,28 +24,28 @@ _METRICS = {
 
 
 def metric_name(metric: str) -> str:
-    """`validation_loss` -> `validation loss`."""
+    """Return the display name of a metric: `validation_loss` -> `validation loss`."""
     return _METRICS[metric][0] if metric in _METRICS else metric.replace("_", " ")
 
 
 def metric_label(metric: str) -> str:
-    """Axis label of a metric, with its unit where it is known."""
+    """Return the axis label of a metric, with its unit if it is known."""
     return _with_unit(*_METRICS.get(metric, (metric_name(metric), "")))
 
 
 def feature_name(feature: str, source: str = "weights") -> str:
-    """`h0_total_scaled` -> `H₀ total persistence, scaled`."""
+    """Return the display name of a feature: `h0_total_scaled` -> `H₀ total persistence, scaled`."""
     return lookup(feature, source).title
 
 
 def feature_label(feature: str, source: str = "weights") -> str:
-    """Axis label of a feature, with its unit."""
+    """Return the axis label of a feature, with its unit."""
     entry = lookup(feature, source)
     return _with_unit(entry.title, entry.unit)
 
 
 def series_name(source: str, feature: str) -> str:
-    """Name of a metric (source "metric") or of a feature; behind one of another source than weights stands its source."""
+    """Return the display name of a metric (source "metric") or feature; sources other than weights are named."""
     if source == METRIC_SOURCE:
         return metric_name(feature)
     name = feature_name(feature, source)
@@ -53,12 +53,12 @@ def series_name(source: str, feature: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with its first letter large."""
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def _with_unit(name: str, unit: str) -> str:
-    """The unit in brackets, on a line of its own where one line would outgrow a panel."""
+    """Append the unit in brackets, on a second line if one line is too long for a panel."""
     if not unit:
         return name
     return f"{name}\n({unit})" if len(name) + len(unit) > _LONGEST_LABEL else f"{name} ({unit})"

@@ -1,8 +1,4 @@
-"""Every feature once: its title, unit and group, how layers add up to a model, and what it is a rescaling of.
-
-Aggregation, figures, rankings, forecasts and docs/method.md read this registry. Features of weight matrices may also be
-registered beside the function that computes them (`toposcale.features.weights.matrix_feature`).
-"""
+"""Registry of features: title, unit, group, aggregation over layers, and what each is a rescaling of."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
 TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
@@ -28,11 +25,11 @@ SOURCE_UNITS = {
 }
 
 OVER_LAYERS: dict[str, Callable[..., Any]] = {"mean": np.mean, "sum": np.sum, "norm": np.linalg.norm, "max": np.max}
-"""How the values of the layers become that of the model; `norm` is the root of the summed squares."""
+"""Aggregations of the layers' values to that of the model; `norm` is the root of the summed squares."""
 
 
 class SeriesKey(NamedTuple):
-    """Which series of the features table: its source, layer and feature."""
+    """Key of a series in the features table: source, layer and feature."""
 
     source: str
     layer: str
@@ -40,7 +37,7 @@ class SeriesKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a history of forecasts names it: "weights/frobenius_norm"."""
+        """Return the name of the series in a history of forecasts: "weights/frobenius_norm"."""
         return f"{self.source}/{self.feature}"
 
 
@@ -53,9 +50,9 @@ class Feature:
     """One feature, or several that differ in a part of their names.
 
     name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane and the
-    graph of a loss surface. title: as people read it. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
-    over_layers: a key of `OVER_LAYERS`. rescaling_of: the feature that this one is in another unit, "" for none.
-    when_nan: what can be done about a NaN of it, where a healthy checkpoint can have one.
+    graph of a loss surface. title: display name. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
+    over_layers: a key of `OVER_LAYERS`. rescaling_of: the same feature in another unit, "" for none. when_nan: the remedy
+    for a NaN, if a healthy checkpoint can have one.
     """
 
     name: str
@@ -83,7 +80,7 @@ REGISTERED: dict[re.Pattern[str], Feature] = {}
 
 
 def register(*features: Feature) -> None:
-    """Add features to the registry. ValueError: a name that is there already, described otherwise."""
+    """Add features to the registry. ValueError: a name that is registered with another description."""
     for feature in features:
         pattern = re.compile(
             re.escape(feature.name)
@@ -99,10 +96,10 @@ def register(*features: Feature) -> None:
 
 @cache
 def lookup(name: str, source: str = "weights") -> Feature:
-    """The feature of a name in the features table, its `{k}` or `{graph}` filled in and its unit that of `source`.
+    """Return the feature of a name in the features table, with `{k}` or `{graph}` filled in and the unit of `source`.
 
-    The suffixes `_scaled`, `_z_permuted`, `_z_gaussian`, `_spread` and `_standard_error` are understood. A name that
-    is not registered has its words as title, no unit, and group "other".
+    The suffixes `_scaled`, `_z_permuted`, `_z_gaussian`, `_spread` and `_standard_error` are known. The title of a name
+    that is not registered is its words; it has no unit, and the group "other".
     """
     if suffix := next(filter(name.endswith, (*_NULLS, *_UNCERTAINTIES, "_scaled")), ""):
         base = lookup(name.removesuffix(suffix), source)
@@ -137,22 +134,26 @@ def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) 
 
 
 def group_of(name: str) -> str:
-    """topology, spectrum, norm, curvature or other."""
+    """Return topology, spectrum, norm, curvature or other."""
     return lookup(name).group
 
 
 def is_uncertainty(name: str) -> bool:
-    """Whether a row says how sure a feature is, and is no feature itself."""
+    """Return whether a row is the uncertainty of a feature."""
     return name.endswith(_UNCERTAINTIES)
 
 
 def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The whole model's value of each feature, over its layers; a NaN in a layer is a NaN of the model.
+    """Return the value of each feature for the whole model, over its layers; a NaN in a layer is a NaN of the model.
 
     Sums for counts and totals, as published; the root of the summed squares for norms and l2 totals, so that the
-    model's Frobenius norm is the norm of its weights; the largest for maxima; the mean for all that is left, neural
-    persistence among it. The order of the layers does not matter, to the last bit.
+    model's Frobenius norm is the norm of its weights; the maximum for maxima; the mean for all others, neural persistence
+    among them. The order of the layers does not matter, to the last bit. UserError: a layer named as the model is.
     """
+    if ALL_LAYERS in features:
+        raise UserError(
+            f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
+        )
     by_name: dict[str, list[float]] = {}
     for layer in sorted(features):
         for name, value in features[layer].items():

@@ -1,7 +1,7 @@
-"""Diagrams of a run compared with ripser, a program that shares no code with the one that computed them.
+"""Comparison of a run's diagrams with ripser, which shares no code with the program that computed them.
 
-ripser computes in float32 and finds the distances by itself, so the two differ by rounding. The bottleneck distance of two
-diagrams is at most the largest error of a distance between points (Cohen-Steiner et al. 2007), so ties cannot widen it.
+ripser computes in float32, so the two differ by rounding. The bottleneck distance of two diagrams is at most the largest
+error of a distance between points (Cohen-Steiner et al. 2007), so ties cannot widen it.
 """
 
 import warnings
@@ -15,14 +15,14 @@ from toposcale import homology
 from toposcale.features.weights import WeightSettings, rows_of_cloud
 
 Diagrams = Mapping[tuple[str, int], NDArray[np.float64]]
-"""The finite bars (k, 2) of each layer and dimension that has any."""
+"""Finite bars (k, 2) of each layer and dimension that has any."""
 
 # The largest difference that float32 explains, as a share of the mean distance between rows: its precision is 6e-8.
 ROUNDING = 1e-5
 
 
 def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]]) -> float:
-    """The largest bottleneck distance between `diagrams` (H0, H1, ..., of finite bars) and those of ripser.
+    """Return the largest bottleneck distance between `diagrams` (H0, H1, ..., of finite bars) and those of ripser.
 
     In units of the mean distance between two of the `points` (n, d), of which not all are the same.
     """
@@ -39,20 +39,17 @@ def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]])
 
 
 def chosen_layers(diagrams: Diagrams) -> list[str]:
-    """The first, the middle and the last of the weight matrices with finite diagrams, by name, or all of fewer."""
+    """Return the first, middle and last name of the weight matrices with finite diagrams, or all of fewer than three."""
     damaged = {layer for (layer, _), diagram in diagrams.items() if not np.isfinite(diagram).all()}
     finite = sorted({layer for layer, _ in diagrams} - damaged)
-    places = np.linspace(0, len(finite) - 1, min(3, len(finite))).round().astype(int)
-    return [finite[place] for place in places]
+    chosen = np.linspace(0, len(finite) - 1, min(3, len(finite))).round().astype(int)
+    return [finite[index] for index in chosen]
 
 
 def check(
     matrices: Iterable[tuple[str, np.ndarray]], diagrams: Diagrams, settings: WeightSettings, model: str
 ) -> list[dict[str, Any]]:
-    """For each of the chosen layers its name, the number of its points, and `largest_difference`.
-
-    matrices: those that the diagrams were made of, read no further than needed.
-    """
+    """Return the name, number of points and `largest_difference` of each chosen layer, reading no further than needed."""
     chosen, clouds = chosen_layers(diagrams), []
     for layer, weight in matrices if chosen else ():
         if layer in chosen:

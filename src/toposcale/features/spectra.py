@@ -1,10 +1,9 @@
-"""Spectra of weight matrices and of embeddings, each as one number without units.
+"""Spectra of weight matrices and of embeddings, each as one dimensionless number.
 
 Weights: eigenvalues are squared singular values of the matrix as it is. Embeddings (n, d): singular values of the matrix
-with its column means taken off. What rounding alone leaves of them is not counted: it depends on the precision of the
-numbers as they were stored (`precision`, by default that of the type of `points`), not on that of the arithmetic, which is
-float64. Where nothing is left to compute a number from it is NaN, with a RuntimeWarning. ValueError: a matrix that is not
-2-D, empty, NaN or infinite.
+with centred columns, without those that rounding alone explains, in the precision in which the numbers were stored
+(`precision`, by default that of the dtype of `points`); the arithmetic is in float64. If no value is left, the result is
+NaN, with a RuntimeWarning. ValueError: a matrix that is not 2-D, empty, NaN or infinite.
 """
 
 import importlib.util
@@ -25,7 +24,7 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def effective_rank(points: ArrayLike, precision: float | None = None) -> float:
-    """RankMe: exp(-sum p ln p), p = sigma / sum sigma over the singular values of the centred matrix (n, d).
+    """Return RankMe: exp(-sum p ln p), p = sigma / sum sigma over the singular values of the centred matrix (n, d).
 
     Between 1 and min(n, d); NaN for identical rows.
     Source: Garrido et al., ICML 2023, arXiv:2210.02885, without its smoothing constant.
@@ -38,7 +37,7 @@ def effective_rank(points: ArrayLike, precision: float | None = None) -> float:
 
 
 def participation_ratio(points: ArrayLike, precision: float | None = None) -> float:
-    """(sum lambda)^2 / sum lambda^2 over the eigenvalues of the covariance of the rows of `points` (n, d).
+    """Return (sum lambda)^2 / sum lambda^2 over the eigenvalues of the covariance of the rows of `points` (n, d).
 
     Between 1 and min(n, d); NaN for identical rows.
     """
@@ -50,10 +49,10 @@ def participation_ratio(points: ArrayLike, precision: float | None = None) -> fl
 
 
 def eigenspectrum_decay(points: ArrayLike, precision: float | None = None) -> float:
-    """alpha of lambda_i ~ i^-alpha: minus the least-squares slope of ln lambda_i on ln i, positive for decay.
+    """Return the alpha-ReQ exponent of lambda_i ~ i^-alpha: minus the least-squares slope of ln lambda_i on ln i.
 
-    lambda are the covariance eigenvalues of `points` (n, d) in descending order; those that are 0 up to rounding are left
-    out: of states behind a LayerNorm, which takes one dimension away, the last. NaN where fewer than two are left.
+    lambda are the covariance eigenvalues of `points` (n, d) in descending order, without those that are 0 up to rounding:
+    after a LayerNorm, which removes one dimension, the last. NaN if fewer than two are left.
     Source: Stringer et al., Nature 571, 2019.
     """
     values = _centred_singular_values(points, precision)
@@ -65,12 +64,12 @@ def eigenspectrum_decay(points: ArrayLike, precision: float | None = None) -> fl
 
 
 def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
-    """Eigenvalues sigma^2 of a matrix (n_out, n_in), descending, in units of its largest |entry| squared.
+    """Return the eigenvalues sigma^2 of a matrix (n_out, n_in), descending, in units of its largest |entry| squared.
 
     From the Gram matrix of the shorter side, accumulated in float64 over blocks of rows, so that the memory is that of
     two Gram matrices and a block. The absolute error is about 1e-15 of the largest: eigenvalues below
     max(n_out, n_in) eps of it count as zero and are left out. An all-zero matrix has none.
-    From `_MKL_FROM` on they come from torch's LAPACK where torch is installed; they differ by that error.
+    From order `_MKL_FROM` on they come from torch's LAPACK if torch is installed; they differ by that error.
     """
     matrix = as_matrix(weight, "weight")
     if matrix.shape[0] < matrix.shape[1]:
@@ -94,7 +93,7 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
 
 
 def _gram(matrix: NDArray, unit: float = 1.0) -> tuple[NDArray[np.float64], float]:
-    """matrix.T @ matrix in float64, the entries in that unit, and the largest |entry|, NaN where one is."""
+    """Return matrix.T @ matrix in float64, with entries in that unit, and the largest |entry|, NaN if one is."""
     gram = np.zeros((matrix.shape[1],) * 2)
     largest = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at the largest
@@ -108,10 +107,11 @@ def _gram(matrix: NDArray, unit: float = 1.0) -> tuple[NDArray[np.float64], floa
 
 
 def singular_values(weight: ArrayLike) -> NDArray[np.float64]:
-    """Singular values (min(n_out, n_in),) of a matrix, descending, in its unit; absolute error about 1e-15 of the largest.
+    """Return the singular values (min(n_out, n_in),) of a matrix, descending, in its unit.
 
-    Not the roots of `weight_eigenvalues`, whose error grows to 1e-8 for small ones. A long matrix is first reduced by QR
-    over blocks of rows, so that the memory is that of a few blocks and squares of the shorter side.
+    The absolute error is about 1e-15 of the largest. Not the roots of `weight_eigenvalues`, whose error grows to 1e-8 for
+    small ones. A long matrix is first reduced by QR over blocks of rows, so that the memory is that of a few blocks and
+    squares of the shorter side.
     """
     matrix = as_finite(weight, "weight")
     if matrix.shape[0] < matrix.shape[1]:
@@ -124,12 +124,12 @@ def singular_values(weight: ArrayLike) -> NDArray[np.float64]:
 
 
 def nuclear_norm(weight: ArrayLike) -> float:
-    """Sum of the singular values of a matrix (n_out, n_in), in the unit of its entries; 0 for a matrix of zeros."""
+    """Return the sum of the singular values of a matrix (n_out, n_in), in its unit; 0 for an all-zero matrix."""
     return float(singular_values(weight).sum())
 
 
 def stable_rank(eigenvalues: NDArray[np.float64]) -> float:
-    """Squared Frobenius norm over squared spectral norm of a matrix, from its `weight_eigenvalues`: between 1 and its rank.
+    """Return the squared Frobenius over the squared spectral norm, from `weight_eigenvalues`: between 1 and the rank.
 
     NaN for an all-zero matrix. Relative error about 1e-14.
     """
@@ -139,7 +139,7 @@ def stable_rank(eigenvalues: NDArray[np.float64]) -> float:
 
 
 def powerlaw_alpha(eigenvalues: NDArray[np.float64]) -> float:
-    """Exponent of a power law fitted to the largest of a matrix's `weight_eigenvalues`, lambda = sigma^2.
+    """Return the ESD exponent: a power law fitted to the tail of the `weight_eigenvalues` lambda = sigma^2.
 
     alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of those with at
     least one larger, that gives the least Kolmogorov-Smirnov distance sup |F_empirical - F_fitted| (both sides of each
@@ -160,19 +160,19 @@ def powerlaw_alpha(eigenvalues: NDArray[np.float64]) -> float:
 
 
 def _ks_distances(logs: NDArray, starts: NDArray[np.intp], exponents: NDArray) -> NDArray[np.float64]:
-    """sup |F_empirical - F| of each tail logs[start:], with F = 1 - exp(-exponent (log - log[start]))."""
-    place = np.arange(len(logs)) - starts[:, None]  # negative before the tail
+    """Return sup |F_empirical - F| of each tail logs[start:], with F = 1 - exp(-exponent (log - log[start]))."""
+    index = np.arange(len(logs)) - starts[:, None]  # negative before the tail
     size = (len(logs) - starts)[:, None]
     fitted = -np.expm1(-exponents[:, None] * np.maximum(logs - logs[starts][:, None], 0.0))
-    either_side = np.maximum((place + 1) / size - fitted, fitted - place / size)
-    return np.max(either_side, axis=1, where=place >= 0, initial=0.0)
+    either_side = np.maximum((index + 1) / size - fitted, fitted - index / size)
+    return np.max(either_side, axis=1, where=index >= 0, initial=0.0)
 
 
 def _centred_singular_values(points: ArrayLike, precision: float | None) -> NDArray[np.float64]:
-    """Singular values of the centred matrix, descending, without those that are zero up to rounding.
+    """Return the singular values of the centred matrix, descending, without those that are zero up to rounding.
 
     Entries that are rounded by at most eps of themselves move no singular value by more than eps ||points||_F, which is
-    also more than the rounding of the means and of the SVD when both are in float64. Twice that is cut.
+    also more than the rounding of the means and of the SVD when both are in float64. Twice that is the cutoff.
     """
     matrix = as_finite_float64(points, "points")
     values = np.linalg.svd(matrix - matrix.mean(axis=0), compute_uv=False)

@@ -1,4 +1,4 @@
-"""Topology of the training trajectory, from sketches of the weights that training leaves every few steps."""
+"""Topology of the training trajectory, from sketches of the weights that are taken every few steps."""
 
 import warnings
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ SEED = 42
 def compute_features(
     steps: ArrayLike, sketches: ArrayLike, checkpoints: Iterable[int], *, window: int = 60, model: str
 ) -> dict[int, dict[str, dict[str, float]]]:
-    """Features of the path up to each of `checkpoints`, by checkpoint and layer ("all").
+    """Return the features of the trajectory up to each of `checkpoints`, by checkpoint and layer ("all").
 
-    steps (m,), ascending, and sketches (m, d): see `callbacks.WeightSketch`. Of the last `window` sketches before a
-    checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation over the
-    subsamplings; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint with fewer
-    sketches before it has no features, since those of a shorter window would mean something else.
+    Takes steps (m,), ascending, and sketches (m, d) from `callbacks.WeightSketch`. From the last `window` sketches before a
+    checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation over random
+    subsamples; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint with fewer
+    sketches has no features, because they depend on the length of the window.
     """
     steps, sketches = np.asarray(steps), np.asarray(sketches, dtype=np.float64)
     features = {}

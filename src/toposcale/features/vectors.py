@@ -1,7 +1,4 @@
-"""Persistence diagrams as vectors of one length, comparable between checkpoints and between models of any size.
-
-Persistence images (Adams et al., JMLR 18, 2017), made by persim, and landscapes (Bubenik, JMLR 16, 2015).
-"""
+"""Vectorised persistence diagrams, comparable between models: images (Adams et al. 2017) and landscapes (Bubenik 2015)."""
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +22,10 @@ _IMAGER = PersistenceImager(
 
 
 def diagram_vectors(diagrams: pa.Table) -> dict[str, NDArray[np.float64]]:
-    """The H1 bars of all layers of one checkpoint as `persistence_image` (100,) and `persistence_landscape` (123,).
+    """Return the H1 bars of all layers as `persistence_image` (100,) and `persistence_landscape` (123,), means over layers.
 
-    Each layer's bars are taken in units of its largest H0 death, so that neither the size of the weights nor that of the
-    model shows; the vectors are means over the layers. NaN where a layer's bars are (weights that are not finite).
+    Bars are in units of their layer's largest H0 death, which removes the scale of the weights and the size of the model.
+    NaN if a layer's bars are NaN (weights that are not finite).
     """
     bars = by_layer_and_dimension(diagrams)
     images, landscapes = [], []
@@ -47,7 +44,7 @@ def diagram_vectors(diagrams: pa.Table) -> dict[str, NDArray[np.float64]]:
 
 
 def persistence_image(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Persistence image (10, 10) of a diagram (k, 2): births up to 2 by persistences up to 0.5.
+    """Return the persistence image (10, 10) of a diagram (k, 2): births up to 2 by persistences up to 0.5.
 
     Each bar is a Gaussian at (birth, persistence), weighted by its persistence and integrated over each pixel.
     """
@@ -56,10 +53,9 @@ def persistence_image(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def persistence_landscape(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The first `N_LAYERS` landscape functions (3, 41) of a diagram (k, 2) at `RADII`; 0 where there are fewer.
+    """Return the first `N_LAYERS` landscape functions (3, 41) of a diagram (k, 2) at `RADII`; 0 if bars are fewer.
 
-    The height of a bar at a radius is its distance to the nearer end of the bar, and 0 outside of the bar. The k-th
-    function is the k-th largest height.
+    The k-th function is the k-th largest distance to the nearer end of a bar, 0 outside the bar.
     """
     # Not by persim: of [0.4, 0.6] twice and [0.6, 1.0] its version 0.4.1 gives the last bar twice.
     births, deaths = diagram[:, :1], diagram[:, 1:]

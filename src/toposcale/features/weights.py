@@ -1,7 +1,6 @@
-"""Features of a checkpoint's weight matrices: neural persistence, Vietoris-Rips homology, norms and spectra.
+"""Features of weight matrices: neural persistence, Vietoris-Rips homology, norms and spectra.
 
-The entry is `compute_features`: named matrices in, features and persistence diagrams by layer out. A new feature of a
-matrix is one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
+A new feature of a matrix is one function under `@matrix_feature`; tables, correlations, forecasts and figures follow.
 """
 
 import warnings
@@ -23,13 +22,13 @@ Diagrams = list[np.ndarray]
 MatrixDescription = tuple[Features, Diagrams, np.ndarray]
 
 CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
-"""What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
+"""Values of `weights.features` and their groups in the registry; other groups are always computed."""
 
-# Of feed-forward blocks whose second matrix was not read yet; in a model of another layout it may never come.
+# Feed-forward blocks whose second matrix has not been read yet; in a model of another layout it may never come.
 _MOST_WAITING = 4
 
-# The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated
-# one it is the branch without the gate.
+# The two matrices of a feed-forward block, by the last part of their names before `.weight`. Of a gated block it is the
+# branch without the gate.
 _PROJECTION_OF = {
     "dense_h_to_4h": "dense_4h_to_h",
     "c_fc": "c_proj",
@@ -43,7 +42,7 @@ _EXPANSION_OF = {projection: expansion for expansion, projection in _PROJECTION_
 
 @dataclass(frozen=True)
 class WeightSettings:
-    """What is computed of each matrix; the fields are the keys of `weights:` in the configuration."""
+    """Which features are computed from which matrices; the fields are the keys of `weights:` in the configuration."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
@@ -57,30 +56,30 @@ class WeightSettings:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> Self:
-        """Settings as they stand in the configuration, `layers` with its keys inside."""
+        """Return the settings of a configuration, which has the keys of `layers` one level down."""
         flat = {"features": CHOOSABLE_GROUPS, **settings, **settings["layers"]}
         tuples = {key: tuple(flat[key]) for key in ("include", "exclude", "features")}
         return cls(**{key: value for key, value in (flat | tuples).items() if key != "layers"})
 
     def wants(self, layer: str) -> bool:
-        """Whether the matrix of that name counts."""
+        """Return whether a matrix of that name is described."""
         included, excluded = (any(fnmatchcase(layer, glob) for glob in globs) for globs in (self.include, self.exclude))
         return included and not excluded
 
     def computes(self, group: str) -> bool:
-        """Whether features of a group of the registry are computed."""
+        """Return whether features of a group of the registry are computed."""
         return all(name in self.features for name, chosen in CHOOSABLE_GROUPS.items() if chosen == group)
 
 
 MatrixFunction = Callable[[np.ndarray], Features]
 MATRIX_FUNCTIONS: list[tuple[str, MatrixFunction]] = []
-"""What is computed of every matrix, with the group of the registry that it belongs to."""
+"""Functions that are applied to every matrix, with their groups in the registry."""
 
 
 def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:
-    """Register features, and have the function under this decorator compute them of every weight matrix.
+    """Register features, and the function under this decorator to compute them from every weight matrix.
 
-    The function takes one matrix (n_out, n_in) and returns a number for the name of each of `features`.
+    The function maps a matrix (n_out, n_in) to a value for the name of each of `features`.
     """
     register(*features)
 
@@ -93,7 +92,7 @@ def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunct
 
 @matrix_feature(Feature(WEIGHT_NORM.feature, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
 def norms(weight: np.ndarray) -> Features:
-    """The plain baseline: the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
+    """Return the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
     blocks = np.array_split(weight, max(1, weight.size >> 20))
     squares = sum(np.square(block.astype(np.float64)).sum() for block in blocks)
     return {WEIGHT_NORM.feature: float(np.sqrt(squares))}
@@ -104,7 +103,7 @@ def norms(weight: np.ndarray) -> Features:
     Feature("spatial_concentration", "concentration of large weights", "Kendall's tau", NORM),
 )
 def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
-    """What explains most of neural persistence (Girrbach et al. 2023)."""
+    """Return the two statistics that explain most of neural persistence (Girrbach et al. 2023)."""
     return {
         "weight_variance": homology.weight_variance(weight),
         "spatial_concentration": homology.spatial_concentration(weight),
@@ -116,40 +115,43 @@ def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
     Feature("powerlaw_alpha", "spectral power-law α", "dimensionless", SPECTRUM),
 )
 def weight_spectra(weight: np.ndarray) -> Features:
-    """Stable rank and power-law exponent of the squared singular values."""
+    """Return the stable rank and the ESD exponent, from the squared singular values."""
     eigenvalues = spectra.weight_eigenvalues(weight)
     return {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
 
 
 @matrix_feature(Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"))
 def size_of_the_spectrum(weight: np.ndarray) -> Features:
-    """The sum of the singular values: how large the matrix is and over how many directions, in one number."""
+    """Return the nuclear norm, the sum of the singular values."""
     return {"nuclear_norm": spectra.nuclear_norm(weight)}
 
 
 @matrix_feature(Feature("nearest_neighbour_mean", "mean distance to the nearest row", OF_SOURCE, NORM))
 def spread_of_the_rows(weight: np.ndarray) -> Features:
-    """How far the rows lie apart, without a filtration: the plain baseline of the mean persistence of H0."""
+    """Return the mean distance to the nearest row: the baseline, without a filtration, of the mean persistence of H0."""
     return {"nearest_neighbour_mean": homology.nearest_neighbour_mean(weight)}
 
 
 def compute_features(
-    matrices: Iterable[tuple[str, np.ndarray]], settings: WeightSettings, *, model: str
+    matrices: Iterable[tuple[str, np.ndarray]], settings: WeightSettings, *, model: str, largest_elsewhere: float = 0.0
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
-    """Features and diagrams of every wanted matrix by layer, and the model's aggregates under the layer "all".
+    """Return the features and diagrams of every chosen matrix by layer, and the model's aggregates under "all".
 
-    Matrices are read one at a time and need not fit in memory together. The rows that enter a Vietoris-Rips complex
-    depend on (seed, model, layer) and not on the step. A matrix with a NaN or an infinity has NaN features, one
-    NaN bar a diagram, and a RuntimeWarning that names it. What two matrices of a feed-forward block give together stands
-    with the second one, the projection.
+    Matrices are read one at a time and need not fit in memory together. Those that `settings` leave out have no features,
+    but count for the scale of `neural_persistence_p2`, the largest |weight| of the model, as does `largest_elsewhere`, that
+    of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, model, layer) and not
+    on the step. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning that
+    names it. Features of both matrices of a feed-forward block belong to the second one, the projection.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
+    scale = largest_elsewhere if np.isfinite(largest_elsewhere) else np.nan
     for layer, weight in matrices:
         seen.append(layer)
+        scale = float(np.maximum(scale, _largest_entry(weight)))  # NaN stays
         if not settings.wants(layer):
             continue
         features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
@@ -165,7 +167,9 @@ def compute_features(
         raise UserError(f"no matrix is left: weights.layers chooses none of {names}")
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
-        scale = float(np.max([tree.max() for tree in trees.values()]))
+        if np.isnan(scale) and not any(np.isnan(tree).any() for tree in trees.values()):
+            what = "a matrix that is not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"
+            warnings.warn(what, RuntimeWarning, stacklevel=2)
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
@@ -173,8 +177,14 @@ def compute_features(
     return features, diagrams
 
 
+def _largest_entry(weight: np.ndarray) -> float:
+    """Return max|weight| of a matrix, NaN if an entry is NaN or infinite."""
+    largest = float(np.maximum(weight.max(), -weight.min()))
+    return largest if np.isfinite(largest) else np.nan
+
+
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings, model: str) -> np.ndarray:
-    """Ascending indices of the rows of a matrix that enter its Vietoris-Rips complex, the same at every checkpoint."""
+    """Return the ascending indices of the rows in a matrix's Vietoris-Rips complex, the same at every checkpoint."""
     return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, model, layer))
 
 
@@ -189,9 +199,10 @@ def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings, m
 def _feed_forward_pair(
     layer: str, weight: np.ndarray, waiting: dict[tuple[str, str], tuple[str, np.ndarray]]
 ) -> tuple[str, np.ndarray, np.ndarray] | None:
-    """The name of the second matrix of the block that this one completes, and both: (n_hidden, n_in) and (n_out, n_hidden).
+    """Return the projection's name and both matrices of the block that this one completes, None if there is none.
 
-    waiting: (layer, matrix) of those whose other one was not read yet, by block and name in it; this one may join them.
+    Shapes: (n_hidden, n_in) and (n_out, n_hidden). `waiting` maps (block, name in it) to (layer, matrix) of those whose
+    partner has not been read yet; this one may join them.
     """
     block, _, name = layer.removesuffix(".weight").rpartition(".")
     other = _PROJECTION_OF.get(name) or _EXPANSION_OF.get(name)
@@ -208,7 +219,7 @@ def _feed_forward_pair(
 
 
 def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> MatrixDescription:
-    """Features, diagrams and the weights of the spanning tree; the last two are empty where no topology is computed."""
+    """Return features, diagrams and edge weights of the spanning tree; the last two are empty without topology."""
     if not np.isfinite(weight).all():
         warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=3)
         features, diagrams = homology.nan_features(
@@ -241,12 +252,12 @@ def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, m
 
 
 def _compared_with_nulls(features: Features) -> Features:
-    """The features with a null score: all but the number of H0 bars, which is n - 1 for any n distinct points."""
+    """Return the features with a null score: all but the number of H0 bars, which is n - 1 for any n distinct points."""
     return {name: value for name, value in features.items() if name != "h0_count"}
 
 
 def _topology(weight: np.ndarray, rows: np.ndarray, settings: WeightSettings) -> MatrixDescription:
-    """Neural persistence and the Vietoris-Rips features of some rows, their diagrams, and the spanning tree."""
+    """Return neural persistence and the Vietoris-Rips features of some rows, their diagrams, and the spanning tree."""
     tree = homology.spanning_tree_weights(weight)
     features, diagrams = homology.cloud_features(weight[rows], maxdim=settings.max_dimension)
     return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams, tree

@@ -11,7 +11,7 @@ SOURCE = "embeddings"
 
 
 def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Each model's way through (perplexity, feature), checkpoint by checkpoint; the last one is ringed."""
+    """Draw each model's path through (perplexity, feature), checkpoint by checkpoint, with a ring at the last one."""
     perplexity = panels.metric_series(metrics, PERPLEXITY).rename(columns={"value": "perplexity"})
     chosen = ("h0_total", "h1_total", "h0_total_scaled", "effective_rank")
     series = [
@@ -36,7 +36,7 @@ def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, m
 
 
 def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """How fast the diagrams move: Wasserstein-1 distance to the checkpoint before, over the steps between."""
+    """Draw the Wasserstein-1 distance from the previous checkpoint over the number of steps between."""
     series = [
         (
             rate_of_change(features, f"h{dimension}_wasserstein_1", source=SOURCE),
@@ -52,10 +52,7 @@ def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 def rate_of_change(features: pd.DataFrame, distance: str, *, source: str) -> pd.DataFrame:
-    """Rows (model, step, value): the distance from the checkpoint before, over the number of steps between.
-
-    A model's first checkpoint has none before it and no row.
-    """
+    """Return rows (model, step, value): distance from the previous checkpoint over the number of steps between."""
     series = panels.feature_series(features, distance, source)
     steps = features.loc[features["source"] == source, ["model", "step"]].drop_duplicates()
     steps = steps.sort_values(["model", "step"])

@@ -1,4 +1,4 @@
-"""Figures of the forecasts, and of the decision to train on or to scale up."""
+"""Figures of the forecasts, and of the decision to continue or to scale up."""
 
 from itertools import repeat
 
@@ -21,7 +21,7 @@ _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
 
 
 def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
-    """Mean absolute error of each method at each fraction of training, with its interval; best on top."""
+    """Draw the mean absolute error of each method at each fraction of training, with its interval; best on top."""
     usable = panels.finite(forecast_evaluation, ["mae"])
     if usable.empty:
         return panels.missing_figure("no forecast could be scored")
@@ -48,7 +48,7 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
 
 
 def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Loss against compute, a line a model: the validation loss, or of a model without one the training loss."""
+    """Draw loss against compute, a line a model: the validation loss, or the training loss if there is none."""
     losses = final_losses(metrics)
     curves = with_compute(losses, models)
     curves = curves[curves["compute"] > 0]
@@ -74,14 +74,14 @@ def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 def final_losses(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The rows (model, step, value, is_training_loss) of what is forecast: the validation loss, else the training loss."""
+    """Return rows (model, step, value, is_training_loss) of the validation loss, or else of the training loss."""
     validation = panels.metric_series(metrics, VALIDATION_LOSS).assign(is_training_loss=False)
     training = panels.metric_series(metrics, TRAINING_LOSS).assign(is_training_loss=True)
     return pd.concat([validation, training[~training["model"].isin(validation["model"])]])
 
 
 def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
-    """A column `compute` beside (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
+    """Add a column `compute` to (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
     joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
     joined["compute"] = flop(joined["n_parameters"], joined["tokens_per_step"] * joined["step"])
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
@@ -156,7 +156,7 @@ def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
 
 
 def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """For each run, the loss at the end of every candidate against its compute, with intervals; live runs come alone."""
+    """Draw the final loss of every candidate of a run against its compute; unfinished runs alone, if there are any."""
     usable = panels.finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
     live = usable[usable["is_live"].astype(bool)]
     usable, when = (live, "") if len(live) else (usable, " (finished since)")

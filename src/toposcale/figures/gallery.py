@@ -1,4 +1,4 @@
-"""The registry of figures: titles, captions, chapters, and the tables that each takes.
+"""Registry of figures: titles, captions, chapters, and the tables that each needs.
 
 `FIGURES` lists them without importing anything heavy; `load` imports the one that is drawn.
 """
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Panel(NamedTuple):
-    """A panel over training: a feature of a source, or of source "metric" a metric; title "" is the name of either."""
+    """A panel over training: a feature of a source, or a metric (source "metric"); "" is the title of either."""
 
     source: str
     name: str
@@ -20,10 +20,9 @@ class Panel(NamedTuple):
 class FigureEntry(NamedTuple):
     """A figure: the module and function that draw it, its title and caption.
 
-    subject: the chapter of the report. source: the figure is drawn only if there are features of this source; "metrics"
-    needs no features. tables: those it takes as keyword arguments, the features and the models if nothing else is said.
-    of: "run", or "model" for a figure of one model: the largest, at its last step where a figure shows one checkpoint.
-    panels: of a figure that its module's `grid` draws, with so many `columns`.
+    subject: the chapter of the report. source: the figure needs features of this source; "metrics" needs no features.
+    tables: the keyword arguments, by default the features and the models. of: "run", or "model" for a figure of one model:
+    the largest, at its last step if it shows one checkpoint. panels, columns: of a figure that `grid` of its module draws.
     """
 
     subject: str
@@ -146,7 +145,7 @@ FIGURES: dict[str, FigureEntry] = {
         tables=("forecasts", "metrics", "models", "schedules"),
     ),
     "decision_candidates": _forecasts(
-        "Forecast loss of each way to spend the remaining compute",
+        "Forecast loss of each candidate for the remaining compute",
         "For every run that is not finished (if all are finished: as each stood at the first share of training): the "
         "forecast final loss if the run is continued, is extended, or is stopped to train another size, with the "
         "law's own 95% intervals, whose coverage is not known. The best option is in colour.",
@@ -250,10 +249,7 @@ FIGURES: dict[str, FigureEntry] = {
 
 
 def load(name: str) -> Callable[..., Any]:
-    """The function that draws the figure `name`, in this project's style and with its title.
-
-    KeyError: a name that is not in `FIGURES`.
-    """
+    """Return the function that draws a figure, in this project's style and with its title. KeyError: not in `FIGURES`."""
     entry = FIGURES[name]
     module, style, panels = (import_module(f"{__package__}.{part}") for part in (entry.module, "style", "panels"))
     drawing = partial(module.grid, name) if entry.panels else getattr(module, name)

@@ -1,4 +1,4 @@
-"""Small multiples over training: figures that the gallery describes as data, and what they share with others."""
+"""Small multiples over training: figures that the gallery describes as data, and their shared parts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from toposcale.figures.gallery import FIGURES
 
 
 def grid(name: str, **tables: pd.DataFrame) -> Figure:
-    """A figure of the gallery whose panels each show a feature of the whole model, or a metric, over training."""
+    """Draw a figure of the gallery whose panels each show a feature of the whole model, or a metric, over training."""
     entry = FIGURES[name]
     series = [panels.labelled(tables, panel.source, panel.name) for panel in entry.panels]
     titles = [panel.title for panel in entry.panels]
@@ -29,7 +29,7 @@ def line_grid(
     title: str = "",
     **options: Any,
 ) -> Figure:
-    """Lettered panels over training; `series`: rows and axis label of each; a title "" is made of the label."""
+    """Draw lettered panels over training; `series`: rows and axis label of each; a title "" is derived from the label."""
     if all(panels.finite(rows).empty for rows, _ in series):
         labels = dict.fromkeys(" ".join(label.split()) for _, label in series)
         return panels.missing_figure(f"no values of: {', '.join(labels)}", title)
@@ -46,10 +46,7 @@ def line_grid(
 
 
 def line_panels(figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axes, pd.DataFrame, str]]) -> None:
-    """Panels of one quantity over training, a line a model; words where there is nothing to draw. Legend and note too.
-
-    series: axes, rows (model, step, value), and label of the vertical axis.
-    """
+    """Draw panels of one quantity over training; `series`: axes, rows (model, step, value), and axis label."""
     drawn: set[str] = set()
     left_out = 0
     for axes, rows, label in series:

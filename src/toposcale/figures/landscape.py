@@ -27,7 +27,7 @@ _GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
 
 
 def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
-    """The planes whose saddles are in the table, the published one first, and the first of `_GRAPHS` that it has."""
+    """Return the planes with saddles in the table, the published one first, and the first of `_GRAPHS` that it has."""
     present = set(features.loc[features["source"] == SOURCE, "feature"])
     for graph in _GRAPHS:
         matches = [re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present]
@@ -42,7 +42,7 @@ def _not_finite(losses: np.ndarray) -> str:
 
 
 def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """The loss surface, and beside it the merge tree of its sublevel sets: height is loss. A row a plane."""
+    """Draw the loss surface beside the merge tree of its sublevel sets, whose height is loss; a row a plane."""
     rows, words = panels.last_checkpoint(surfaces, models)
     if panels.finite(rows, ["loss"]).empty:
         return panels.missing_figure("no loss surface was computed", words)
@@ -65,7 +65,7 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
 
 
 def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Density of the Hessian's eigenvalues, logarithmic, of every model at its last step."""
+    """Draw the density of the Hessian's eigenvalues, on a logarithmic axis, of every model at its last step."""
     usable = panels.finite(densities, ["eigenvalue", "density"])
     usable = usable[usable["density"] > 0]
     if usable.empty:
@@ -84,7 +84,7 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Contours of the loss in the principal plane of the path, with the training trajectory projected onto it."""
+    """Draw contours of the loss in the principal plane of the trajectory, and the trajectory projected onto it."""
     rows, words = panels.last_checkpoint(path_surfaces, models)
     if panels.finite(rows, ["loss"]).empty:
         return panels.missing_figure("no loss surface was computed", words)
@@ -124,11 +124,7 @@ def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, m
 
 
 def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Landscape profile (Geniesse et al. 2024): every basin's silhouette, as wide as what lies below each level.
-
-    profiles: model, step, direction (one panel each), component (its minimum), level (loss), mass (share of the
-    sampled points in that component's sublevel set).
-    """
+    """Draw landscape profiles (Geniesse et al. 2024): the width of a basin at a level is the mass below it."""
     rows, words = panels.last_checkpoint(profiles, models)
     rows = panels.finite(rows, ["level", "mass"])
     if rows.empty:
@@ -144,7 +140,7 @@ def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
-    """Components side by side by their lowest level, each symmetrical about its own stem."""
+    """Place components side by side by their lowest level, each symmetrical about its own stem."""
     stems = rows.groupby("component")["level"].min().sort_values(kind="stable").index
     right = 0.0
     for number, component in enumerate(stems):
@@ -176,7 +172,7 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Each shape feature of the most telling plane (rows) against the loss and each measure of curvature (columns)."""
+    """Draw each shape feature of the most informative plane (rows) against the loss and each curvature (columns)."""
     planes, graph = _planes_of(features)
     plane = most_informative(planes)
     title = f"{plane} {graph}".replace("_", " ")

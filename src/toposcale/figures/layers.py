@@ -20,7 +20,7 @@ RADII = 120
 
 
 def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """A figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
+    """Draw a figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
     entry = FIGURES[name]
     source, chosen = entry.source, [panel.name for panel in entry.panels]
     rows, model = panels.of_the_largest(_of_layers(features, source, chosen), models)
@@ -45,27 +45,27 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 def _of_layers(features: pd.DataFrame, source: str, chosen: Sequence[str]) -> pd.DataFrame:
-    """The rows of single layers."""
+    """Return the rows of single layers."""
     of_source = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
     return of_source[of_source["feature"].isin(chosen)]
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
-    """Label at most five of the columns of a heat map with their steps: columns stand for checkpoints."""
+    """Label at most five columns of a heat map with their steps: columns stand for checkpoints."""
     places = np.unique(np.linspace(0, len(steps) - 1, min(5, len(steps))).round().astype(int))
     labels = [panels.short_number(steps[place]) for place in places]
     axes.set(xticks=places + 0.5, xticklabels=labels, xlabel=STEP_LABEL)
 
 
 def layer_order(layer: str) -> tuple[int, list[int], str]:
-    """Sort key of a layer's name: embeddings, then blocks by number, then the rest."""
+    """Return the sort key of a layer's name: embeddings, then blocks by number, then the rest."""
     if numbers := [int(number) for number in re.findall(r"\d+", layer)]:
         return 1, numbers, layer
     return (0 if "emb" in layer and "unembed" not in layer and "embed_out" not in layer else 2), [], layer
 
 
 def short_layer(layer: str) -> str:
-    """A layer's name without what all of them share: `gpt_neox.layers.0.mlp.x.weight` -> `0.mlp.x`."""
+    """Return a layer's name without its common parts: `gpt_neox.layers.0.mlp.x.weight` -> `0.mlp.x`."""
     name = re.sub(r"\.weight$", "", layer)
     return re.sub(r"^.*?(?:layers|blocks|h)\.(?=\d)", "", name)
 
@@ -74,14 +74,14 @@ ATTENTION, FEED_FORWARD = "attention", "feed-forward"
 
 
 def layer_part(layer: str) -> str:
-    """The part of a transformer block that a layer's name belongs to; empty for embeddings and norms."""
+    """Return the part of a transformer block that a layer's name belongs to; "" for embeddings and norms."""
     if re.search(r"attn|attention", layer):
         return ATTENTION
     return FEED_FORWARD if re.search(r"mlp|feed_?forward|ffn", layer) else ""
 
 
 def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Neural persistence over training, averaged over the attention matrices and over the feed-forward ones."""
+    """Draw neural persistence over training, averaged over the attention and over the feed-forward matrices."""
     source, _, feature = NEURAL_PERSISTENCE
     rows = _of_layers(features, source, [feature])
     part_of = rows["layer"].map(layer_part)
@@ -99,7 +99,7 @@ def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> 
 
 
 def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """CROCKER plot: Betti numbers of the embedded texts by step and radius, for H0 and H1 (Topaz et al. 2015)."""
+    """Draw a CROCKER plot: Betti numbers of the embedded texts by step and radius, for H0 and H1 (Topaz et al. 2015)."""
     source = "embeddings"
     rows = diagrams[(diagrams["source"] == source) & diagrams["dimension"].isin([0, 1])]
     rows, model = panels.of_the_largest(rows, models)

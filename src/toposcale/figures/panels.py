@@ -24,18 +24,18 @@ COMPARED = dict(zip(("h0_total", WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature
 
 
 def feature_series(features: pd.DataFrame, feature: str, source: str = "weights") -> pd.DataFrame:
-    """The rows (model, step, value, and low and high of a band) of a feature of the whole model, by model and step."""
+    """Return the rows (model, step, value, maybe low and high of a band) of a whole-model feature, by model and step."""
     rows = whole_model(features)
     return _over_training(rows[(rows["feature"] == feature) & (rows["source"] == source)])
 
 
 def metric_series(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The same of a metric."""
+    """Return the rows of a metric, as `feature_series`."""
     return _over_training(metrics[metrics["metric"] == metric])
 
 
 def labelled(tables: Mapping[str, pd.DataFrame], source: str, name: str) -> tuple[pd.DataFrame, str]:
-    """The rows of a feature or, of source "metric", of a metric, and the label of their axis."""
+    """Return the rows of a feature or, for source "metric", of a metric, and their axis label."""
     if source == METRIC_SOURCE:
         return metric_series(tables["metrics"], name), metric_label(name)
     return feature_series(tables["features"], name, source), feature_label(name, source)
@@ -47,7 +47,7 @@ def _over_training(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_the_largest(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows of the largest model that the table has, and its name; no rows and "" where there is none."""
+    """Return the rows of the largest model in the table, and its name; no rows and "" if there is none."""
     names = [name for name, _ in in_order(table["model"], models)]
     listed = [name for name in names if name in set(models["model"])]
     chosen = (listed or names or [""])[-1]
@@ -55,65 +55,62 @@ def of_the_largest(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFr
 
 
 def last_checkpoint(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows of the last step of the largest model, and words for the title."""
+    """Return the rows of the last step of the largest model, and words for the title."""
     rows, model = of_the_largest(table, models)
     last = rows[rows["step"] == rows["step"].max()]
     return last, f"{model}, step {last['step'].iloc[0]}" if len(last) else "no model"
 
 
 def chosen_metric(present: Iterable[str], wanted: str | None = None) -> str:
-    """The metric a figure is about: `wanted`, or the one that the answers are about, too."""
+    """Return the metric of a figure: `wanted`, or that of the verdicts."""
     return wanted or headline_metric(present) or VALIDATION_LOSS
 
 
 def finite(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataFrame:
-    """The rows in which all the columns are finite."""
+    """Return the rows in which all the columns are finite."""
     return table[np.isfinite(table[list(columns)].to_numpy(dtype=float)).all(axis=1)]
 
 
 def new_figure(height: float, title: str = "", *, width: float = WIDTH) -> Figure:
-    """A figure of the report's width. `title`: of a figure of the gallery, what stands behind the title of its entry."""
+    """Create a figure of the report's width. `title`: what follows the title of its entry in the gallery."""
     figure = Figure(figsize=(width, height))
     set_title(figure, title)
     return figure
 
 
 def set_title(figure: Figure, title: str) -> None:
-    """Write the title of the whole figure at its left."""
+    """Write the title of the figure at its left."""
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
 
 
 def missing_figure(reason: str, title: str = "") -> Figure:
-    """A figure that says in words what is missing."""
+    """Create a figure that says what is missing."""
     figure = new_figure(2.2, title)
     say_missing(figure.add_subplot(), reason)
     return figure
 
 
 def say_missing(axes: Axes, reason: str) -> None:
-    """Turn a panel into words that say what is missing."""
+    """Replace the content of a panel by words that say what is missing."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED, wrap=True)
 
 
 def add_note(figure: Figure, notes: Iterable[str]) -> None:
-    """Small print beneath a figure; nothing where there is nothing to say."""
+    """Add small print beneath a figure, if there is any."""
     if text := "\n".join(note for note in notes if note):
         figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=MUTED)
 
 
 def left_out_note(count: int) -> str:
-    """What is said about values that cannot be drawn."""
+    """Return the note on values that cannot be drawn."""
     if not count:
         return ""
     return f"{count} value{'s' if count > 1 else ''} not finite (NaN or infinite), left out of the lines."
 
 
 def draw_lines(axes: Axes, series: pd.DataFrame, models: pd.DataFrame, **style: Any) -> tuple[list[str], int]:
-    """One line per model over the step; returns the models drawn, in order, and the count of values left out.
-
-    A value that is not finite leaves a gap in its line. With the columns low and high there is a band behind it.
-    """
+    """Draw a line per model, with breaks and band; return the models drawn, in order, and the number of values left out."""
     drawn: list[str] = []
     left_out = 0
     for model, look, rows in by_model(series, models):
@@ -131,7 +128,7 @@ def draw_lines(axes: Axes, series: pd.DataFrame, models: pd.DataFrame, **style: 
 
 
 def draw_paths(axes: Axes, rows: pd.DataFrame, across: str, models: pd.DataFrame, ring: float, **style: Any) -> None:
-    """Each model's values against the column `across`, in the order of the steps, with a ring at the last checkpoint."""
+    """Draw each model's values against the column `across`, in the order of the steps, with a ring at the last one."""
     for model, look, points in by_model(rows.sort_values("step"), models):
         gid = mark_of(model)
         axes.plot(points[across], points["value"], **(look.line | style), gid=gid)
@@ -140,27 +137,27 @@ def draw_paths(axes: Axes, rows: pd.DataFrame, across: str, models: pd.DataFrame
 
 
 def draw_band(axes: Axes, places: pd.Series, rows: pd.DataFrame, color: str) -> None:
-    """The band between the columns low and high of `rows`, where they have them."""
+    """Draw the band between the columns low and high of `rows`, if they have them."""
     if "low" in rows:
         axes.fill_between(places, rows["low"], rows["high"], color=color, alpha=0.15, linewidth=0)
 
 
 def in_order(names: Iterable[str], models: pd.DataFrame) -> list[tuple[str, Appearance]]:
-    """The names with the appearance of their model, smallest model first; those that `models` lacks come last, in grey."""
+    """Return the names with the appearance of their model, smallest first; those not in `models` last, in grey."""
     present, looks = set(names), model_appearances(models)
     listed = [(model, look) for model, look in looks.items() if model in present]
     return listed + [(model, UNKNOWN_MODEL) for model in sorted(present - set(looks))]
 
 
 def by_model(table: pd.DataFrame, models: pd.DataFrame) -> list[tuple[str, Appearance, pd.DataFrame]]:
-    """Each model of a table, in this order, with its appearance and its rows."""
+    """Yield each model of a table, in this order, with its appearance and its rows."""
     return [(model, look, table[table["model"] == model]) for model, look in in_order(table["model"], models)]
 
 
 def new_grid(
     count: int, columns: int = 0, *, title: str = "", row_height: float = 2.6, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels, a row of at most `columns` after the other, or all in one row."""
+    """Create a figure with `count` panels in rows of at most `columns`, or all in one row."""
     columns = columns or count
     rows = -(-count // columns)
     figure = new_figure(row_height * rows + 0.8, title)
@@ -171,13 +168,13 @@ def new_grid(
 
 
 def lettered(panels: Iterable[Axes], titles: Iterable[str], **style: Any) -> None:
-    """The titles of panels, with a letter each."""
+    """Prepend a letter to each of the titles of panels."""
     for axes, letter, title in zip(panels, ascii_lowercase, titles, strict=False):
         axes.set_title(f"{letter}  {title}", **style)
 
 
 def step_axis(axes: Axes, steps: Iterable[int]) -> None:
-    """A linear step axis, or a logarithmic one where the steps span decades (symlog with a step 0)."""
+    """Set a linear step axis, or a logarithmic one if the steps span decades (symlog with a step 0)."""
     steps = np.unique(np.asarray(list(steps), dtype=float))
     axes.set_xlabel(STEP_LABEL)
     if spans_decades(steps):
@@ -195,13 +192,13 @@ def step_axis(axes: Axes, steps: Iterable[int]) -> None:
 
 
 def spans_decades(steps: Iterable[float]) -> bool:
-    """Whether checkpoints are spaced by ratios and not by differences: half of them in the first tenth."""
+    """Return whether checkpoints are spaced by ratios, not differences: half of them in the first tenth."""
     steps = np.unique(np.asarray(list(steps), dtype=float))
     return len(steps) > 3 and bool(np.median(steps) < 0.1 * steps[-1])
 
 
 def short_number(value: float, position: float | None = None) -> str:
-    """12000 -> 12k, 143000 -> 143k, 3e9 -> 3G; small numbers as they are."""
+    """Abbreviate a number: 12000 -> 12k, 143000 -> 143k, 3e9 -> 3G; small numbers as they are."""
     for power, letter in ((9, "G"), (6, "M"), (3, "k")):
         if abs(value) >= 10**power:
             return f"{value / 10**power:g}{letter}"
@@ -211,7 +208,7 @@ def short_number(value: float, position: float | None = None) -> str:
 def model_legend(
     figure: Figure, drawn: Iterable[str], models: pd.DataFrame, extra: Sequence[Line2D] = (), **style: Any
 ) -> None:
-    """One legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
+    """Add one legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
     named = in_order(drawn, models)
     if len(named) > MAX_LEGEND:
         # Models of one size have one colour, and share an entry.
@@ -225,56 +222,53 @@ def model_legend(
 
 
 def mark_key(label: str, **look: Any) -> Line2D:
-    """An entry of a legend that is a marker without a line."""
+    """Return a legend entry that is a marker without a line."""
     return Line2D([], [], linestyle="", label=label, **look)
 
 
 def compared_key(feature: str) -> Line2D:
-    """The entry of a legend for one of `COMPARED`."""
+    """Return the legend entry for one of `COMPARED`."""
     return mark_key(lookup(feature, "weights").title.replace(" persistence", "\npersistence"), **COMPARED[feature])
 
 
 def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:
-    """A second legend at the lower right, for what is not a model."""
+    """Add a second legend at the lower right, for entries that are not models."""
     if handles:
         figure.legend(handles=handles, loc="outside right lower", title=title, alignment="left")
 
 
 def draw_intervals(axes: Axes, position: Any, estimate: Any, low: Any, high: Any, *, color: str, **style: Any) -> None:
-    """Estimates as markers at heights `position`, with their intervals as horizontal bars.
-
-    An interval whose end is not finite draws no bar; one that misses its estimate is drawn where it is.
-    """
+    """Draw estimates as markers at heights `position`, and their finite intervals as horizontal bars."""
     axes.hlines(position, np.asarray(low), np.asarray(high), color=color, linewidth=1.2)
     axes.plot(estimate, position, linestyle="", color=color, **style)
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """A row of a panel for each name, the first at the bottom."""
+    """Name the rows of a panel, the first at the bottom."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(axis="y", visible=False)
 
 
 def correlation_axis(axes: Axes, how: str) -> None:
-    """A horizontal axis of Spearman correlations, with a line at 0."""
+    """Set a horizontal axis of Spearman correlations, with a line at 0."""
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.set(xlim=(-1.05, 1.05), xlabel=f"{SPEARMAN_LABEL}, {how}")
 
 
 def strongest_note(shown: int, total: int) -> str:
-    """What is said where not all features are shown."""
+    """Return the note of a figure that does not show all features."""
     return f"The {shown} strongest of {total} features." if shown < total else ""
 
 
 def stripe_rows(axes: Axes, count: int) -> None:
-    """A light band behind every second row, to lead the eye."""
+    """Shade every second row."""
     for place in range(0, count, 2):
         axes.axhspan(place - 0.5, place + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
 
 
 def plain_log_ticks(axis: Axis) -> None:
-    """Numbers such as 2 and 0.5 instead of powers of ten on a logarithmic axis; use it after drawing."""
+    """Label a logarithmic axis with 2 and 0.5 instead of powers of ten; call it after drawing."""
     low, high = axis.get_view_interval()
     narrow = high < 10 * low
     axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]) if narrow else LogLocator(subs=(1, 2, 5)))
@@ -283,10 +277,7 @@ def plain_log_ticks(axis: Axis) -> None:
 
 
 def heat_map(axes: Axes, table: pd.DataFrame, colour_bar: Mapping[str, Any], **options: Any) -> None:
-    """`table` as a seaborn heat map, cells without a value empty.
-
-    `colour_bar` goes to matplotlib's `Figure.colorbar`, `options` go to `seaborn.heatmap`.
-    """
+    """Draw `table` as a seaborn heat map; `colour_bar` goes to `Figure.colorbar`, `options` go to `seaborn.heatmap`."""
     # Imported here: seaborn brings pyplot and scipy.stats with it, two seconds for the figures that need neither.
     import seaborn
 

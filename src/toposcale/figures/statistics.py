@@ -17,7 +17,7 @@ MAX_ROWS = 36
 
 
 def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """Spearman of whole-model features with a metric: features by models, the most negative on top."""
+    """Draw the Spearman correlations of whole-model features with a metric: features by models, the lowest on top."""
     metric = panels.chosen_metric(correlations["metric"], metric)
     title = names.metric_name(metric)
     chosen = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
@@ -48,7 +48,7 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
 
 
 def _texts(values: np.ndarray) -> np.ndarray:
-    """The number in each cell with its sign; zero without one."""
+    """Return the signed number in each cell; zero has no sign."""
     signed = np.vectorize(lambda value: f"{value:+.2f}".replace("-", "−"), otypes=[object])(values)
     signed[np.abs(values) < 0.005] = "0.00"
     return signed
@@ -64,7 +64,7 @@ SCALED = {
 
 
 def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
+    """Draw final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
     figure, axes_of = panels.new_grid(len(SCALED), 2, row_height=2.7)
     panels.lettered(axes_of, SCALED.values())
     drawn: set[str] = set()
@@ -94,7 +94,7 @@ def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame
 
 
 def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None:
-    """The fitted line under the points, and its exponent, interval and R² in words."""
+    """Draw the fitted line, and write its exponent, interval and R²."""
     if fit.empty or not np.isfinite(fit[["coefficient", "exponent"]].to_numpy(dtype=float)[0]).all():
         axes.text(0.03, 0.04, "no fit", transform=axes.transAxes, color=MUTED)
         return

@@ -1,7 +1,4 @@
-"""How figures of this project look: fonts, grid, one appearance per model, and how a figure is saved.
-
-Figures are built with the object-oriented API alone: no pyplot, no global state, nothing left open.
-"""
+"""Style of the figures, by the object-oriented API alone: no pyplot, no global state, nothing left open."""
 
 import functools
 import os
@@ -80,7 +77,7 @@ _SEED_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (
 
 
 class Appearance(NamedTuple):
-    """How one model is drawn in every figure."""
+    """Colour, marker and line style of one model in every figure."""
 
     color: str
     marker: str
@@ -88,12 +85,12 @@ class Appearance(NamedTuple):
 
     @property
     def line(self) -> dict[str, Any]:
-        """Of `Axes.plot` and of a legend's `Line2D`."""
+        """Return the arguments of `Axes.plot` and of a legend's `Line2D`."""
         return {"color": self.color, "linestyle": self.linestyle, "marker": self.marker}
 
 
 def mark_of(model: str) -> str:
-    """The `gid` of what a figure draws of one model: a page that holds the SVG finds it by this."""
+    """Return the `gid` of what is drawn of one model, by which a page finds it in the SVG."""
     return f"model={model}"
 
 
@@ -115,11 +112,11 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
-    """Model -> its appearance, smallest first.
+    """Map each model of the WHOLE models table, which determines the colours, to its appearance, smallest first.
 
-    Colour and marker stand for the size (and the family, where two families have the same): light and warm is small,
-    dark and cold is large, so that the order survives greyscale. The line style stands for the seed. A model without a
-    usable checkpoint has no size, and comes last. Give the WHOLE models table: it decides the colours.
+    Colour and marker stand for the size (and the family, where two families have the same): light and warm is small, dark
+    and cold is large, so that the order survives greyscale. The line style stands for the seed. Models without a size come
+    last.
     """
     models = models.drop_duplicates("model")
     models = models.assign(family=models.get("family", models["model"]), seed=models.get("seed", 0))
@@ -138,10 +135,7 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tuple[Path, Path]:
-    """Write `path`.svg and `path`.png (a suffix .svg or .png is taken off first); returns both paths.
-
-    The same figure gives the same bytes: no date, no random identifiers. A file that is there is whole.
-    """
+    """Write `path`.svg and `path`.png atomically, the same bytes for the same figure; return both paths."""
     base = Path(path)
     if base.suffix in {".svg", ".png"}:
         base = base.with_suffix("")

@@ -25,7 +25,7 @@ def overview(
     *,
     metric: str | None = None,
 ) -> Figure:
-    """Loss, neural persistence, H0, and whether topology follows the loss more than the plain norm does."""
+    """Draw loss, neural persistence, H0, and the correlations of features and norm with the loss."""
     shown = panels.chosen_metric(metrics["metric"])
     metric = panels.chosen_metric(correlations["metric"], metric)
     figure, axes_of = panels.new_grid(4, 2, row_height=2.4)
@@ -44,7 +44,7 @@ def overview(
 
 
 def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[str], metric: str) -> list[Line2D]:
-    """Spearman of each compared feature with the loss, model by model; returns the legend's keys."""
+    """Draw the Spearman correlation of each compared feature with the loss, by model; return the legend's entries."""
     rows = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     rows = panels.finite(rows[rows["source"] == "weights"], ["spearman"])
     position = {model: place for place, model in enumerate(reversed(models))}
@@ -66,7 +66,7 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
 
 
 def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Training loss (running median) with the validation points on it, and the learning rate beneath."""
+    """Draw the training loss (running median) with the validation loss on it, and the learning rate beneath."""
     validation = panels.metric_series(metrics, VALIDATION_LOSS)
     if training.empty and validation.empty:
         return panels.missing_figure("no training log and no validation loss")
@@ -90,10 +90,7 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
 
 
 def smooth(training: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Centred running median of the training loss over a hundredth of the steps; also the window's length.
-
-    A value that is not finite stays what it is: a median would hide it.
-    """
+    """Return the centred running median over a hundredth of the steps, and its window; non-finite values stay."""
     longest = training.groupby("model").size().max() if len(training) else 1
     window = max(1, int(longest) // 100) // 2 * 2 + 1
     rows = training.sort_values(["model", "step"]).reset_index(drop=True)
@@ -103,7 +100,7 @@ def smooth(training: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _learning_rate_panel(axes: Axes, training: pd.DataFrame) -> None:
-    """The learning rate: one line if all models have the same, else one for each different schedule."""
+    """Draw the learning rate: one line if all models have the same, else one for each different schedule."""
     if training.empty:
         panels.say_missing(axes, "no training log: learning rate unknown")
         return

@@ -22,7 +22,7 @@ MAX_BARS = 24
 
 
 def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """Strength of each feature's correlation with a metric, strongest on top, with its interval."""
+    """Draw each feature's correlation with a metric and its interval, strongest on top."""
     metric = panels.chosen_metric(ranking["metric"], metric)
     title = metric_name(metric)
     rows = panels.finite(ranking[ranking["metric"] == metric], ["strength"])
@@ -49,15 +49,12 @@ def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
 
 
 DRAWN = [question for question in QUESTIONS.values() if question.given]
-"""The questions that are asked of every feature."""
+"""Questions that are tested for every feature."""
 MAX_ROWS = 20
 
 
 def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """Correlation with the loss as it is, given the norm, and given norm and spectrum, and the answers, over all runs.
-
-    The features that follow the loss most closely come first: what is left of them given the norm is the point.
-    """
+    """Draw the correlations with the loss, raw and partial, and the answers; the closest followers of the loss first."""
     metric = panels.chosen_metric(verdicts["metric"], metric)
     title = f"{metric_name(metric)}, all runs together"
     key = ["source", "feature"]
@@ -104,7 +101,7 @@ def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
 
 
 def _answers(axes: Axes, answers: pd.DataFrame) -> None:
-    """Yes, no or not tested for each question."""
+    """Draw yes, no or not tested for each question."""
     looks: dict[str, Any] = {
         YES: {"fontweight": "bold", "color": INK},
         NOT_TESTED: {"fontstyle": "italic", "color": MUTED, "fontsize": 7},

@@ -30,12 +30,20 @@ number = partial(Column, pa.float64())
 
 RENAMED = {
     "cell": "configuration",
-    "n_configurations": "n_configurations",
+    "n_cells": "n_configurations",
     "freedom": "degrees_of_freedom",
-    "null_expectation": "null_expectation",
-    "residual_p": "residual_p",
-    **{f"residual_correlation{end}": f"residual_correlation{end}" for end in ("", "_lowest", "_highest")},
-    **{f"regret{end}": f"regret{end}" for end in ("", "_low", "_high")},
+    "by_chance": "null_expectation",
+    "innovation_p": "residual_p",
+    **{f"innovation_correlation{end}": f"residual_correlation{end}" for end in ("", "_lowest", "_highest")},
+    **{f"loss_given_up{end}": f"regret{end}" for end in ("", "_low", "_high")},
+    "plan": "schedule_provenance",
+    "at_stake": "expected_regret",
+    "sure": "confident",
+    "is_sure": "is_confident",
+    "n_sure": "n_confident",
+    "unsure_because": "low_confidence_reasons",
+    "stop_probability": "scale_up_probability",
+    **{f"against_finish{end}": f"regret_saved{end}" for end in ("", "_low", "_high")},
 }
 """Columns of version 0.2 and what they are called now; CHANGELOG.md has the same list."""
 

@@ -1,8 +1,8 @@
-"""Topology of a model while it trains: `TopologyMonitor` for a plain loop, `TopologyCallback` for transformers' Trainer,
-`LightningTopologyCallback` for the Trainer of Lightning.
+"""Topology of a model while it trains.
 
-Every k steps the weights are copied, and a process in the background turns the copy into the rows that the workflow
-would have computed of a checkpoint. What it costs is measured and said. No library is imported before it is needed.
+Every k steps the weights are copied, and a background process computes from the copy the rows that the workflow would
+have computed from a checkpoint. The overhead is measured and printed. An error ends the monitoring, never the training.
+No library is imported before it is needed.
 """
 
 from importlib import import_module
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from toposcale.monitor.lightning import LightningTopologyCallback
     from toposcale.monitor.loop import Cost, TopologyMonitor
 
-_MODULES = {
-    "Cost": "loop",
-    "LightningTopologyCallback": "lightning",
-    "TopologyCallback": "callback",
-    "TopologyMonitor": "loop",
-}
+__all__ = ["Cost", "LightningTopologyCallback", "TopologyCallback", "TopologyMonitor"]
+
+_MODULES = {"LightningTopologyCallback": "lightning", "TopologyCallback": "callback"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'loop')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

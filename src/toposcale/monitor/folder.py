@@ -1,16 +1,17 @@
-"""Where the files of a monitored model are: under the same names as in the folder of a run.
+"""Paths of the files of a monitored model, named as in the folder of a run.
 
-In the folder that the user names lie, for every model, `features/weights/{model}/step-*.parquet` and
+The user's folder holds, for every model, `features/weights/{model}/step-*.parquet` and
 `diagrams/weights/{model}/step-*.parquet` (a file a snapshot), `training/{model}/step-*.parquet` and
-`metrics/monitor/{model}/step-*.parquet` (the rows up to a step since the file before), and `models/{model}.json`.
-The workflow asks for these at every start, so nothing heavy is imported here.
+`metrics/monitor/{model}/step-*.parquet` (the rows since the file before), `models/{model}.json`, and the empty
+`models/{model}.lock`. The workflow lists them at every start, so nothing heavy is imported here.
 """
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json, read_text, write_text
@@ -22,7 +23,7 @@ _FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
 
 @dataclass(frozen=True)
 class Folder:
-    """Where the rows of one monitored model are."""
+    """Files of one monitored model."""
 
     path: Path
     model: str
@@ -37,16 +38,16 @@ class Folder:
             raise UserError(f"{self.path}: a file, where the folder of the monitor should be: name another one")
 
     def file(self, kind: str, step: int) -> Path:
-        """The file of a step; `kind` is one of features/weights, diagrams/weights, training, metrics/monitor."""
+        """Return the file of a step; `kind` is one of `KINDS`."""
         return self.path / kind / self.model / f"step-{step:08d}.parquet"
 
     def files(self, kind: str) -> dict[int, Path]:
-        """The files that are there, by step, ascending."""
+        """Return the files that exist, by step, ascending."""
         files = (self.path / kind / self.model).glob("step-*.parquet")
         return dict(sorted((int(path.stem.removeprefix("step-")), path) for path in files))
 
     def steps(self) -> list[int]:
-        """Steps with features, ascending. UserError: none, with the models that the folder does have."""
+        """Return the steps with features, ascending. UserError: none; it names the models that have some."""
         if steps := list(self.files("features/weights")):
             return steps
         others = sorted(path.name for path in (self.path / "features/weights").glob("*"))
@@ -54,11 +55,11 @@ class Folder:
         raise UserError(f"{self.path}: no rows of a model named {self.model}; {there}")
 
     def holds_rows(self) -> bool:
-        """Whether anything was ever written of this model."""
+        """Return whether there are rows of this model."""
         return any(self.files(kind) for kind in KINDS)
 
     def facts(self) -> dict[str, Any]:
-        """n_parameters, tokens_per_step, final_step and schedule, None where it is not known. UserError: no such file."""
+        """Return n_parameters, tokens_per_step, final_step and schedule, None if unknown. UserError: no such file."""
         path = self.facts_file
         try:
             facts = parse_json(read_text(path))
@@ -67,13 +68,36 @@ class Folder:
             raise UserError(f"{path}: not the facts of a monitored model; is this a monitor's folder?") from error
 
     def write_facts(self, **facts: Any) -> None:
-        """Set some of n_parameters, tokens_per_step, final_step, and whatever else is worth knowing; None sets nothing."""
+        """Set some of n_parameters, tokens_per_step, final_step and schedule; None sets nothing."""
         path = self.facts_file
         earlier = json.loads(path.read_text()) if path.exists() else {}
         stated = {name: value for name, value in facts.items() if value is not None}
         write_text(path, json.dumps(earlier | stated, indent=1, sort_keys=True) + "\n")
 
+    def lock(self) -> IO[str] | None:
+        """Return an open file that keeps other monitors from this model until it is closed or the process ends.
+
+        None where the file system has no locks, or nothing can be written. UserError: another monitor has it.
+        """
+        import fcntl
+
+        try:
+            path = self.facts_file.with_suffix(".lock")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("w")
+            os.register_at_fork(after_in_child=file.close)  # a child would keep the lock when the training is dead
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise UserError(
+                f"{self.path}: another monitor is writing rows of {self.model} there; close() it, or choose another "
+                "folder or name"
+            ) from error
+        except OSError:
+            return None
+        return file
+
     @property
     def facts_file(self) -> Path:
-        """What is known of the model, as JSON."""
+        """Return the path of the JSON file with facts of the model."""
         return self.path / "models" / f"{self.model}.json"

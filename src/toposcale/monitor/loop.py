@@ -1,4 +1,4 @@
-"""`TopologyMonitor`: the weight features of a PyTorch model, every k steps of any training loop."""
+"""`TopologyMonitor`: weight features of a PyTorch model, every k steps of any training loop."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
@@ -22,10 +23,10 @@ from toposcale.checkpoints.matrices import is_buffer, stored_transposed
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
-from toposcale.io.errors import UserError, one_line
+from toposcale.io.errors import UserError, one_line, reason_of
 from toposcale.monitor import memory, records, writers
 from toposcale.monitor.folder import Folder
-from toposcale.monitor.worker import Job, Worker
+from toposcale.monitor.worker import Job, Snapshot, Worker
 from toposcale.training.schedules import breakpoints
 
 Number = Tensor | float
@@ -33,10 +34,10 @@ Number = Tensor | float
 
 @dataclass
 class Cost:
-    """What monitoring has cost: of `wall` seconds of training, `seconds` were spent in calls of the monitor.
+    """Overhead of the monitoring: of `wall` seconds of training, `seconds` were spent in calls of the monitor.
 
-    On a GPU `seconds` includes waiting for work that the training had queued, so there it is an upper bound.
-    `background` is what the process in the background took for its snapshots, beside the training.
+    On a GPU `seconds` includes waiting for work that the training had queued, and is an upper bound. The background process
+    took `background` seconds for its snapshots, beside the training. `dropped` snapshots have no features.
     """
 
     seconds: float = 0.0
@@ -47,10 +48,11 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """Part of the wall time that was spent in the monitor, 0 to 1."""
+        """Return the fraction of the wall time that was spent in the monitor, 0 to 1."""
         return self.seconds / self.wall if self.wall else 0.0
 
     def __str__(self) -> str:
+        """Return the overhead in one line."""
         each = self.background / max(1, self.snapshots)
         return (
             f"{self.snapshots} snapshots, {self.dropped} dropped; {self.seconds:.2f} s of {self.wall:.1f} s "
@@ -58,8 +60,8 @@ class Cost:
         )
 
 
-def _on_guard(method: Callable[..., None]) -> Callable[..., None]:
-    """A method whose time is counted, and whose errors end the monitoring with one line and nothing else."""
+def _guarded(method: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a method of the monitor: count its time, and let an error end the monitoring and nothing else."""
 
     @wraps(method)
     def guarded(self: TopologyMonitor, *arguments: Any, **named: Any) -> None:
@@ -67,10 +69,8 @@ def _on_guard(method: Callable[..., None]) -> Callable[..., None]:
             return
         start = time.perf_counter()
         self._begin = start if self._begin is None else self._begin
-        try:
+        with self.guard():
             method(self, *arguments, **named)
-        except Exception as error:
-            self._give_up(" ".join(f"{type(error).__name__}: {error}".split()))
         now = time.perf_counter()
         self.cost.seconds += now - start
         self.cost.wall = now - self._begin
@@ -78,27 +78,79 @@ def _on_guard(method: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
+def guarded_hook(method: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a hook of a callback: do nothing without a monitor, and let an error end the monitoring and nothing else."""
+
+    @wraps(method)
+    def guarded(self: Any, *arguments: Any, **named: Any) -> None:
+        if self.monitor is not None:
+            with self.monitor.guard():
+                method(self, *arguments, **named)
+
+    return guarded
+
+
 class TopologyMonitor:
-    """Copies a model's weights every `every` steps and has the features of the copy computed in the background.
+    """Monitor the weights of a PyTorch model during its training.
 
-        with TopologyMonitor("topology", "my-gpt", every=100) as monitor:
-            for batch in batches:
-                ...  # loss, loss.backward(), optimizer.step()
-                monitor.step(model, loss)
+    Every `every` steps the weights are copied, and a background process computes the features of the copy. Where several
+    processes train one model, the first one monitors: create the monitor after ``torch.distributed`` is initialised.
+    After the start an error is one line on stderr, and does not stop the training.
 
-    `folder`, `name`: where rows land, and of which model they are (see `toposcale.monitor.folder`).
-    `settings`: what is computed of a matrix, as `weights:` in the configuration of the workflow.
-    `max_rows`: copy that many rows of a matrix at most, the same at every step. None copies all, and the rows are then
-    those that the workflow computes of a checkpoint of the same weights.
-    `start`: steps that were done before, where a training goes on; rows of later steps are removed, to be made again.
-    `final_step`, `tokens_per_step`: where the training will end and what a step costs; `advice` asks for them.
-    `when_busy`: "drop" a snapshot that is due while the one before is in work, or "wait" for that one.
-    `tensorboard`: True for event files in folder/tensorboard/name, a SummaryWriter of yours, or False.
+    Parameters
+    ----------
+    folder : str or Path
+        Folder of the rows. Several models may share it.
+    name : str, default="model"
+        Name of the model in the tables: up to 64 letters, digits, dots, underscores and hyphens.
+    every : int, default=100
+        Number of steps between snapshots.
+    settings : WeightSettings, optional
+        Features to compute, as under `weights` in the configuration of the workflow.
+    max_rows : int, optional
+        Copy at most so many rows of a matrix, the same at every step. By default all rows are copied, and the features
+        are those that the workflow computes from a checkpoint of the same weights.
+    start : int, default=0
+        Number of steps done before, if this training continues another one. Rows of later steps are removed.
+    final_step, tokens_per_step : int, optional
+        Last step of the training, and tokens per step. Forecasts and advice need them.
+    when_busy : {"drop", "wait"}, default="drop"
+        Whether to drop a snapshot that falls due before the last one is finished, or to wait for that one.
+    tensorboard : bool or SummaryWriter, default=True
+        Write event files to ``folder/tensorboard/name``, or add scalars to the given writer.
+    overwrite : bool, default=False
+        Remove the rows of an earlier training of the same name.
+    timeout : float, default=600
+        Seconds that `close` and ``when_busy="wait"`` wait for a snapshot before the background process is killed.
 
-    Where several processes train one model, the first one monitors. What goes wrong after the start is one line on
-    stderr and does not stop the training.
-    UserError: the folder has rows of that model already (`overwrite` removes them), it is a file, or it cannot be a name.
-    ValueError: a count that is no whole number of at least 1, another word in `when_busy`.
+    Attributes
+    ----------
+    cost : Cost
+        Overhead so far, in seconds and snapshots.
+
+    Raises
+    ------
+    UserError
+        If the folder has rows of that model, another monitor writes them, it is a file, or the name is not valid.
+    ValueError
+        If a count is not an integer of at least 1, `timeout` is not in (0, 1e6], or `when_busy` is another word.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from toposcale.monitor import TopologyMonitor
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with TopologyMonitor(folder.name, "tiny", every=2, when_busy="wait", tensorboard=False) as monitor:
+    ...     for _ in range(4):
+    ...         loss = model(torch.ones(4)).square().mean()
+    ...         loss.backward()
+    ...         optimizer.step()
+    ...         monitor.step(model, loss, learning_rate=0.1)
+    >>> monitor.cost.snapshots
+    2
+    >>> folder.cleanup()
     """
 
     def __init__(
@@ -115,6 +167,7 @@ class TopologyMonitor:
         when_busy: Literal["drop", "wait"] = "drop",
         tensorboard: bool | writers.ScalarWriter = True,
         overwrite: bool = False,
+        timeout: float = 600.0,
     ) -> None:
         counts = {"every": every, "max_rows": max_rows, "final_step": final_step, "tokens_per_step": tokens_per_step}
         for what, count in counts.items():
@@ -122,8 +175,10 @@ class TopologyMonitor:
                 raise ValueError(f"{what} must be a whole number of at least 1, got {count}")
         if when_busy not in ("drop", "wait"):
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
-        self.folder = Folder(Path(folder), name)
-        self.every, self.max_rows, self.when_busy = every, max_rows, when_busy
+        if not 0 < timeout <= 1e6:
+            raise ValueError(f"timeout must be more than 0 and at most 1e6 seconds, got {timeout}")
+        self.folder = Folder(Path(folder).absolute(), name)  # the training may change its working directory
+        self.every, self.max_rows, self.when_busy, self.timeout = every, max_rows, when_busy, timeout
         self.settings = settings or WeightSettings()
         self.cost = Cost()
         self.last_step = start
@@ -134,21 +189,34 @@ class TopologyMonitor:
         self._log = records.Log(self.folder)
         self._worker_log = self.folder.path / "logs" / f"{name}.log"
         self._worker: Worker | None = None
+        self._finished_at_loss: int | None = None  # number of snapshots when a background process was lost
         self._begin: float | None = None
         self._warned: set[str] = set()
         self._writer: writers.ScalarWriter | None = None
         self._own_process = os.getpid()
+        self._lock: IO[str] | None = None
         self._active = _is_first_process()
         if self._active:
-            self._prepare(start, overwrite)
-            self.folder.write_facts(final_step=final_step, tokens_per_step=tokens_per_step)
-            curves = self.folder.path / "tensorboard" / name
-            self._writer = writers.tensorboard_writer(curves) if tensorboard is True else tensorboard or None
-            if tensorboard is True and self._writer is None:
-                self._say("tensorboard is not installed, so only tables are written (pip install tensorboard)")
+            self._lock = self.folder.lock()
+            if start == 0 and not overwrite and self.folder.holds_rows():
+                self._release()
+                raise UserError(
+                    f"{self.folder.path} holds rows of {name} from an earlier training: choose another folder or name, "
+                    "set overwrite=True, or set start=STEP if this training continues from that step"
+                )
+            with self.guard():
+                self._prepare(start, tensorboard, final_step=final_step, tokens_per_step=tokens_per_step)
             atexit.register(self.close)
 
-    @_on_guard
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Let an error inside the block end the monitoring with one line, and nothing else."""
+        try:
+            yield
+        except Exception as error:
+            self._give_up(reason_of(error))
+
+    @_guarded
     def step(
         self,
         model: nn.Module,
@@ -157,7 +225,17 @@ class TopologyMonitor:
         gradient_norm: Number | None = None,
         learning_rate: float | None = None,
     ) -> None:
-        """Call after every update, with the loss of the batch that led to it. A tensor's value is not waited for."""
+        """Count a step; call it after every update.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The model, or what wraps it: the names of wrappers are left out.
+        loss, gradient_norm : Tensor or float, optional
+            Loss, in nats per token, and gradient norm of the batch. The values of tensors are not waited for.
+        learning_rate : float, optional
+            Learning rate of the update.
+        """
         self.last_step += 1
         if loss is not None:
             self._log.training(self.last_step, _kept(loss), _kept(gradient_norm), learning_rate)
@@ -165,33 +243,39 @@ class TopologyMonitor:
         if self.last_step % self.every == 0:
             self._take(model)
 
-    @_on_guard
+    @_guarded
     def snapshot(self, model: nn.Module) -> None:
         """Take a snapshot now, for instance of the weights before the first step or after the last."""
         self._take(model)
 
-    @_on_guard
+    @_guarded
     def log(self, **metrics: Number) -> None:
-        """Metrics of the weights as they are now, such as validation_loss=2.31, for the metrics table."""
+        """Record metrics of the weights as they are now, for instance ``validation_loss=2.31``."""
         for name, value in metrics.items():
             self._log.metric(self.last_step, name, _kept(value))
         if VALIDATION_LOSS in metrics:
             self._compare_with_snapshots()
 
-    @_on_guard
+    @_guarded
     def log_loss(
         self, loss: Number, *, gradient_norm: Number | None = None, learning_rate: float | None = None
     ) -> None:
-        """A row of the training log at the last step, where `step` is not given the losses."""
+        """Record the loss of the last step, where `step` was not given it; arguments as there."""
         self._log.training(self.last_step, _kept(loss), _kept(gradient_norm), learning_rate)
 
-    @_on_guard
-    def tell(self, **facts: int | None) -> None:
-        """Facts for `advice` that were not known at the start: final_step, tokens_per_step."""
+    @_guarded
+    def tell(self, **facts: Any) -> None:
+        """Record facts that were not known at the start: final_step, tokens_per_step, schedule."""
         self.folder.write_facts(**facts)
 
+    def finish(self, model: nn.Module) -> None:
+        """Take a snapshot of the final weights, unless one fell due at the last step, and close the monitor."""
+        if self.last_snapshot != self.last_step:
+            self.snapshot(model)
+        self.close()
+
     def close(self) -> None:
-        """Wait for the snapshot that is in work, write what is left, and say what it all has cost. Also at exit."""
+        """Wait for the snapshot in work, at most `timeout` seconds; write what is left and print the cost. Also at exit."""
         if os.getpid() != self._own_process:
             return  # a forked child, of a data loader for instance
         atexit.unregister(self.close)
@@ -201,16 +285,23 @@ class TopologyMonitor:
             self._finish()
             self.cost.seconds, self.cost.wall = cost, wall
         self._active = False
+        self._release()
 
     def __enter__(self) -> TopologyMonitor:
+        """Return the monitor, which is closed when the block ends."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the monitor."""
         self.close()
 
-    @_on_guard
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    @_guarded
     def _finish(self) -> None:
-        self._receive(timeout=None)
+        self._receive(self.timeout)
         self._log.write(self.last_step)
         self._show(self.last_step, {"monitor_share_of_time": self.cost.share})
         if "evaluated" in self._warned:
@@ -221,7 +312,7 @@ class TopologyMonitor:
             self._worker.end()
 
     def _compare_with_snapshots(self) -> None:
-        """Say where evaluations and snapshots fall on different steps: such a loss is compared with no feature."""
+        """Warn once if evaluations and snapshots fall on different steps: such a loss is compared with no feature."""
         between = self.last_step - self._last_evaluation
         at_snapshots = between < 1 or between % self.every == 0 or self.every % between == 0
         self._last_evaluation = self.last_step
@@ -233,22 +324,24 @@ class TopologyMonitor:
                 f"snapshot; every ({self.every}) should divide the {between} steps between evaluations",
             )
 
-    def _prepare(self, start: int, overwrite: bool) -> None:
-        """Make sure that no row of another training is mixed with those of this one."""
-        if start == 0 and not overwrite and self.folder.holds_rows():
-            raise UserError(
-                f"{self.folder.path} holds rows of {self.folder.model} from an earlier training: choose another folder "
-                "or name, set overwrite=True, or set start=STEP if this training continues from that step"
-            )
+    def _prepare(self, start: int, tensorboard: bool | writers.ScalarWriter, **facts: int | None) -> None:
+        """Remove the rows of another training, so that none is mixed with those of this one, and open the writer."""
         records.drop_after(self.folder, start if start else -1)
         if start == 0:
             self.folder.facts_file.unlink(missing_ok=True)
+        self.folder.write_facts(**facts)
+        curves = self.folder.path / "tensorboard" / self.folder.model
+        self._writer = writers.tensorboard_writer(curves) if tensorboard is True else tensorboard or None
+        if tensorboard is True and self._writer is None:
+            self._say("tensorboard is not installed, so only tables are written (pip install tensorboard)")
 
     def _take(self, model: nn.Module) -> None:
         """Copy the weights and hand them over. If the snapshot before is in work, wait or drop this one (`when_busy`)."""
         step = self.last_snapshot = self.last_step
         self._log.snapshots.add(step)
-        self._receive(timeout=None if self.when_busy == "wait" else 0)
+        self._receive(self.timeout if self.when_busy == "wait" else 0)
+        if not self._active:
+            return
         if self._worker is not None and self._worker.busy:
             self.cost.dropped += 1
             self._say_once(
@@ -257,24 +350,26 @@ class TopologyMonitor:
                 "(every), fewer rows or layers (max_rows, settings), or set when_busy='wait'",
             )
         else:
-            self._hand_over(step, self._matrices(model))
+            self._hand_over(step, *self._matrices(model))
         self._log.write(step)
 
-    def _matrices(self, model: nn.Module) -> dict[str, Tensor]:
-        """The matrices that the settings want, by the names that they have in a checkpoint, cut to `max_rows`."""
-        named = {plain_name(name): value.detach() for name, value in model.named_parameters()}
+    def _matrices(self, model: nn.Module) -> tuple[dict[str, Tensor], float]:
+        """Return the chosen matrices by name, cut to `max_rows`, and the largest |weight| of what is not copied."""
+        named = {name: value.detach() for name, value in plain_parameters(model).items()}
         if any(hasattr(value, "full_tensor") for value in named.values()):
             raise UserError("the weights are spread over several processes (FSDP); the monitor needs whole weights")
         self.folder.write_facts(n_parameters=sum(value.numel() for value in named.values()))
         transposed = stored_transposed({name: tuple(value.shape) for name, value in named.items()})
-        wanted = {
-            name: self._some_rows(name, value.T if name in transposed else value)
+        weights = {
+            name: value.T if name in transposed else value
             for name, value in named.items()
-            if value.ndim == 2 and value.is_floating_point() and not is_buffer(name) and self.settings.wants(name)
+            if value.ndim == 2 and value.is_floating_point() and value.numel() and not is_buffer(name)
         }
-        if not wanted:
+        chosen = {name: self._some_rows(name, value) for name, value in weights.items() if self.settings.wants(name)}
+        if not chosen:
             raise UserError("there is no matrix to monitor: the settings exclude all of them, or the model has none")
-        return wanted
+        elsewhere = [value for name, value in weights.items() if chosen.get(name) is not value]
+        return chosen, float(np.max([_largest_entry(value) for value in elsewhere], initial=0.0))
 
     def _some_rows(self, name: str, matrix: Tensor) -> Tensor:
         if self.max_rows is None or len(matrix) <= self.max_rows:
@@ -283,7 +378,7 @@ class TopologyMonitor:
         rows = subsample_rows(len(matrix), self.max_rows, seed=seed)
         return matrix.index_select(0, torch.from_numpy(rows).to(matrix.device))
 
-    def _hand_over(self, step: int, matrices: dict[str, Tensor]) -> None:
+    def _hand_over(self, step: int, matrices: dict[str, Tensor], largest_elsewhere: float) -> None:
         slots = memory.lay_out(
             (name, str(value.dtype).removeprefix("torch."), (value.shape[0], value.shape[1]))
             for name, value in matrices.items()
@@ -301,20 +396,21 @@ class TopologyMonitor:
         for slot, value in zip(slots, matrices.values(), strict=True):
             place = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
             place.view(value.shape).copy_(value)
-        self._worker.submit(step)
+        self._worker.submit(Snapshot(step, largest_elsewhere))
 
-    def _receive(self, timeout: float | None = 0) -> None:
-        """What became of the snapshot in work, if that is known by now; a `timeout` of None waits for it."""
+    def _receive(self, timeout: float = 0) -> None:
+        """Take the outcome of the snapshot in work, if it comes within `timeout` seconds."""
         if self._worker is None or not self._worker.busy:
             return
         try:
             outcome = self._worker.outcome(timeout)
         except (EOFError, OSError):
-            status = self._worker.end()
-            self._worker = None
-            self._give_up(f"the process in the background ended with status {status}")
+            self._lose(self._worker, f"the background process ended with status {self._worker.end()}")
             return
         if outcome is None:
+            if timeout:
+                self._worker.end()
+                self._lose(self._worker, f"the background process took more than {timeout:g} s and was killed")
             return
         self.cost.background += outcome.seconds
         for warning in outcome.warnings:
@@ -325,6 +421,16 @@ class TopologyMonitor:
         self.cost.snapshots += 1
         self._show(outcome.step, outcome.features)
 
+    def _lose(self, worker: Worker, reason: str) -> None:
+        """Say that a background process is gone. The next snapshot starts another one, but not twice without a result."""
+        self._worker = None
+        self.cost.dropped += 1
+        if self._finished_at_loss == self.cost.snapshots:
+            self._give_up(f"{reason} once more")
+            return
+        self._finished_at_loss = self.cost.snapshots
+        self._say(f"{reason}; there are no features of step {worker.step}")
+
     def _show(self, step: int, values: dict[str, float]) -> None:
         try:
             writers.show(step, values, self._writer)
@@ -333,8 +439,10 @@ class TopologyMonitor:
             self._say_once("shown", f"a value could not be shown ({reason}); its row is written all the same")
 
     def _give_up(self, reason: str) -> None:
-        self._say(f"{reason}; nothing is monitored from here on, and the training goes on")
+        if not self._active:
+            return
         self._active = False
+        self._say(f"{reason}; nothing is monitored from here on, and the training goes on")
         if self._worker is not None:
             self._worker.let_go()
 
@@ -344,32 +452,49 @@ class TopologyMonitor:
             self._say(line)
 
     def _say(self, line: str) -> None:
-        print(f"toposcale.monitor: {self.folder.model}: {one_line(line)}", file=sys.stderr, flush=True)
+        with suppress(Exception):  # a full disk, a closed pipe or file behind stderr
+            print(f"toposcale.monitor: {self.folder.model}: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def _kept(value: Any) -> Any:
-    """A copy of a tensor's value, taken without waiting for it: the training may write over the tensor."""
+    """Copy a tensor's value without waiting for it: the training may write over the tensor."""
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def plain_name(name: str) -> str:
-    """The name of a weight without those of what wraps the model (DistributedDataParallel, torch.compile)."""
-    return name.replace("_orig_mod.", "").removeprefix("module.")
+def _largest_entry(weight: Tensor) -> float:
+    """Return max|weight|; NaN stays."""
+    low, high = torch.aminmax(weight.float() if weight.element_size() == 1 else weight)
+    return float(torch.maximum(-low, high))
 
 
-def plan_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
-    """The rates that a scheduler of PyTorch will give, as the fields of `ScheduleTable`.
+def plain_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights by name, without the names of what wraps the model (DistributedDataParallel, torch.compile).
 
-    None for one that is no function of the step: a scheduler that looks at the loss on the way has no plan.
+    The names stay as they are if two weights would then have the same one.
+    """
+    named: dict[str, Tensor] = dict(model.named_parameters())
+    plain = [name.replace("_orig_mod.", "") for name in named]
+    if all(name.startswith("module.") for name in plain):
+        plain = [name.removeprefix("module.") for name in plain]
+    return dict(zip(plain, named.values(), strict=True)) if len(set(plain)) == len(named) else named
+
+
+def schedule_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
+    """Return the learning rates that a scheduler of PyTorch will give, as the fields of `ScheduleTable`.
+
+    None unless it is a function of the step: the rates of a scheduler that looks at the loss are not known beforehand.
     """
     functions = getattr(scheduler, "lr_lambdas", None)
     if not functions or final_step < 1:
         return None
-    rates = np.array([scheduler.base_lrs[0] * functions[0](step) for step in range(final_step + 1)])
+    try:
+        rates = np.array([scheduler.base_lrs[0] * functions[0](step) for step in range(final_step + 1)])
+    except Exception:  # a function of the user's, which may know no step but those of the training
+        return None
     if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
         return None
-    at = breakpoints(rates)
-    return {"at": at.tolist(), "values": rates[at].tolist()}
+    steps = breakpoints(rates)
+    return {"at": steps.tolist(), "values": rates[steps].tolist()}
 
 
 def _is_first_process() -> bool:

@@ -1,4 +1,4 @@
-"""Matrices in memory that two processes share: the training writes them, the background process reads them."""
+"""Matrices in shared memory: the training writes them, the background process reads them."""
 
 import math
 import os
@@ -16,7 +16,7 @@ _IN_MEMORY = Path("/dev/shm")
 
 
 class Slot(NamedTuple):
-    """Where one matrix lies: its layer, the name of its type, its shape (n_out, n_in), and the first byte."""
+    """A matrix in the buffer: its layer, dtype, shape (n_out, n_in), and offset in bytes."""
 
     layer: str
     dtype: str
@@ -25,12 +25,12 @@ class Slot(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that the matrix takes."""
+        """Return the size of the matrix in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 def lay_out(matrices: Iterable[tuple[str, str, tuple[int, int]]]) -> tuple[Slot, ...]:
-    """A slot for each (layer, name of the type, shape), one after the other."""
+    """Return one slot for each (layer, dtype, shape), aligned, one after the other."""
     slots, offset = [], 0
     for layer, dtype, shape in matrices:
         slot = Slot(layer, dtype, shape, offset)
@@ -40,15 +40,15 @@ def lay_out(matrices: Iterable[tuple[str, str, tuple[int, int]]]) -> tuple[Slot,
 
 
 def nameless_file(size: int, folder: Path | None = _IN_MEMORY) -> IO[bytes]:
-    """A file of `size` bytes without a name, in memory where that has room, else in the folder for temporary files.
+    """Open a nameless file of `size` bytes, in memory if that has room, else in the folder for temporary files.
 
-    Nothing is left of it when the processes that hold it are gone, however they end. OSError: no room.
+    It is gone with the last process that has it open. OSError: no room.
     """
     place = folder if folder and os.access(folder, os.W_OK) else None
     file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115
     try:
         if hasattr(os, "posix_fallocate"):
-            # Takes the room at once: a folder that filled up later would end the process that writes with a signal.
+            # Reserves the space now: if the disk were full later, writing to the map would kill the training by SIGBUS.
             os.posix_fallocate(file.fileno(), 0, size)
         else:
             os.ftruncate(file.fileno(), size)
@@ -61,7 +61,7 @@ def nameless_file(size: int, folder: Path | None = _IN_MEMORY) -> IO[bytes]:
 
 
 def matrices(buffer: memoryview, slots: Iterable[Slot]) -> Iterator[tuple[str, np.ndarray]]:
-    """Layer and values of every slot, one after the other, in types that NumPy can compute with."""
+    """Yield layer and values of every slot, in a dtype that NumPy can compute with."""
     for slot in slots:
         values = np.frombuffer(buffer, np.dtype(slot.dtype), math.prod(slot.shape), slot.offset)
         yield slot.layer, exact(values.reshape(slot.shape))

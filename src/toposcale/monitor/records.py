@@ -1,4 +1,4 @@
-"""The rows of a monitored model: the tables of the workflow, written snapshot by snapshot."""
+"""Rows of a monitored model: the tables of the workflow, written snapshot by snapshot."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from toposcale.io import schemas, tables
 from toposcale.monitor.folder import KINDS, Folder
 
 TABLES = {kind: schemas.TABLES[kind.partition("/")[0]] for kind in KINDS}
-"""The table of each kind of file."""
+"""Table of each kind of file."""
 
 
 def drop_after(folder: Folder, step: int) -> None:
@@ -28,7 +28,7 @@ def drop_after(folder: Folder, step: int) -> None:
 
 
 def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows to the file of a step, beside those that it already holds."""
+    """Add rows to the file of a step; they replace those of the same keys."""
     table, path = TABLES[kind], folder.file(kind, step)
     earlier = tables.read(table, path).to_pylist() if path.exists() else []
     by_key = {tuple(row[name] for name in table.key): row for row in [*earlier, *rows]}
@@ -41,9 +41,12 @@ def write_snapshot(
     matrices: Iterator[tuple[str, np.ndarray]],
     settings: weights.WeightSettings,
     metadata: Mapping[str, str],
+    largest_elsewhere: float,
 ) -> weights.Features:
-    """Compute and write the features and diagrams of one snapshot; the features of the whole model come back."""
-    features, diagrams = weights.compute_features(matrices, settings, model=folder.model)
+    """Compute and write the features and diagrams of one snapshot; return the features of the whole model."""
+    features, diagrams = weights.compute_features(
+        matrices, settings, model=folder.model, largest_elsewhere=largest_elsewhere
+    )
     where: dict[str, Any] = {"model": folder.model, "step": step, "source": "weights"}
     # Diagrams first: who sees the features of a step finds its diagrams there too.
     tables.write(tables.diagram_rows(diagrams, **where), folder.file("diagrams/weights", step), metadata)
@@ -53,9 +56,9 @@ def write_snapshot(
 
 @dataclass
 class Log:
-    """Losses and metrics that have been measured and not yet been written.
+    """Losses and metrics that are measured and not yet written.
 
-    A loss may be a tensor on a GPU: asking for its value makes the training wait, so this is done when it is written.
+    A loss may be a tensor on a GPU, and reading its value makes the training wait: it is read when it is written.
     """
 
     folder: Folder
@@ -64,22 +67,25 @@ class Log:
     _metrics: list[tuple[int, str, Any]] = field(default_factory=list)
 
     def training(self, step: int, loss: Any, gradient_norm: Any, learning_rate: Any) -> None:
-        """One row of the training log."""
+        """Keep one row of the training log."""
         self._training[step] = {"loss": loss, "gradient_norm": gradient_norm, "learning_rate": learning_rate}
 
     def metric(self, step: int, name: str, value: Any) -> None:
-        """One metric of one step."""
+        """Keep one metric of one step."""
         self._metrics.append((step, name, value))
 
     def write(self, step: int) -> None:
-        """Write what there is as the files of `step`; the loss of a snapshot is a metric too."""
-        log = {at: {name: _number(value) for name, value in values.items()} for at, values in self._training.items()}
+        """Write all that is kept as the files of `step`; the loss of a snapshot is a metric, too."""
+        log = {past: {name: _number(value) for name, value in row.items()} for past, row in self._training.items()}
         if log:
-            add(self.folder, "training", step, [{"step": at, **values} for at, values in log.items()])
-        metrics = [*self._metrics, *((at, "training_loss", log[at]["loss"]) for at in log if at in self.snapshots)]
+            add(self.folder, "training", step, [{"step": past, **row} for past, row in log.items()])
+        metrics = [
+            *self._metrics,
+            *((past, "training_loss", log[past]["loss"]) for past in log if past in self.snapshots),
+        ]
         if metrics:
             of = {"model": self.folder.model}
-            rows = [of | {"step": at, "metric": name, "value": _number(value)} for at, name, value in metrics]
+            rows = [of | {"step": past, "metric": name, "value": _number(value)} for past, name, value in metrics]
             add(self.folder, "metrics/monitor", step, rows)
         self._training.clear()
         self._metrics.clear()

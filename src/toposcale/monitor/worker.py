@@ -1,7 +1,7 @@
-"""The process in the background: it waits for snapshots in shared memory and writes their rows.
+"""Background process: wait for snapshots in shared memory and write their rows.
 
-It is a Python of its own that is handed a channel to the training and the shared memory as open files: no process
-that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
+It is a Python interpreter of its own that inherits a channel to the training and the shared memory as open files: no
+process that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
 """
 
 import mmap
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toposcale.features import weights
+from toposcale.io.errors import reason_of
 from toposcale.monitor import memory, records
 from toposcale.monitor.folder import Folder
 
@@ -26,7 +27,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 
 class Job(NamedTuple):
-    """What to make of the snapshots; it does not change."""
+    """Description of the work, the same for all snapshots."""
 
     folder: Folder
     slots: tuple[memory.Slot, ...]
@@ -34,8 +35,15 @@ class Job(NamedTuple):
     metadata: Mapping[str, str]
 
 
+class Snapshot(NamedTuple):
+    """A copy of the weights in the buffer: its step, and the largest |weight| of those that were not copied."""
+
+    step: int
+    largest_elsewhere: float
+
+
 class Outcome(NamedTuple):
-    """What became of a snapshot: the whole model's features, or why there are none."""
+    """Result of a snapshot: the features of the whole model, or an error."""
 
     step: int
     seconds: float
@@ -45,14 +53,12 @@ class Outcome(NamedTuple):
 
 
 class Worker:
-    """The training's end: `buffer` to write a snapshot to, `submit` to hand it over, `outcome` to hear what became of it.
-
-    One snapshot at a time: from `submit` until its outcome the buffer, of which `slots` are parts, belongs to the process.
-    """
+    """Handle of the background process: write one snapshot at a time to `buffer`, `submit` it, and get its `outcome`."""
 
     def __init__(self, job: Job, log: Path) -> None:
         self.slots = job.slots
         self.busy = False
+        self.step = -1
         file = memory.nameless_file(job.slots[-1].offset + job.slots[-1].n_bytes)
         self.buffer = memoryview(mmap.mmap(file.fileno(), 0))
         self._channel, theirs = Pipe()
@@ -71,13 +77,14 @@ class Worker:
             )
         self._channel.send(job)
 
-    def submit(self, step: int) -> None:
-        """Hand over the snapshot of a step that stands in the buffer. OSError: the process is gone."""
-        self._channel.send(step)
-        self.busy = True
+    def submit(self, snapshot: Snapshot) -> None:
+        """Hand over the snapshot in the buffer. `outcome` notices if the process is gone."""
+        self.step, self.busy = snapshot.step, True
+        with suppress(OSError):
+            self._channel.send(snapshot)
 
-    def outcome(self, timeout: float | None = 0) -> Outcome | None:
-        """What became of the snapshot in work; None while that is open. EOFError, OSError: the process is gone."""
+    def outcome(self, timeout: float = 0) -> Outcome | None:
+        """Return the outcome of the snapshot in work, None if there is none yet. EOFError, OSError: the process is gone."""
         if not self.busy or not self._channel.poll(timeout):
             return None
         outcome = self._channel.recv()
@@ -85,17 +92,21 @@ class Worker:
         return outcome
 
     def let_go(self) -> None:
-        """Let the process end by itself, once the snapshot that may be in work is written."""
+        """Let the process end by itself, once the snapshot in work is written."""
         self._channel.close()
 
-    def end(self) -> int:
-        """Let the process end, if it has not already, and return its exit status."""
+    def end(self) -> int | None:
+        """Let the process end, kill it if it does not within seconds, and return its exit status."""
         self.let_go()
-        return self._process.wait()
+        for seconds in (5.0, 1.0):
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(seconds)
+            self._process.kill()
+        return None  # nothing ends a process that waits for a disk that is gone
 
 
 def main() -> None:
-    """Work on snapshots until the training closes its end, behind everything else that wants the processor."""
+    """Measure snapshots at the lowest priority until the training closes its end of the channel."""
     os.nice(19)
     channel = Connection(int(sys.argv[1]))
     buffer = memoryview(mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))
@@ -105,8 +116,8 @@ def main() -> None:
             channel.send(perform(job, channel.recv(), buffer))
 
 
-def perform(job: Job, step: int, buffer: memoryview) -> Outcome:
-    """Rows of one snapshot; an error is a line of its outcome, its traceback is printed, and the next snapshot is tried."""
+def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
+    """Write the rows of one snapshot; an error is part of its outcome, and its traceback is printed."""
     start = time.perf_counter()
     features: weights.Features = {}
     error = ""
@@ -114,9 +125,11 @@ def perform(job: Job, step: int, buffer: memoryview) -> Outcome:
         warnings.simplefilter("always")
         try:
             matrices = memory.matrices(buffer, job.slots)
-            features = records.write_snapshot(job.folder, step, matrices, job.settings, job.metadata)
+            features = records.write_snapshot(
+                job.folder, snapshot.step, matrices, job.settings, job.metadata, snapshot.largest_elsewhere
+            )
         except Exception as problem:
             traceback.print_exc()
-            error = " ".join(f"{type(problem).__name__}: {problem}".split())
+            error = reason_of(problem)
     messages = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Outcome(step, time.perf_counter() - start, features, messages, error)
+    return Outcome(snapshot.step, time.perf_counter() - start, features, messages, error)

@@ -1,4 +1,4 @@
-"""Where the numbers are shown while the model trains: TensorBoard, and Weights & Biases where a run of it is open."""
+"""Live curves: TensorBoard, and Weights & Biases if a run of it is open."""
 
 import sys
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ PREFIX = "topology/"
 
 
 class ScalarWriter(Protocol):
-    """What is used of torch.utils.tensorboard's SummaryWriter."""
+    """Methods of torch.utils.tensorboard.SummaryWriter that are used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """One point of one curve."""
+        """Add one point to one curve."""
 
     def flush(self) -> Any:
-        """Make what was added visible."""
+        """Write all points to disk."""
 
 
 def tensorboard_writer(folder: Path) -> ScalarWriter | None:
-    """A writer of event files into `folder`; None where the package tensorboard is not installed."""
+    """Return a writer of event files into `folder`, None if the package tensorboard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -28,7 +28,7 @@ def tensorboard_writer(folder: Path) -> ScalarWriter | None:
 
 
 def show(step: int, values: Mapping[str, float], writer: ScalarWriter | None) -> None:
-    """Add the values of one step to TensorBoard and to the open run of Weights & Biases, where there are such."""
+    """Add the values of one step to TensorBoard and to the open run of Weights & Biases, if there are any."""
     if writer is not None:
         for name, value in values.items():
             writer.add_scalar(PREFIX + name, value, step)

@@ -1,8 +1,4 @@
-"""Pages that people open: HTML with everything in it, made from tables and files by Jinja2 templates.
-
-Charts are drawn by Plotly, whose one file is in every page. It and the data are compressed, and unpacked when the first
-chart comes into view.
-"""
+"""Self-contained HTML pages, made from tables and files by Jinja2 templates, with Plotly and the data compressed inside."""
 
 import base64
 import gzip
@@ -16,7 +12,7 @@ from markupsafe import Markup
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of this package, filled in; every value is escaped unless it is `Markup`."""
+    """Fill in a template of this package; every value is escaped unless it is `Markup`."""
     environment = Environment(
         loader=PackageLoader("toposcale.pages", "."),
         autoescape=True,
@@ -30,12 +26,12 @@ def render(template: str, **values: Any) -> str:
 
 
 def embedded(name: str, data: Any) -> Markup:
-    """The element of the page that holds `data` (what JSON can hold) under a name."""
+    """Return the element of the page that holds JSON-serialisable `data` under a name."""
     return _held(f"data-{name}", to_json(data))
 
 
 def to_json(data: Any) -> str:
-    """Compact JSON. ValueError: a number that is not finite, which JSON does not have."""
+    """Serialise to compact JSON. ValueError: a number that is not finite, which JSON does not have."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
@@ -46,5 +42,5 @@ def _held(name: str, text: str) -> Markup:
 
 
 def _asset(name: str) -> Markup:
-    """A style sheet or script of this package, to be written into the page as it is."""
+    """Return a style sheet or script of this package, to be embedded as it is."""
     return Markup(resources.files(__package__).joinpath(name).read_text())

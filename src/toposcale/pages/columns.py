@@ -1,6 +1,6 @@
-"""Features and metrics as the pages' charts read them: a column of numbers for each key, with the steps said once.
+"""Features and metrics in the form that the charts read: a column of numbers for each key, with the steps stored once.
 
-A key is (source, layer, feature). A value that is missing or not finite is None, a gap in the line.
+A key is (source, layer, feature). A value that is missing or not finite is None, a break in the line.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ DIGITS = 5
 
 
 def keys_of(values: pd.DataFrame) -> pd.DataFrame:
-    """The keys of a table of values, sorted: metrics first, then weights, then the other sources."""
+    """Return the keys of a table of values, sorted: metrics first, then weights, then the other sources."""
     keys = values[SERIES_KEY].drop_duplicates()
     order = keys["source"].map({METRIC_SOURCE: 0, "weights": 1}).fillna(2)
     return keys.assign(order=order).sort_values(["order", *SERIES_KEY], ignore_index=True)[SERIES_KEY]
 
 
 def described(keys: pd.DataFrame) -> list[dict[str, str]]:
-    """What a page says of each key: source, layer, feature, name and unit."""
+    """Return source, layer, feature, name and unit of each key."""
     descriptions = []
     for source, layer, feature in keys.astype(str).itertuples(index=False):
         label = metric_label(feature) if source == METRIC_SOURCE else feature_label(feature, source)
@@ -36,9 +36,9 @@ def described(keys: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
-    """One model's `steps` and `columns`: for the number of each key that it has, {"at", "values"}.
+    """Return one model's `steps` and `columns`: for the number of each key that it has, {"at", "values"}.
 
-    `at`: places in `steps`; None where the key has a value at every step.
+    `at`: indices in `steps`; None if the key has a value at every step.
     """
     steps = np.sort(values["step"].unique())
     numbers = pd.MultiIndex.from_frame(keys).get_indexer(pd.MultiIndex.from_frame(values[SERIES_KEY]))
@@ -52,7 +52,7 @@ def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
 
 
 def rounded(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:
-    """Numbers to so many significant digits; None for what is not finite."""
+    """Round numbers to so many significant digits; None for what is not finite."""
     numbers = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(numbers).tolist()
     return [float(f"{n:.{digits}g}") if ok else None for n, ok in zip(numbers.tolist(), finite, strict=True)]

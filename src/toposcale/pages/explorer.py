@@ -1,7 +1,7 @@
 """explorer.html: features, diagrams, merge trees and loss surfaces of every checkpoint, two models side by side.
 
 The page holds one part for the run and one for each model, which is unpacked when the model is chosen. `parts` makes them;
-`toposcale.pages.watch` serves the same parts of a training that goes on.
+`toposcale.pages.watch` serves the same parts for a training in progress.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ LOSS_DIGITS = 6
 
 
 def explorer(**tables: Any) -> str:
-    """The page as text; the arguments are those of `parts`."""
+    """Return the page as text; the arguments are those of `parts`."""
     made = parts(**tables)
     return page(made["run"], [pages.embedded(name, part) for name, part in made.items()])
 
 
 def page(run: Mapping[str, Any], data: Sequence[str] = (), *, live: bool = False) -> str:
-    """The page around a run's part; a live page asks its server for the parts."""
+    """Return the page around a run's part; a live page asks its server for the parts."""
     return pages.render("explorer.html", run=run, data=data, live=live)
 
 
@@ -51,10 +51,10 @@ def parts(
     most_bars: int = MOST_BARS,
     most_losses: int = MOST_LOSSES,
 ) -> dict[str, dict[str, Any]]:
-    """What the page draws: "run", and "model-0", "model-1", ... in the order of the run's models.
+    """Return the data of the page: "run", and "model-0", "model-1", ... in the order of the run's models.
 
-    The tables are those of a run; `surfaces` (model, step, plane, x, y, loss) may be absent. `extras`: by model, what is
-    known beside the tables, `advice` (text) and `forecast` (steps, values, low, high, name).
+    The tables are those of a run; `surfaces` (model, step, plane, x, y, loss) may be absent. `extras`: by model, `advice`
+    (text) and `forecast` (steps, values, low, high, name).
     """
     looks = model_appearances(models)
     values = with_metrics(features, metrics)
@@ -88,7 +88,7 @@ def parts(
 
 
 def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces: bool) -> list[str]:
-    """What was thinned, and by how much; what there is not."""
+    """Return notes on what was thinned, and by how much, and on what is missing."""
     notes = [
         f"All {total:,} bars of the run are in this page."
         if longest is None
@@ -105,19 +105,19 @@ def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces
 
 
 def _longest(diagrams: pd.DataFrame, most: int) -> tuple[int | None, int, int]:
-    """How many bars each diagram may keep so that all of them are at most `most` (None: all), kept bars, all bars."""
+    """Return the most bars a diagram may keep for a total of at most `most` (None: all), bars kept, and all bars."""
     sizes = diagrams.groupby(["model", "step", "source", "layer", "dimension"], observed=True).size().to_numpy()
     total = int(sizes.sum())
     if total <= most:
         return None, total, total
-    # At place k - 1 is how many bars are kept where a diagram may keep k.
+    # At index k - 1: number of bars that are kept if a diagram may keep k.
     kept = np.cumsum(len(sizes) - np.cumsum(np.bincount(sizes)))
     longest = max(1, int(np.searchsorted(kept, most, side="right")))
     return longest, int(kept[longest - 1]), total
 
 
 def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
-    """A model's diagrams: for each source, layer and dimension the bars of all steps, longest first within a step.
+    """Return a model's diagrams: by source, layer and dimension the bars of all steps, longest first within a step.
 
     The bars of the k-th of `steps` are those from `starts[k]` to `starts[k + 1]`; `counts`: bars before thinning.
     """
@@ -145,7 +145,7 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
 
 
 def _surfaces(rows: pd.DataFrame, stride: int) -> list[dict[str, Any]]:
-    """A model's loss surfaces (`losses`: by row of y) with the merge trees of their sublevel sets."""
+    """Return a model's loss surfaces (`losses`: by row of y) with the merge trees of their sublevel sets."""
     surfaces = []
     for step in sorted(set(rows["step"].tolist())):
         x, y, losses = loss_grid(rows[rows["step"] == step])

@@ -1,4 +1,4 @@
-"""How a run was made, as the report tells it: what it was run on, what it cost, and how to make it again."""
+"""Provenance of a run for the report: its inputs, its cost, and how to reproduce it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,7 @@ TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "Wi
 def what_was_run(
     config: Mapping[str, Any], corpus: Mapping[str, Any] | None, models: pd.DataFrame, features: pd.DataFrame
 ) -> dict[str, Any]:
-    """A sentence (`lede`) and a list of facts (`facts`, pairs of a name and a text) on models, text and checkpoints.
-
-    `corpus` is None in a run of models without weights, which reads no text. A size that is not known is left out.
-    """
+    """Return a sentence (`lede`) and pairs of name and text (`facts`) on models, corpus (None: none was read) and steps."""
     sizes = models.sort_values("n_parameters")
     n_checkpoints = len(features[["model", "step"]].drop_duplicates())
     kinds = [_kind(name, config["models"]) for name in models["model"]]
@@ -52,7 +49,7 @@ def what_was_run(
 
 
 def _kind(model: str, entries: Mapping[str, Mapping[str, Any]]) -> ModelKind:
-    """The kind of a model's entry: the entry has the model's name or, where there are several seeds, its beginning."""
+    """Return the kind of a model's entry: the entry has the model's name or, with several seeds, its beginning."""
     fitting = [name for name in entries if model == name or model.startswith(f"{name}.")]
     return MODEL_KINDS[entries[max(fitting, key=len)]["kind"]]
 
@@ -67,7 +64,7 @@ def _span(sizes: pd.Series) -> str:
 def _text(
     corpus: Mapping[str, Any] | None, config: Mapping[str, Any], kinds: Sequence[ModelKind], sources: set[str]
 ) -> str:
-    """What was read, and what for; empty where nothing was."""
+    """Return which text was read, and for what; "" if none was."""
     if corpus is None:
         return ""
     parts = []
@@ -93,10 +90,9 @@ def _model(row: Mapping[Any, Any]) -> str:
 
 
 def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
-    """What the jobs cost, by rule and model, from what they left beside their logs.
+    """Return the cost of the jobs by rule and model, from the records beside their logs.
 
-    Columns: rule, model, jobs, wall_seconds (without imports), longest_job_seconds, cpu_seconds (with imports),
-    peak_memory_mb.
+    Columns: rule, model, jobs, wall_seconds (no imports), longest_job_seconds, cpu_seconds (with imports), peak_memory_mb.
     """
     rows = []
     for path in sorted(Path(logs).rglob("*.cost.json")):
@@ -136,10 +132,9 @@ def agreement(check: Mapping[str, Any] | None) -> str:
 def rerun(
     metadata: Mapping[str, Mapping[str, str]], *, run: str, lock_name: str, lock_hash: str, patch: str = ""
 ) -> dict[str, Any]:
-    """The commands that make the run again, and the revisions and packages that its tables (by name) were made with.
+    """Return the commands that reproduce the run, and the revisions and packages of its tables (by name).
 
-    `patch`: the file with the changes that are not committed, empty where there are none. It is exact where every table was
-    made of one revision without changes.
+    `patch`: file with the uncommitted changes, "" if none. Exact if one revision without changes made every table.
     """
     revisions: dict[str, list[str]] = {}
     versions: dict[str, set[str]] = {}
@@ -167,4 +162,4 @@ def rerun(
 
 
 CHANGED = "-dirty"
-"""How git marks a revision whose files have changes that are not committed."""
+"""Suffix of a git revision with uncommitted changes."""

@@ -1,4 +1,4 @@
-"""report.html: what was run, what it says, and everything behind it, in one page that needs no network."""
+"""report.html: what was run, the results, and the data behind them, in one page that needs no network."""
 
 import base64
 import re
@@ -20,6 +20,7 @@ from toposcale.figures.configurations import by_configuration
 from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
+from toposcale.pages.cards import cards
 from toposcale.pages.columns import columns, described, keys_of
 
 LARGEST_SVG = 500_000
@@ -31,7 +32,7 @@ LISTED = (
     *("forecasts", "forecast_evaluation", "score_forecasts", "score_evaluation"),
     *("decisions", "decision_evaluation"),
 )
-"""The tables of the page in their order."""
+"""Tables of the page in their order."""
 COLUMNS = {
     "pooled_correlations": (
         *("source", "feature", "metric", "control", "n_runs", "n_configurations"),
@@ -56,7 +57,7 @@ class Picture(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A table of the run for the page; `total` rows are in the file."""
+    """A table of the run for the page; the file has `total` rows."""
 
     name: str
     rows: pd.DataFrame
@@ -65,8 +66,7 @@ class Listing(NamedTuple):
 
 
 def listing(name: str, rows: pd.DataFrame) -> Listing:
-    """What the page shows of a table: whole models and not layers, of the verdicts those over all models, and of the
-    correlations those with nothing held fixed."""
+    """Select what the page shows of a table: whole models, the pooled verdicts, and the correlations without a control."""
     total = len(rows)
     if "layer" in rows:
         rows = rows[rows["layer"] == schemas.ALL_LAYERS].drop(columns="layer")
@@ -79,7 +79,7 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
 
 
 def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """A row for each feature and metric, with the answer to every question that was asked, and its numbers."""
+    """Return a row for each feature and metric, with the answer to every question that was tested, and its numbers."""
     key = ["source", "feature", "metric"]
     wide = verdicts[key].drop_duplicates()
     for question in QUESTIONS.values():
@@ -98,6 +98,7 @@ def report(
     models: pd.DataFrame,
     summary: pd.DataFrame,
     warnings: Listing,
+    advice: pd.DataFrame,
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     pictures: Sequence[Picture],
@@ -106,8 +107,7 @@ def report(
     runtimes: pd.DataFrame,
     **words: Any,
 ) -> str:
-    """The page as text. words: `run`, its name, and what `toposcale.pages.provenance` says of it: `lede`, `facts`,
-    `agreement` and `rerun`. The frames are tables of the run."""
+    """Return the page as text, from tables of the run; `words` are its name and the results of `pages.provenance`."""
     shown = [
         {**picture.entry._asdict(), "name": picture.name, "drawing": drawing(picture), "ratio": ratio(picture.svg)}
         for picture in pictures
@@ -116,6 +116,7 @@ def report(
     looks = model_appearances(drawn["models"])
     return pages.render(
         "report.html",
+        cards=cards(models, metrics, features, warnings.rows, advice),
         answers=summary.sort_values("position").to_dict("records"),
         overview=next((picture for picture in shown if picture["name"] == "overview"), None),
         figures=shown,
@@ -134,7 +135,7 @@ def report(
 
 
 def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:
-    """What the charts over training draw: every feature of the whole model and every metric, of each model."""
+    """Return the data of the charts over training: every whole-model feature and every metric, by model."""
     values = with_metrics(features[features["layer"] == schemas.ALL_LAYERS], metrics)
     keys = keys_of(values)
     models = [
@@ -145,13 +146,13 @@ def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics:
 
 
 def ratio(svg: str) -> str:
-    """Width / height of a drawing, as CSS writes it: the page keeps the place until the drawing is there."""
+    """Return width / height of a drawing in CSS: the page reserves the space until it is loaded."""
     width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
     return f"{width} / {height}"
 
 
 def drawing(picture: Picture) -> Markup:
-    """The SVG as an element of the page, or the PNG where the SVG is too large to be one."""
+    """Return the SVG as an element of the page, or the PNG if the SVG is too large."""
     if len(picture.svg) > LARGEST_SVG:
         data = base64.b64encode(picture.png).decode()
         return Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, picture.entry.title)
@@ -167,7 +168,7 @@ def drawing(picture: Picture) -> Markup:
 
 
 def table(listing: Listing) -> dict[str, Any]:
-    """What the template needs of a table: cells as (text, what they are sorted by), rows marked with their model."""
+    """Return a table for the template: cells as (text, sort key), rows marked with their model."""
     rows = listing.rows
     # A long sentence that every row repeats is said once.
     constant = [name for name in rows.columns if len(rows) > 1 and rows[name].nunique(dropna=False) == 1]
@@ -193,7 +194,7 @@ def table(listing: Listing) -> dict[str, Any]:
 
 
 def cell(value: Any) -> tuple[str, str]:
-    """A value as people read it, and as it is sorted."""
+    """Return a value as text, and its sort key."""
     if isinstance(value, bool | np.bool_):
         return ("yes", "1") if value else ("no", "0")
     if isinstance(value, str):
@@ -204,7 +205,7 @@ def cell(value: Any) -> tuple[str, str]:
 
 
 def number(value: float) -> str:
-    """A number as people read it: whole numbers whole, others to three significant digits."""
+    """Format a number: integers in full, others to three significant digits."""
     if value.is_integer() and abs(value) < 1e12:
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

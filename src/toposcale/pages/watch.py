@@ -47,10 +47,10 @@ _SCHEMAS["training"] = _SCHEMAS["training"].append(pa.field("model", pa.string()
 
 @dataclass
 class Seen:
-    """What a folder tells so far: facts of its models, their rows by table, and why some of it cannot be read.
+    """Content of a folder so far: facts of its models, their rows by table, and why some of it cannot be read.
 
-    schedules: by model, the plan of the learning rate that a monitor noted. reached: by model, the last step that is done;
-    the log may end before it.
+    schedules: by model, the learning-rate schedule that a monitor recorded. reached: the last step done, maybe after the
+    log.
     """
 
     models: list[dict[str, Any]] = field(default_factory=list)
@@ -60,12 +60,12 @@ class Seen:
     gaps: list[str] = field(default_factory=list)
 
     def frame(self, name: str) -> pd.DataFrame:
-        """All rows of a table."""
+        """Return all rows of a table."""
         return pa.concat_tables([_SCHEMAS[name].empty_table(), *self.rows[name]]).to_pandas()
 
 
 class Follower:
-    """Reads a folder again and again; holds the parts of the page as of the last time."""
+    """Reader of a folder; holds the parts of the page as of the last refresh."""
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
@@ -78,7 +78,7 @@ class Follower:
         self.parts: dict[str, dict[str, Any]] = {"run": run}
 
     def refresh(self) -> None:
-        """Read what is new. Whatever is wrong with a file is told on the page."""
+        """Read what is new. Errors in files are told on the page."""
         try:
             seen = self._read()
         except (UserError, OSError) as error:
@@ -111,7 +111,7 @@ class Follower:
         raise UserError("Nothing is there yet: neither a monitor's rows nor checkpoints.")
 
     def _monitored(self, names: Sequence[str]) -> Seen:
-        """The folder of a `TopologyMonitor`."""
+        """Read the folder of a `TopologyMonitor`."""
         seen = Seen()
         for name in names:
             folder = Folder(self.folder, name)
@@ -128,7 +128,7 @@ class Follower:
         return seen
 
     def _trained(self) -> Seen:
-        """A folder of checkpoints, such as the Trainer's output_dir; their features are computed here."""
+        """Read a folder of checkpoints, such as the Trainer's output_dir, and compute their features."""
         name = self.folder.resolve().name
         source = checkpoints.FolderSource(self.folder)
         steps, gaps = source.usable_steps()
@@ -158,7 +158,7 @@ class Follower:
         return seen
 
     def _once(self, path: Path, read: Callable[..., Any], *arguments: Any) -> Any:
-        """What `read` returns for the arguments, kept until the file or folder `path` changes."""
+        """Return the result of `read`, cached until the file or folder `path` changes."""
         status = path.stat()
         key = (path, status.st_mtime_ns, status.st_size)
         if key not in self._read_so_far:
@@ -168,10 +168,7 @@ class Follower:
 
 
 def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
-    """The metrics, with the median loss since the checkpoint before as `training_loss`: that of one batch jumps.
-
-    A loss that is no number stays as it is.
-    """
+    """Replace `training_loss` by its median since the previous checkpoint: the loss of one batch is noisy."""
     metrics = metrics.copy()
     for model, rows in metrics[metrics["metric"] == TRAINING_LOSS].groupby("model"):
         logged = log[(log["model"] == model) & np.isfinite(log["loss"].astype(float))].sort_values("step")
@@ -184,7 +181,7 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
 
 
 def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """For each model its `advice`, a text, and its `forecast`, where there is one."""
+    """Return for each model its `advice`, a text, and its `forecast`, if there is one."""
     shown: dict[str, dict[str, Any]] = {}
     rows: list[dict[str, Any]] = []
     breakpoints: list[dict[str, Any]] = []
@@ -220,7 +217,7 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
 
 
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
-    """The features and diagrams of a checkpoint's weights."""
+    """Return the features and diagrams of a checkpoint's weights."""
     matrices = checkpoints.iterate_matrices(checkpoint)
     features, diagrams = weights.compute_features(matrices, weights.WeightSettings(), model=model)
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
@@ -228,15 +225,12 @@ def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Tab
 
 
 def _of_model(model: str, log: pa.Table) -> pa.Table:
-    """The rows of a training log with the model that they are of."""
+    """Add the model to the rows of a training log."""
     return log.append_column("model", pa.repeat(model, len(log)))
 
 
 def watch(folder: str | Path, *, port: int, every: float) -> None:
-    """Serve the page of a folder until Ctrl-C, looking for new checkpoints every so many seconds; port 0 is any free one.
-
-    UserError: no such folder, or a port that is taken.
-    """
+    """Serve the page of a folder until Ctrl-C; port 0 is any free one. UserError: no such folder, or a taken port."""
     follower = Follower(Path(folder))
     try:
         server = ThreadingHTTPServer((ADDRESS, port), _handler(follower))
@@ -261,7 +255,7 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
     page = explorer.page(follower.parts["run"], live=True).encode()
 
     class Handler(BaseHTTPRequestHandler):
-        """The page under /, its parts under /data/."""
+        """Serve the page under / and its parts under /data/."""
 
         def do_GET(self) -> None:
             # Another site could have its name lead to this address, and read along.
@@ -283,6 +277,6 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: the terminal belongs to the one line that tells the address."""
+            """Log nothing: the terminal shows the address alone."""
 
     return Handler

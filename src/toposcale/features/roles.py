@@ -1,0 +1,75 @@
+"""Roles of layers, and layers whose features are unlike those of the others of their role."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+ODD_Z, FEWEST_LAYERS = 5.0, 5
+"""Robust z-score from which a layer is odd, and fewest layers of a role for which it is told."""
+
+
+class Role(StrEnum):
+    """Role of a layer in a transformer, by its name."""
+
+    ATTENTION = "attention"
+    FEED_FORWARD = "feed-forward"
+    EMBEDDING = "embedding"
+    OTHER = "other"
+
+
+_PATTERNS = {
+    Role.ATTENTION: re.compile(r"attn|attention|[qkvo]_proj|query|key_|value_"),
+    Role.FEED_FORWARD: re.compile(r"mlp|feed_?forward|ffn|experts|(gate|up|down)_proj|fc\d|intermediate"),
+    Role.EMBEDDING: re.compile(r"embed|wte|wpe|lm_head|token"),
+}
+
+
+def role_of(layer: str) -> Role:
+    """Return the role of a layer by its name."""
+    return next((role for role, pattern in _PATTERNS.items() if pattern.search(layer.lower())), Role.OTHER)
+
+
+class OddLayer(NamedTuple):
+    """A layer whose feature has a robust z-score of at least `ODD_Z` among the layers of its role."""
+
+    layer: str
+    feature: str
+    value: float
+    median: float
+    z: float
+    role: Role
+
+    def __str__(self) -> str:
+        side = "above" if self.z > 0 else "below"
+        compared = f"{side} the {self.role} median {self.median:.3g}"
+        return f"{self.layer}: {self.feature} {self.value:.3g}, {compared} (z {self.z:+.0f})"
+
+
+def odd_layers(features: Mapping[str, Mapping[str, float]]) -> list[OddLayer]:
+    """Return the odd layers, the largest |z| first: features[layer][feature], finite values alone are compared.
+
+    z = (value - median) / (1.4826 MAD) over the layers of the same role whose matrices have that feature. Where more than
+    half of the layers agree exactly, the MAD is 0 and nothing is told.
+    """
+    odd = []
+    for role in Role:
+        layers = [layer for layer in features if role_of(layer) is role]
+        for name in dict.fromkeys(name for layer in layers for name in features[layer]):
+            values = {layer: features[layer].get(name, np.nan) for layer in layers}
+            finite = {layer: value for layer, value in values.items() if np.isfinite(value)}
+            if len(finite) < FEWEST_LAYERS:
+                continue
+            numbers = np.array(list(finite.values()))
+            median = float(np.median(numbers))
+            scale = 1.4826 * float(np.median(np.abs(numbers - median)))
+            if scale <= 1e-12 * abs(median):
+                continue
+            odd += [
+                OddLayer(layer, name, value, median, (value - median) / scale, role)
+                for layer, value in finite.items()
+                if abs(value - median) >= ODD_Z * scale
+            ]
+    return sorted(odd, key=lambda one: (-abs(one.z), one.layer, one.feature))

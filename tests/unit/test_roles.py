@@ -1,0 +1,53 @@
+"""Roles of layers by their names, and layers that are unlike the others of their role."""
+
+import numpy as np
+import pytest
+
+from toposcale.features.roles import Role, odd_layers, role_of
+
+
+@pytest.mark.parametrize(
+    ("layer", "role"),
+    [
+        ("transformer.h.0.attn.c_attn.weight", Role.ATTENTION),
+        ("model.layers.3.self_attn.q_proj.weight", Role.ATTENTION),
+        ("gpt_neox.layers.0.attention.query_key_value.weight", Role.ATTENTION),
+        ("transformer.h.0.mlp.c_fc.weight", Role.FEED_FORWARD),
+        ("model.layers.0.block_sparse_moe.experts.w1.0", Role.FEED_FORWARD),
+        ("transformer.wte.weight", Role.EMBEDDING),
+        ("gpt_neox.embed_in.weight", Role.EMBEDDING),
+        ("lm_head.weight", Role.EMBEDDING),
+        ("a", Role.OTHER),
+    ],
+)
+def test_the_role_of_a_layer_is_in_its_name(layer, role):
+    assert role_of(layer) is role
+
+
+def layers(values, name="h.{}.mlp.w"):
+    return {name.format(index): {"norm": value} for index, value in enumerate(values)}
+
+
+def test_one_layer_that_is_far_off_is_odd_and_says_why():
+    """Median 3, MAD 1: z of 20 is 17 / 1.4826."""
+    [odd] = odd_layers(layers([1, 2, 3, 4, 20]))
+    assert (odd.layer, odd.feature, odd.value, odd.median) == ("h.4.mlp.w", "norm", 20, 3)
+    assert odd.z == pytest.approx(17 / 1.4826)
+    assert str(odd) == "h.4.mlp.w: norm 20, above the feed-forward median 3 (z +11)"
+
+
+def test_layers_are_compared_with_their_own_role_alone():
+    """Embeddings are 100 times as large as the others, and nothing is odd."""
+    attention, feed_forward = layers([1, 2, 3, 4, 5], "h.{}.attn.w"), layers([100, 200, 300, 400, 500])
+    assert odd_layers(attention | feed_forward) == []
+
+
+def test_noise_is_rarely_odd():
+    rng = np.random.default_rng(0)
+    counts = [len(odd_layers(layers(10 + rng.normal(size=24)))) for _ in range(200)]
+    assert np.mean(np.array(counts) > 0) <= 0.05
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3, 100], [1, 1, 1, 1, 1, 9], [np.nan, np.nan, 1, 2, 3, 100]])
+def test_too_few_or_equal_layers_tell_nothing(values):
+    assert odd_layers(layers(values)) == []
