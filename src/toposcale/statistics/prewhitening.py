@@ -1,10 +1,11 @@
 """Test of correlation for two series that both have memory and drift, as all series of a training run do.
 
-Each series is prewhitened: fitted by an autoregression of order 0 to 3 (chosen by AICc) around the trend
-a + b t + c log(1 + t) + d cos(pi t / n) in the checkpoint number t, and by control series now and past. The residuals
-(innovations) of two unrelated series have independent signs, so that flipping signs gives the null distribution of their
-rank correlation. It keeps autocorrelation, drift, a unit root and noise that fades with the learning rate, which a
-permutation would not. All 2^n flips are counted by the Lugannani-Rice formula, without random numbers.
+Each series is prewhitened: fitted by an autoregression of order 0 to 3 (chosen by AICc) around the trend a + b t + c
+log(1 + t) + d cos(pi t / (n - 1)) in the checkpoint number t = 0 .. n - 1, and by control series now and past. The
+residuals (innovations) of two unrelated series have independent signs, so that flipping signs gives the null
+distribution of their rank correlation. It keeps autocorrelation, drift, a unit root and noise that fades with the
+learning rate, which a permutation would not. All 2^n flips are counted by the Lugannani-Rice formula, without random
+numbers.
 
 The cosine is the shape of a decaying learning rate: without it five unrelated runs together have a false-positive rate of
 up to 13% at a significance level of 5%. Chosen among seven methods (`python -m studies.nulls.surrogates`;
