@@ -4,9 +4,11 @@ import importlib
 import re
 import subprocess
 
+import numpy as np
 import pytest
 
 import configuration
+import toposcale
 from paths import ROOT
 from toposcale.io import schemas
 
@@ -109,3 +111,20 @@ def test_a_stale_name_is_found(code, tree):
 def test_a_name_that_is_there_is_seen(code, tree):
     assert is_there(code, tree) is True
     assert is_there("abs(w) / max abs(w)", tree) is None
+
+
+def test_every_key_of_an_advice_is_explained():
+    steps = np.arange(200, 6001, 200)
+    curve = {"step": steps, "loss": 2.0 + 40 * steps**-0.5}
+    schedule = {"shape": "cosine", "steps": 12000, "warmup_steps": 200}
+    targets = [{"target_loss": loss} for loss in (2.7, 2.3)]  # was reached; is ahead
+    given = {
+        "n_parameters": 25e6,
+        "tokens_per_step": 5e5,
+        "schedule": schedule,
+        "known": [{"curve": curve, "n_parameters": 6e6}],
+    }
+    keys = {key for target in targets for key in toposcale.advise(curve, **given, **target)}
+    table = (ROOT / "docs/forecasting.md").read_text().split("| keys | meaning |")[1].split("\n\n")[0]
+    named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert named == keys
