@@ -130,7 +130,7 @@ def test_trainings_from_elsewhere_that_name_a_configuration_are_its_seeds():
             "alone": table,
         }
     )
-    assert [(model.cell, model.seed) for model in found.values()] == [("both", 7), ("both", 8), ("alone", 42)]
+    assert [(model.configuration, model.seed) for model in found.values()] == [("both", 7), ("both", 8), ("alone", 42)]
 
 
 def plan_of(**keys):

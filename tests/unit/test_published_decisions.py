@@ -130,7 +130,7 @@ def test_the_constants_of_the_committed_priors_are_those_of_the_runs(published):
         again = learning.with_constants(START, by_source.drop(index=left_out, errors="ignore"))
         for name in CONSTANTS:
             # The fits here are those under the clock of the start of the search.
-            assert getattr(again, name).centre == pytest.approx(getattr(committed[left_out], name).centre, abs=0.12), (
+            assert getattr(again, name).mean == pytest.approx(getattr(committed[left_out], name).mean, abs=0.12), (
                 name
             )
     assert by_source.loc["modded-nanogpt"].isna().sum() == 3  # one size tells nothing of sizes
@@ -178,9 +178,9 @@ def test_the_search_finds_a_planted_optimum(monkeypatch):
 
 def test_a_known_peak_rate_moves_what_is_believed_of_b():
     low, high, unknown = (PUBLISHED.log_b_of(peak) for peak in (PEAK / 2, PEAK * 2, 1.0))
-    assert high.centre - low.centre == pytest.approx(PUBLISHED.peak * np.log(4))
-    assert unknown == Gaussian(PUBLISHED.log_b.centre, unknown.width)
-    assert unknown.width > low.width == PUBLISHED.log_b.width
+    assert high.mean - low.mean == pytest.approx(PUBLISHED.peak_exponent * np.log(4))
+    assert unknown == Gaussian(PUBLISHED.log_b.mean, unknown.sd)
+    assert unknown.sd > low.width == PUBLISHED.log_b.width
 
 
 def test_given_schedules_are_lines_between_their_breakpoints_and_peaks_are_absolute(published):
@@ -274,7 +274,7 @@ def test_the_command_for_any_folder_gives_the_committed_numbers(small, tmp_path,
     [group] = json.loads(file.read_text())["groups"]
     committed = pd.read_csv(PUBLISHED_RUNS / "groups.csv")
     row = committed[(committed["family"] == "multi-power-law") & (committed["shape"] == "constant")].iloc[0]
-    for key in ("decisions", "near", "sure", "confident_right", "near_right", "coverage_continue", "coverage_start"):
+    for key in ("decisions", "near", "confident", "confident_right", "near_right", "coverage_continue", "coverage_start"):
         assert group[key] == pytest.approx(row[key], abs=1e-5), key
     for key in ("error_continue", "error_start"):
         assert group[key] == pytest.approx(row[key], rel=0.02), key

@@ -13,7 +13,6 @@ from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.questions import QUESTIONS, Question
 from toposcale.analysis.summary import summary_tables
 from toposcale.analysis.verdicts import POOLED, verdict_tables
-from toposcale.figures import load
 from toposcale.io.schemas import TABLES
 
 
@@ -69,8 +68,8 @@ def test_a_question_over_seeds_is_an_entry_too(monkeypatch):
     assert "by_a_coin" in set(tables["over_seeds"]["question"])
 
 
-def test_a_positive_control_of_another_kind_is_drawn_and_told(monkeypatch):
-    """A question over seeds with a simulation of its own: a row of sensitivity, a panel of power, and no answer more."""
+def test_a_positive_control_of_another_kind_is_told(monkeypatch):
+    """A question over seeds with a simulation of its own: a row of sensitivity, rows of power, and no answer more."""
 
     class Simulated:
         names, n_points, most_runs = ("a", "b"), 7, 20
@@ -90,8 +89,7 @@ def test_a_positive_control_of_another_kind_is_drawn_and_told(monkeypatch):
     row = tables["sensitivity"].set_index("question").loc["by_a_coin"]
     assert (row.found, row.n_runs, row.n_points, row.n_tested) == ("yes", 2, 7, 8)
     assert 0.5 < row.detectable <= 0.6
-    figure = load("power")(tables["power"], tables["sensitivity"], tables["verdicts"])
-    assert [axes.get_title("left").partition(":")[0] for axes in figure.axes][-1] == "by a coin"
+    assert "by_a_coin" in set(tables["power"]["question"])
     unknown = ("confirmation", "forecast_evaluation", "decision_evaluation", "advice")
     nothing = [TABLES[name].frame([]) for name in unknown]
     names = ("verdicts", "pooled_correlations", "tested_features", "sensitivity")

@@ -95,14 +95,14 @@ def test_a_table_of_another_kind_is_named(tmp_path):
 
 
 def test_a_table_with_a_column_of_an_earlier_version_is_refused_by_name(tmp_path):
-    old = pa.table({"model": ["a"], "cell": ["one"], "residual_p": [0.5]})
+    old = pa.table({"model": ["a"], "cell": ["one"], "innovation_p": [0.5]})
     tables.write(old, tmp_path / "models.parquet")
     for read in (tables.read_checked, lambda path: tables.read(schemas.TABLES["models"], path)):
         with pytest.raises(UserError) as error:
             read(tmp_path / "models.parquet")
         assert str(error.value).endswith(
             "models.parquet: written by an earlier version (column cell is called configuration now, "
-            "column residual_p is called residual_p now); delete it and run again"
+            "column innovation_p is called residual_p now); delete it and run again"
         )
 
 

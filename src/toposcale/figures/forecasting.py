@@ -178,6 +178,6 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
         about = rows[["candidate", "compute", "probability"]].itertuples(index=False)
         panels.name_rows(axes, [f"{name}  ({flops:.1e} FLOP, best with {p:.0%})" for name, flops, p in about])
         axes.set_title(f"{model} at {rows['fraction'].iloc[0]:.0%}{when}", fontsize=9, loc="left")
-    rows_of[-1].set_xlabel(f"loss at the end of the remaining compute ({LOSS_UNIT}), the law's 95% interval")
+    rows_of[-1].set_xlabel(f"loss at the end ({LOSS_UNIT}), 95% interval of the law")
     panels.add_note(figure, [_more(names, "candidates")])
     return figure
