@@ -180,7 +180,7 @@ def test_a_known_peak_rate_moves_what_is_believed_of_b():
     low, high, unknown = (PUBLISHED.log_b_of(peak) for peak in (PEAK / 2, PEAK * 2, 1.0))
     assert high.mean - low.mean == pytest.approx(PUBLISHED.peak_exponent * np.log(4))
     assert unknown == Gaussian(PUBLISHED.log_b.mean, unknown.sd)
-    assert unknown.sd > low.width == PUBLISHED.log_b.width
+    assert unknown.sd > low.sd == PUBLISHED.log_b.sd
 
 
 def test_given_schedules_are_lines_between_their_breakpoints_and_peaks_are_absolute(published):

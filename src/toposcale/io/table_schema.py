@@ -36,7 +36,6 @@ RENAMED = {
     "innovation_p": "residual_p",
     **{f"innovation_correlation{end}": f"residual_correlation{end}" for end in ("", "_lowest", "_highest")},
     **{f"loss_given_up{end}": f"regret{end}" for end in ("", "_low", "_high")},
-    "plan": "schedule_provenance",
     "at_stake": "expected_regret",
     "sure": "confident",
     "is_sure": "is_confident",
