@@ -130,9 +130,7 @@ def test_the_constants_of_the_committed_priors_are_those_of_the_runs(published):
         again = learning.with_constants(START, by_source.drop(index=left_out, errors="ignore"))
         for name in CONSTANTS:
             # The fits here are those under the clock of the start of the search.
-            assert getattr(again, name).mean == pytest.approx(getattr(committed[left_out], name).mean, abs=0.12), (
-                name
-            )
+            assert getattr(again, name).mean == pytest.approx(getattr(committed[left_out], name).mean, abs=0.12), name
     assert by_source.loc["modded-nanogpt"].isna().sum() == 3  # one size tells nothing of sizes
 
 
@@ -274,7 +272,15 @@ def test_the_command_for_any_folder_gives_the_committed_numbers(small, tmp_path,
     [group] = json.loads(file.read_text())["groups"]
     committed = pd.read_csv(PUBLISHED_RUNS / "groups.csv")
     row = committed[(committed["family"] == "multi-power-law") & (committed["shape"] == "constant")].iloc[0]
-    for key in ("decisions", "near", "confident", "confident_right", "near_right", "coverage_continue", "coverage_start"):
+    for key in (
+        "decisions",
+        "near",
+        "confident",
+        "confident_right",
+        "near_right",
+        "coverage_continue",
+        "coverage_start",
+    ):
         assert group[key] == pytest.approx(row[key], abs=1e-5), key
     for key in ("error_continue", "error_start"):
         assert group[key] == pytest.approx(row[key], rel=0.02), key
