@@ -91,7 +91,7 @@ def measured(
         except LeftOutError as error:
             noted.append(repeated(model, step, error.original, leave_out=True))
         except BaseException as error:
-            if is_shared(error) or not snakemake.params.leave_gaps:
+            if is_shared(error) or not snakemake.params.allow_missing:
                 raise
             reason = readable(reason_of(error), checkpoint)
             logging.warning("%s", reason, exc_info=not isinstance(error, UserError))

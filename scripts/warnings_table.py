@@ -26,7 +26,7 @@ def dropped(characters):
 @_job.script
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
-    noted = [row for model, reasons in params.gaps.items() for row in notes.missing(model, reasons)]
+    noted = [row for model, reasons in params.missing.items() for row in notes.missing(model, reasons)]
     noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     noted += [

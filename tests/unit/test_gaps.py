@@ -15,12 +15,12 @@ class PanicException(BaseException):
     """As libraries in Rust raise it."""
 
 
-def job(tmp_path, *, leave_gaps=True):
+def job(tmp_path, *, allow_missing=True):
     """A job on two checkpoints that are not made here."""
     files = [str(tmp_path / f"{step}.safetensors") for step in (1, 2)]
     return SimpleNamespace(
         wildcards=SimpleNamespace(model="m"),
-        params=SimpleNamespace(steps=[1, 2], leave_gaps=leave_gaps),
+        params=SimpleNamespace(steps=[1, 2], allow_missing=allow_missing),
         input=SimpleNamespace(checkpoints=files),
     )
 
@@ -77,7 +77,7 @@ def test_a_full_memory_of_torch_is_known_without_importing_it():
 
 def test_a_checkpoint_that_was_made_here_is_no_gap(tmp_path):
     with pytest.raises(ValueError, match="odd"):
-        list(_job.measured(job(tmp_path, leave_gaps=False), "weights", [], measure, ValueError("odd")))
+        list(_job.measured(job(tmp_path, allow_missing=False), "weights", [], measure, ValueError("odd")))
 
 
 def test_a_checkpoint_that_is_left_out_is_noted_as_such(tmp_path):

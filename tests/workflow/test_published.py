@@ -252,7 +252,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
 
     repository.branches |= whole
     assert published.planned(*targets) == {}
-    assert "the next run does so of itself after a damaged download" in noted["remedy"]["0"]
+    assert "the next run does so by itself after a damaged download" in noted["remedy"]["0"]
     again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in ("10", "100")]
     published.snakemake("--forcerun", *again, "--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 10, 50, 100}

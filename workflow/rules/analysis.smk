@@ -66,7 +66,7 @@ rule warnings_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        gaps={name: dict(model.missing) for name, model in PLAN.models.items() if model.missing},
+        missing={name: dict(model.missing) for name, model in PLAN.models.items() if model.missing},
         not_runnable={name: model.not_runnable for name, model in PLAN.models.items() if model.not_runnable},
         leave_out=config["hub"]["duplicates"] == "leave_out",
         code=code_of("warnings_table.py"),

@@ -21,7 +21,7 @@ rule weight_features:
         settings=PLAN.settings["weights"],
         steps=INPUTS.steps("weights"),
         files=INPUTS.state_of_files("weights"),
-        leave_gaps=INPUTS.from_elsewhere,
+        allow_missing=INPUTS.from_elsewhere,
         code=code_of("weight_features.py"),
     message:
         "Topology of the weights of {wildcards.model}, {wildcards.span}"
@@ -53,7 +53,7 @@ rule embeddings:
         settings=PLAN.settings["embeddings"],
         steps=INPUTS.steps("embeddings"),
         files=INPUTS.state_of_files("embeddings"),
-        leave_gaps=INPUTS.from_elsewhere,
+        allow_missing=INPUTS.from_elsewhere,
         tokenizer=INPUTS.tokenizer,
         code=code_of("embeddings.py"),
     message:

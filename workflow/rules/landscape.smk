@@ -29,7 +29,7 @@ rule loss_landscape:
         settings=PLAN.settings["landscape"],
         steps=INPUTS.steps("landscape"),
         files=INPUTS.state_of_files("landscape"),
-        leave_gaps=INPUTS.from_elsewhere,
+        allow_missing=INPUTS.from_elsewhere,
         tokenizer=INPUTS.tokenizer,
         code=code_of("loss_landscape.py"),
     message:
