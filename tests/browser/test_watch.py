@@ -60,7 +60,7 @@ class Monitored:
         self.log = records.Log(self.folder)
 
     def reach(self, step):
-        records.write_snapshot(self.folder, step, iter(matrices(step).items()), weights.WeightSettings(), {})
+        records.write_snapshot(self.folder, step, iter(matrices(step).items()), weights.WeightSettings(), {}, 0.0)
         for one in range(max(step - 9, 0), step + 1):
             self.log.training(one, loss(one), 0.5, 1e-3)
         self.log.metric(step, "validation_loss", loss(step) + 0.1)
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_is_cut_is_told_and_read_when_it_is_whole(tmp_path):
 
 @pytest.mark.parametrize(
     ("noted", "expected"),
-    [(1e-3, "learning rate 0.001 now, goes to 0 by the end (as given)"), (1.0, "No forecast: models.watched.")],
+    [(1e-3, "learning rate 0.001 now, 0 at the end (as given)"), (1.0, "No forecast: models.watched.")],
 )
 def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_path, noted, expected):
     training = Monitored(tmp_path)

@@ -50,3 +50,10 @@ def test_bars_that_never_die_are_left_out():
     earlier = checkpoint(0, {"a": [[[0.0, np.inf], [1.0, 2.0]]]})
     later = checkpoint(1, {"a": [[[5.0, np.inf]]]})
     assert diagram_distances.distances(earlier, later)["a"]["h0_wasserstein_1"] == 0.5
+
+
+def test_embeddings_have_the_layer_of_the_whole_model_alone():
+    earlier, later = checkpoint(0, {"all": [[[0.0, 2.0]]]}), checkpoint(1, {"all": [[[0.0, 3.0]]]})
+    found = diagram_distances.distances(earlier, later)
+    assert set(found) == {"all"}
+    assert found["all"]["h0_wasserstein_1"] == 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toposcale import homology
-from toposcale.features.registry import aggregate
+from toposcale.features.registry import aggregate, refuse_name_of_the_model
 from toposcale.io.schemas import ALL_LAYERS
 
 FeaturesByLayer = dict[str, dict[str, float]]
@@ -38,6 +38,7 @@ def compute_features(
     for layer, gradient in gradients.items():
         if gradient.ndim < 2:
             continue
+        refuse_name_of_the_model(layer)
         gradient = gradient.reshape(len(gradient), -1)
         describe = partial(_describe_matrix, layer=layer, settings=settings, model=model)
         if np.isfinite(gradient).all():

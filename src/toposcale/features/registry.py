@@ -143,17 +143,21 @@ def is_uncertainty(name: str) -> bool:
     return name.endswith(_UNCERTAINTIES)
 
 
+def refuse_name_of_the_model(layer: str) -> None:
+    """Raise UserError for a matrix that is named as the whole model is in the tables; embeddings have that layer alone."""
+    if layer == ALL_LAYERS:
+        raise UserError(
+            f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
+        )
+
+
 def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the value of each feature for the whole model, over its layers; a NaN in a layer is a NaN of the model.
 
     Sums for counts and totals, as published; the root of the summed squares for norms and l2 totals, so that the
     model's Frobenius norm is the norm of its weights; the maximum for maxima; the mean for all others, neural persistence
-    among them. The order of the layers does not matter, to the last bit. UserError: a layer named as the model is.
+    among them. The order of the layers does not matter, to the last bit.
     """
-    if ALL_LAYERS in features:
-        raise UserError(
-            f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
-        )
     by_name: dict[str, list[float]] = {}
     for layer in sorted(features):
         for name, value in features[layer].items():

@@ -13,7 +13,17 @@ import numpy as np
 
 from toposcale import homology
 from toposcale.features import spectra
-from toposcale.features.registry import NORM, OF_SOURCE, SPECTRUM, TOPOLOGY, WEIGHT_NORM, Feature, aggregate, register
+from toposcale.features.registry import (
+    NORM,
+    OF_SOURCE,
+    SPECTRUM,
+    TOPOLOGY,
+    WEIGHT_NORM,
+    Feature,
+    aggregate,
+    refuse_name_of_the_model,
+    register,
+)
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -154,6 +164,7 @@ def compute_features(
         scale = float(np.maximum(scale, _largest_entry(weight)))  # NaN stays
         if not settings.wants(layer):
             continue
+        refuse_name_of_the_model(layer)
         features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
             projection, first, second = pair
