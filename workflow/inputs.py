@@ -69,12 +69,13 @@ class Inputs:
         steps = self.steps(source)
         return lambda wildcards: [self.weights(wildcards.model, step) for step in steps(wildcards)]
 
-    def previous(self, pattern: str) -> Callable[[Wildcards], list[str]]:
+    def previous(self, pattern: str) -> Callable[[Wildcards], str | list[str]]:
         """Return an input function: the file of the checkpoint before; nothing for a model's first one."""
 
-        def files(wildcards: Wildcards) -> list[str]:
+        # One file is a path for its script, and a list of one is a list.
+        def files(wildcards: Wildcards) -> str | list[str]:
             step = self.plan.models[wildcards.model].previous_step(step_of(wildcards.span))
-            return [] if step is None else [pattern.format(model=wildcards.model, span=span_of(step))]
+            return [] if step is None else pattern.format(model=wildcards.model, span=span_of(step))
 
         return files
 

@@ -64,7 +64,7 @@ def test_a_job_reads_the_checkpoints_that_it_measures(inputs_of):
 def test_the_file_of_the_checkpoint_before(inputs_of):
     before = inputs_of().previous("{model}/{span}")
     assert before(Job(model="a", span="step-00000000")) == []
-    assert before(Job(model="a", span="step-00000020")) == ["a/step-00000010"]
+    assert before(Job(model="a", span="step-00000020")) == "a/step-00000010"
 
 
 def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):

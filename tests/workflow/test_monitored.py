@@ -88,7 +88,7 @@ def test_a_folder_of_the_same_training_says_the_same(monitored):
     assert log == curve.log()
     metrics = tables.gather(schemas.TABLES["metrics"], folder.files("metrics/monitor").values())
     assert metrics == curve.metric_rows(NAME, folder.steps())
-    told = checkpoints.trainer_facts(state, state.parent)
+    told = checkpoints.trainer_facts(loss_curves.trainer_state(state), state.parent)
     facts = folder.facts()
     assert told["tokens_per_step"] == facts["tokens_per_step"] == 8 * 8
     assert told["final_step"] == facts["final_step"] == STEPS
@@ -101,7 +101,7 @@ def test_advice_on_a_training_that_is_under_way(monitored):
     loss = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row][-1]
     assert f"{NAME}: step {STOPPED_AT} of {STEPS} (90%), validation loss {loss:.4g}" in said
     # The Trainer's own plan is known without asking.
-    assert "Plan learning rate" in said
+    assert "Schedule learning rate" in said
     assert "goes to 0 by the end" in said
 
 

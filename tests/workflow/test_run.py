@@ -91,4 +91,4 @@ def test_checkpoints_more_often_are_trained_and_measured(finished):
 def test_advice_on_finished_trainings_says_that_nothing_is_left_to_decide(finished):
     said = " ".join(finished.snakemake("advice").stdout.split())
     assert "Every training of results/small is finished; nothing is left to decide." in said
-    assert json.loads((finished.results / "advice.json").read_text()) == {"models": []}
+    assert json.loads((finished.results / "advice.json").read_text()) == {"version": 2, "models": []}
