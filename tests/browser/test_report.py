@@ -61,16 +61,25 @@ def test_an_error_on_the_page_would_be_seen(page):
     assert page.requests() == ["http://127.0.0.1:9/planted"]
 
 
-def test_the_first_screen_holds_what_was_run_the_answers_and_the_overview(page, finished):
-    """In a window of a laptop, before anything is scrolled."""
+def test_the_first_screen_holds_the_models_and_the_answers_follow(page, finished):
+    """In a window of a laptop, before anything is scrolled: what the models are, where they stand and what to do."""
     bottom = "Math.max(...[...document.querySelectorAll('{}')].map((e) => e.getBoundingClientRect().bottom))"
+    models = pd.read_parquet(finished.results / "tables" / "models.parquet").sort_values("n_parameters")
+    cards = page.run("[...document.querySelectorAll('.card')].map((e) => e.innerText)")
+    assert len(cards) == len(models)
+    metrics = pd.read_parquet(finished.results / "tables" / "metrics.parquet").query("metric == 'validation_loss'")
+    for card, row in zip(cards, models.itertuples(), strict=True):
+        last = metrics[metrics["model"] == row.model].sort_values("step").iloc[-1]
+        assert card.startswith(row.model)
+        assert f"{row.n_parameters:,} parameters" in card
+        assert f"validation loss {last['value']:.4g} at step {last['step']:,}" in card
+        assert "the run is finished" in card
+    assert page.run(bottom.format(".card")) < 900
     summary = pd.read_parquet(finished.results / "tables" / "summary.parquet").sort_values("position")
     questions = summary.loc[summary["position"] > 0, "question"].tolist()
     assert len(questions) >= 5
     assert page.run("[...document.querySelectorAll('.answer h3')].map((e) => e.textContent)") == questions
-    assert page.run(bottom.format(".answer")) < 900
-    assert page.run(bottom.format("[data-figure=overview] svg")) < 900
-    assert page.run(bottom.format(".words")) < 900
+    assert page.run("document.querySelector('.answer').getBoundingClientRect().top") > page.run(bottom.format(".card"))
     lede = page.run("document.querySelector('.lede').innerText")
     assert "2 language models of 2,040 to 3,636 parameters, trained for 40 steps" in lede
     assert "train.txt" in lede

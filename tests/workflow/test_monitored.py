@@ -102,7 +102,7 @@ def test_advice_on_a_training_that_is_under_way(monitored):
     assert f"{NAME}: step {STOPPED_AT} of {STEPS} (90%), validation loss {loss:.4g}" in said
     # The Trainer's own plan is known without asking.
     assert "Schedule learning rate" in said
-    assert "goes to 0 by the end" in said
+    assert "0 at the end" in said
 
 
 def test_the_rows_go_through_the_tables_and_the_analyses(monitored):
