@@ -20,7 +20,7 @@ from benchmarks.timing import Line, Row, beside, compare, quiet
 from toposcale.landscape import hessian_eigenpairs, probe_loss
 from toposcale.landscape.curvature import HessianProduct
 from toposcale.training.gpt import GPT, GPTShape
-from toposcale.training.trainer import TrainingPlan, configure_torch, draw_batch, initial_state, train
+from toposcale.training.trainer import TrainingSettings, configure_torch, draw_batch, initial_state, train
 
 STEPS, SEQUENCES = 200, 16
 
@@ -29,11 +29,11 @@ def trained_probe() -> tuple[GPT, Tensor, Tensor]:
     """xl-97k after some steps on tokens that follow one another by a noisy rule, and a batch that it has not seen."""
     steps = np.random.default_rng(0).integers(1, 4, size=50_000)
     text = (steps.cumsum() % 96).astype(np.uint16)
-    plan = TrainingPlan(batch_size=SEQUENCES)
+    settings = TrainingSettings(batch_size=SEQUENCES)
     shape = GPTShape(vocab_size=128, context=128, d_model=48, n_layers=3, n_heads=4)
-    state = initial_state("xl-97k", shape, plan, configure_torch("cpu"))
-    train(state, plan, text, STEPS)
-    batch = torch.from_numpy(draw_batch(text, shape.context, plan.steps, plan))
+    state = initial_state("xl-97k", shape, settings, configure_torch("cpu"))
+    train(state, settings, text, STEPS)
+    batch = torch.from_numpy(draw_batch(text, shape.context, settings.steps, settings))
     return state.model, batch[:, :-1], batch[:, 1:]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from benchmarks.timing import Line, Row, best_in_turn
 from toposcale.training.gpt import GPTShape
-from toposcale.training.trainer import TrainingPlan, configure_torch, initial_state, train
+from toposcale.training.trainer import TrainingSettings, configure_torch, initial_state, train
 
 FAMILY = {
     "tiny-3k": GPTShape(128, 128, 8, 1, 1),
@@ -61,42 +61,44 @@ class PlainGPT(nn.Module):
         return F.linear(self.norm(self.blocks(hidden)), self.tokens.weight)
 
 
-def plain_loop(shape: GPTShape, plan: TrainingPlan, tokens: np.ndarray) -> Callable[[], None]:
+def plain_loop(shape: GPTShape, settings: TrainingSettings, tokens: np.ndarray) -> Callable[[], None]:
     """A function that takes `STEPS` steps the plain way."""
-    torch.manual_seed(plan.seed)
+    torch.manual_seed(settings.seed)
     model = PlainGPT(shape)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
     text = torch.from_numpy(tokens.astype(np.int64))
 
     def steps() -> None:
         for _ in range(STEPS):
-            starts = torch.randint(len(text) - shape.context, (plan.batch_size, 1))
+            starts = torch.randint(len(text) - shape.context, (settings.batch_size, 1))
             sequences = text[starts + torch.arange(shape.context + 1)]
             logits = model(sequences[:, :-1])
             loss = F.cross_entropy(logits.flatten(0, 1), sequences[:, 1:].flatten())
             optimiser.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
+            nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
             optimiser.step()
             loss.item()
 
     return steps
 
 
-def library_loop(name: str, shape: GPTShape, plan: TrainingPlan, tokens: np.ndarray) -> Callable[[], None]:
+def library_loop(name: str, shape: GPTShape, settings: TrainingSettings, tokens: np.ndarray) -> Callable[[], None]:
     """A function that takes `STEPS` steps with the library."""
-    state = initial_state(name, shape, plan, torch.device("cpu"))
-    return lambda: train(state, plan, tokens, state.step + STEPS) and None
+    state = initial_state(name, shape, settings, torch.device("cpu"))
+    return lambda: train(state, settings, tokens, state.step + STEPS) and None
 
 
 def rows() -> Iterator[Line]:
     """Seconds a step of every size, the least of rounds in turn."""
     configure_torch("cpu")
-    plan = TrainingPlan(steps=10**6)
+    settings = TrainingSettings(steps=10**6)
     # As frequent as letters in text, so that the gradient of the embedding meets as many repeats as in training.
     tokens = np.random.default_rng(0).zipf(1.3, 100_000).clip(1, 100).astype(np.uint16)
     for name, shape in FAMILY.items():
-        loops = library_loop(name, shape, plan, tokens), plain_loop(shape, plan, tokens)
+        loops = library_loop(name, shape, settings, tokens), plain_loop(shape, settings, tokens)
         best_in_turn(*loops, rounds=1)  # pays for memory and for what PyTorch prepares on first use
         ours, plain = best_in_turn(*loops, rounds=ROUNDS)
         yield Row(f"training step, {name} / plain PyTorch, fused AdamW", ours / STEPS, 1.0, plain / STEPS)

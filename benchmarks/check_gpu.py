@@ -19,7 +19,7 @@ from toposcale.training.gpt import GPTShape
 LOSSES, FEATURES = 1e-4, 1e-5
 STEPS = 100
 SHAPE = GPTShape(vocab_size=128, context=128, d_model=48, n_layers=3, n_heads=4)  # the default family's largest
-PLAN = trainer.TrainingPlan(steps=1000, batch_size=32)
+SETTINGS = trainer.TrainingSettings(steps=1000, batch_size=32)
 
 
 def text(length: int = 50_000) -> np.ndarray:
@@ -31,13 +31,13 @@ def text(length: int = 50_000) -> np.ndarray:
 def trained(device: torch.device, steps: int = STEPS) -> tuple[trainer.TrainingState, np.ndarray, float]:
     """A model after `steps` steps, their losses (steps,), and the seconds that a step took once it was warm."""
     tokens = text()
-    state = trainer.initial_state("check", SHAPE, PLAN, device)
+    state = trainer.initial_state("check", SHAPE, SETTINGS, device)
     marks = []
 
     def watch(_: trainer.TrainingState, row: trainer.Row) -> None:
         marks.append(time.perf_counter())  # the loss has been read: the GPU has nothing left to do
 
-    _, rows = trainer.train(state, PLAN, tokens, steps, [watch])
+    _, rows = trainer.train(state, SETTINGS, tokens, steps, [watch])
     return state, np.array([row["loss"] for row in rows]), float(np.median(np.diff(marks)))
 
 

@@ -14,12 +14,12 @@ from toposcale.training.gpt import GPTShape
 from toposcale.training.schedules import schedule_of
 
 
-def plan_of(params):
+def settings_of(params):
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
-    settings = {name: params.training[name] for name in names}
+    given = {name: params.training[name] for name in names}
     schedule = params.training.get("schedule")
-    settings["schedule"] = schedule_of(schedule) if schedule else None
-    return trainer.TrainingPlan(**settings, clip=params.training["gradient_clip"], seed=params.seed)
+    given["schedule"] = schedule_of(schedule) if schedule else None
+    return trainer.TrainingSettings(**given, clip=params.training["gradient_clip"], seed=params.seed)
 
 
 class TrainingJob:
@@ -30,7 +30,10 @@ class TrainingJob:
         self.name, self.steps = snakemake.wildcards.model, params.steps
         self.device = trainer.configure_torch(params.device)
         text, training = corpus.load_corpus(snakemake.input.corpus), params.training
-        self.shape, self.plan = GPTShape(text.vocab_size, training["context"], **params.architecture), plan_of(params)
+        self.shape, self.settings = (
+            GPTShape(text.vocab_size, training["context"], **params.architecture),
+            settings_of(params),
+        )
         made_with = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
         self.metadata = {"seed": str(params.seed), "configuration": _job.digest(made_with)}
         self.metadata |= {name: str(size) for name, size in vars(self.shape).items()}
@@ -86,7 +89,7 @@ class TrainingJob:
         if inputs.checkpoint:
             state = trainer.load_state(inputs.checkpoint, inputs.optimiser, self.shape, self.device)
         else:
-            state = trainer.initial_state(self.name, self.shape, self.plan, self.device)
+            state = trainer.initial_state(self.name, self.shape, self.settings, self.device)
         return state, self.steps
 
     def signature(self):
@@ -98,7 +101,7 @@ class TrainingJob:
         """Train up to `until`, and write the weights, the log, the sketches if asked for, and the losses."""
         with Path(str(self.snakemake.log)).open("a") as file:
             watching = [callbacks.ProgressLog(file, until), self.sketch]
-            _, rows = trainer.train(state, self.plan, self.tokens, until, filter(None, watching))
+            _, rows = trainer.train(state, self.settings, self.tokens, until, filter(None, watching))
         trainer.save_weights(self.part("checkpoint", until), state, self.metadata)
         if self.sketch:
             self.sketch.save(self.part("sketch", until), self.metadata)

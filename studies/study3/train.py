@@ -54,7 +54,7 @@ class Start(NamedTuple):
     """A run before its first step, how it is trained, and the tokens that it is trained on."""
 
     state: trainer.TrainingState
-    schedule: trainer.TrainingPlan
+    schedule: trainer.TrainingSettings
     tokens: NDArray[np.uint16]
 
 
@@ -148,7 +148,7 @@ def begin(run: plan.Model, text: corpus.Corpus) -> Start:
         text.vocab_size, settings["context"], *(int(run.settings[size]) for size in ("d_model", "n_layers", "n_heads"))
     )
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
-    schedule = trainer.TrainingPlan(
+    schedule = trainer.TrainingSettings(
         **{name: settings[name] for name in names}, clip=settings["gradient_clip"], seed=run.seed
     )
     tokens = trainer.share_of_text(text.train, settings["data_fraction"], shape.context)

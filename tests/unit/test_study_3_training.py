@@ -105,7 +105,7 @@ def test_a_run_has_the_losses_and_features_of_the_workflow(planned, tmp_path):
 
     # As scripts/train.py and scripts/weight_features.py do it, from a checkpoint on disk.
     shape = GPTShape(text.vocab_size, 8, 4, 1, 1)
-    schedule = trainer.TrainingPlan(
+    schedule = trainer.TrainingSettings(
         steps=10, batch_size=2, learning_rate=0.003, weight_decay=0, warmup_steps=1, seed=run.seed
     )
     assert configuration.config["training"]["gradient_clip"] == schedule.clip

@@ -19,7 +19,7 @@ from toposcale.training.callbacks import ProgressLog, WeightSketch
 from toposcale.training.gpt import GPTShape
 from toposcale.training.trainer import (
     NonFiniteLossError,
-    TrainingPlan,
+    TrainingSettings,
     TrainingState,
     configure_torch,
     draw_batch,
@@ -35,37 +35,37 @@ from toposcale.training.trainer import (
 )
 
 SHAPE = GPTShape(vocab_size=17, context=12, d_model=8, n_layers=2, n_heads=2)
-PLAN = TrainingPlan(steps=12, batch_size=5, warmup_steps=3, seed=7)
+SETTINGS = TrainingSettings(steps=12, batch_size=5, warmup_steps=3, seed=7)
 # A text with something to learn: each token follows from the one before, with some noise.
 TOKENS = ((np.arange(3000) * 5 + np.random.default_rng(0).integers(0, 3, 3000)) % 17).astype(np.uint16)
 CPU = configure_torch("cpu")
 
 
-def fresh(plan: TrainingPlan = PLAN) -> TrainingState:
-    return initial_state("tiny", SHAPE, plan, CPU)
+def fresh(settings: TrainingSettings = SETTINGS) -> TrainingState:
+    return initial_state("tiny", SHAPE, settings, CPU)
 
 
 def test_schedule_at_its_corners():
-    plan = TrainingPlan()
+    settings = TrainingSettings()
     peak = 3e-3
-    assert plan.rates.rate(0) == pytest.approx(peak / 200, rel=1e-15)
-    assert plan.rates.rate(99) == pytest.approx(peak / 2, rel=1e-15)
-    assert plan.rates.rate(199) == peak
-    assert plan.rates.rate(200) == peak
+    assert settings.rates.rate(0) == pytest.approx(peak / 200, rel=1e-15)
+    assert settings.rates.rate(99) == pytest.approx(peak / 2, rel=1e-15)
+    assert settings.rates.rate(199) == peak
+    assert settings.rates.rate(200) == peak
     # A quarter, half and three quarters of the way down: (1 + cos(pi t)) / 2.
-    assert plan.rates.rate(1400) == pytest.approx(peak * (1 + math.sqrt(0.5)) / 2, rel=1e-12)
-    assert plan.rates.rate(2600) == pytest.approx(peak / 2, rel=1e-12)
-    assert plan.rates.rate(3800) == pytest.approx(peak * (1 - math.sqrt(0.5)) / 2, rel=1e-12)
-    assert 0 < plan.rates.rate(4999) < 1e-9
-    assert plan.rates.rate(5000) == 0
+    assert settings.rates.rate(1400) == pytest.approx(peak * (1 + math.sqrt(0.5)) / 2, rel=1e-12)
+    assert settings.rates.rate(2600) == pytest.approx(peak / 2, rel=1e-12)
+    assert settings.rates.rate(3800) == pytest.approx(peak * (1 - math.sqrt(0.5)) / 2, rel=1e-12)
+    assert 0 < settings.rates.rate(4999) < 1e-9
+    assert settings.rates.rate(5000) == 0
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 300), st.integers(0, 300))
 def test_schedule_rises_then_falls_within_bounds_whatever_the_lengths(steps, warmup):
-    plan = TrainingPlan(steps=steps, warmup_steps=warmup)
-    rates = [plan.rates.rate(step) for step in range(steps + 1)]
-    assert all(0 < rate <= plan.learning_rate for rate in rates[:-1])
+    settings = TrainingSettings(steps=steps, warmup_steps=warmup)
+    rates = [settings.rates.rate(step) for step in range(steps + 1)]
+    assert all(0 < rate <= settings.learning_rate for rate in rates[:-1])
     assert rates[-1] == 0
     top = min(warmup, steps)
     assert rates[:top] == sorted(rates[:top])
@@ -73,65 +73,65 @@ def test_schedule_rises_then_falls_within_bounds_whatever_the_lengths(steps, war
 
 
 def test_draws_depend_on_seed_and_step_only():
-    first = draw_batch(TOKENS, 12, 5, PLAN)
+    first = draw_batch(TOKENS, 12, 5, SETTINGS)
     for step in (0, 9, 4):
-        draw_batch(TOKENS, 12, step, PLAN)
+        draw_batch(TOKENS, 12, step, SETTINGS)
     np.random.default_rng(1).random(100)
-    np.testing.assert_array_equal(draw_batch(TOKENS, 12, 5, PLAN), first)
+    np.testing.assert_array_equal(draw_batch(TOKENS, 12, 5, SETTINGS), first)
     assert first.shape == (5, 13)
-    assert not np.array_equal(draw_batch(TOKENS, 12, 6, PLAN), first)
-    assert not np.array_equal(draw_batch(TOKENS, 12, 5, TrainingPlan(batch_size=5, seed=8)), first)
+    assert not np.array_equal(draw_batch(TOKENS, 12, 6, SETTINGS), first)
+    assert not np.array_equal(draw_batch(TOKENS, 12, 5, TrainingSettings(batch_size=5, seed=8)), first)
 
 
 def test_every_sequence_of_the_text_can_be_drawn_and_no_other():
     text = np.arange(10, dtype=np.uint16)
-    starts = np.concatenate([draw_batch(text, 4, step, PLAN)[:, 0] for step in range(100)])
+    starts = np.concatenate([draw_batch(text, 4, step, SETTINGS)[:, 0] for step in range(100)])
     assert set(starts) == set(range(6))
-    sequences = draw_batch(text, 4, 0, PLAN)
+    sequences = draw_batch(text, 4, 0, SETTINGS)
     np.testing.assert_array_equal(sequences - sequences[:, :1], np.tile(np.arange(5), (5, 1)))
     with pytest.raises(ValueError, match="tokens: 4, but a sequence takes 5"):
-        draw_batch(text[:4], 4, 0, PLAN)
+        draw_batch(text[:4], 4, 0, SETTINGS)
 
 
 def test_training_is_adamw_with_clipping_as_pytorch_does_it():
-    plan = TrainingPlan(steps=12, batch_size=5, warmup_steps=3, seed=7, clip=0.5, weight_decay=0.1)
-    state, rows = train(fresh(plan), plan, TOKENS, 12)
-    model = fresh(plan).model
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=plan.weight_decay)
+    settings = TrainingSettings(steps=12, batch_size=5, warmup_steps=3, seed=7, clip=0.5, weight_decay=0.1)
+    state, rows = train(fresh(settings), settings, TOKENS, 12)
+    model = fresh(settings).model
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=settings.weight_decay)
     for step in range(12):
-        sequences = torch.from_numpy(draw_batch(TOKENS, 12, step, plan))
+        sequences = torch.from_numpy(draw_batch(TOKENS, 12, step, settings))
         loss = model.loss(sequences[:, :-1], sequences[:, 1:])
         optimiser.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
-        optimiser.param_groups[0]["lr"] = plan.rates.rate(step)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        optimiser.param_groups[0]["lr"] = settings.rates.rate(step)
         optimiser.step()
         # float32 with a different order of sums: rounding of 6e-8 that a dozen steps may amplify.
         assert rows[step]["loss"] == pytest.approx(loss.item(), rel=1e-5)
         assert rows[step]["gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
     for ours, theirs in zip(state.model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
-    assert any(row["gradient_norm"] > plan.clip for row in rows), "clipping was not put to the test"
+    assert any(row["gradient_norm"] > settings.clip for row in rows), "clipping was not put to the test"
 
 
 def test_rows_describe_the_weights_at_their_step():
-    _, rows = train(fresh(), PLAN, TOKENS, 12)
+    _, rows = train(fresh(), SETTINGS, TOKENS, 12)
     assert [row["step"] for row in rows] == list(range(13))
-    assert [row["learning_rate"] for row in rows] == [PLAN.rates.rate(step) for step in range(13)]
-    state, _ = train(fresh(), PLAN, TOKENS, 4)
-    loss, gradient = loss_and_gradient(state.model, torch.from_numpy(draw_batch(TOKENS, 12, 4, PLAN)))
+    assert [row["learning_rate"] for row in rows] == [SETTINGS.rates.rate(step) for step in range(13)]
+    state, _ = train(fresh(), SETTINGS, TOKENS, 4)
+    loss, gradient = loss_and_gradient(state.model, torch.from_numpy(draw_batch(TOKENS, 12, 4, SETTINGS)))
     assert rows[4]["loss"] == pytest.approx(loss.item(), rel=1e-6)
     assert rows[4]["gradient_norm"] == pytest.approx(gradient.norm().item(), rel=1e-5)
 
 
 def test_it_learns_what_can_be_learned():
-    plan = TrainingPlan(steps=250, batch_size=16, warmup_steps=10, learning_rate=1e-2)
+    settings = TrainingSettings(steps=250, batch_size=16, warmup_steps=10, learning_rate=1e-2)
     tokens = (np.arange(3000) * 5 % 17).astype(np.uint16)
-    state = fresh(plan)
+    state = fresh(settings)
     sequences = validation_sequences(tokens, 12, 32)
     # Untrained: as good as guessing among 17. Each token follows from the one before: the floor is 0.
     assert validation_loss(state.model, sequences) == pytest.approx(math.log(17), rel=0.01)
-    train(state, plan, tokens, 250)
+    train(state, settings, tokens, 250)
     assert validation_loss(state.model, sequences) < 0.1
 
 
@@ -148,12 +148,12 @@ def test_training_in_pieces_is_bit_identical(tmp_path, cuts):
         return WeightSketch(SHAPE.n_parameters, size=3, every=2, seed=7)
 
     whole, whole_sketch = fresh(), sketch()
-    whole, rows = train(whole, PLAN, TOKENS, 12, [whole_sketch])
+    whole, rows = train(whole, SETTINGS, TOKENS, 12, [whole_sketch])
     (tmp_path / "whole").mkdir()
     expected = [path.read_bytes() for path in save(tmp_path / "whole", whole)]
     whole_sketch.save(tmp_path / "whole.sketch", {"seed": "7"})
     # Who looks on changes nothing.
-    alone, _ = train(fresh(), PLAN, TOKENS, 12)
+    alone, _ = train(fresh(), SETTINGS, TOKENS, 12)
     (tmp_path / "alone").mkdir()
     assert [path.read_bytes() for path in save(tmp_path / "alone", alone)] == expected
 
@@ -165,7 +165,7 @@ def test_training_in_pieces_is_bit_identical(tmp_path, cuts):
         if state.step == end == 12:
             continue
         observer = sketch()
-        state, some = train(state, PLAN, TOKENS, end, [observer, kept])
+        state, some = train(state, SETTINGS, TOKENS, end, [observer, kept])
         pieces += some
         paths = save(tmp_path, state)
         sketches.append(tmp_path / f"{end}.sketch")
@@ -186,20 +186,20 @@ def test_another_process_with_more_threads_allowed_writes_the_same_bytes(tmp_pat
         "import sys, torch; torch.set_num_threads(2)\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from test_training import fresh, save, train, PLAN, TOKENS, configure_torch\n"
+        "from test_training import fresh, save, train, SETTINGS, TOKENS, configure_torch\n"
         "configure_torch('cpu')\n"
-        "save(Path(sys.argv[2]), train(fresh(), PLAN, TOKENS, 12)[0])\n"
+        "save(Path(sys.argv[2]), train(fresh(), SETTINGS, TOKENS, 12)[0])\n"
     )
     command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path)]
     source = str(Path(__file__).parents[2] / "src")
     subprocess.run(command, check=True, env={"PYTHONPATH": source, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "2"})
     (tmp_path / "here").mkdir()
-    for path in save(tmp_path / "here", train(fresh(), PLAN, TOKENS, 12)[0]):
+    for path in save(tmp_path / "here", train(fresh(), SETTINGS, TOKENS, 12)[0]):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes()
 
 
 def test_state_round_trip_and_metadata(tmp_path):
-    state, _ = train(fresh(), PLAN, TOKENS, 5)
+    state, _ = train(fresh(), SETTINGS, TOKENS, 5)
     weights, optimiser = save(tmp_path, state)
     loaded = load_state(weights, optimiser, SHAPE, CPU)
     assert (loaded.name, loaded.step) == ("tiny", 5)
@@ -209,14 +209,14 @@ def test_state_round_trip_and_metadata(tmp_path):
     assert metadata == {"model": "tiny", "step": "5", "seed": "7", "config": "abc"}
     assert arrays["blocks.1.attention.qkv.weight"].shape == (24, 8)
     np.testing.assert_array_equal(arrays["token_embedding.weight"], state.model.token_embedding.weight.detach())
-    tokens = torch.from_numpy(draw_batch(TOKENS, 12, 0, PLAN))[:, :-1]
+    tokens = torch.from_numpy(draw_batch(TOKENS, 12, 0, SETTINGS))[:, :-1]
     assert torch.equal(load_weights(weights, SHAPE, CPU)(tokens), state.model(tokens))
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path):
     state = fresh()
     weights, optimiser = save(tmp_path, state)
-    train(state, PLAN, TOKENS, 2)
+    train(state, SETTINGS, TOKENS, 2)
     later_weights, later_optimiser = save(tmp_path, state)
     with pytest.raises(UserError, match=r"step-0\.state: step 0, but .*step-2\.safetensors has 2"):
         load_state(later_weights, optimiser, SHAPE, CPU)
@@ -232,13 +232,13 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path):
 
 @pytest.mark.parametrize("planted", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_stops_with_the_state_before_it(planted):
-    state, _ = train(fresh(), PLAN, TOKENS, 4)
+    state, _ = train(fresh(), SETTINGS, TOKENS, 4)
     with torch.no_grad():
         state.model.token_embedding.weight[3, 0] = planted
     before = {name: getattr(state, name).clone() for name in ("weights", "first_moment", "second_moment")}
     seen = []
     with pytest.raises(NonFiniteLossError, match=r"tiny: loss nan .* at step 4, learning rate 0\.0029") as caught:
-        train(state, PLAN, TOKENS, 12, [lambda _, row: seen.append(row)])
+        train(state, SETTINGS, TOKENS, 12, [lambda _, row: seen.append(row)])
     assert isinstance(caught.value, UserError)
     assert "\n" not in str(caught.value)
     assert state.step == 4
@@ -248,9 +248,9 @@ def test_a_loss_that_is_not_finite_stops_with_the_state_before_it(planted):
 
 
 def test_a_learning_rate_far_too_high_ends_in_the_same_error():
-    plan = TrainingPlan(steps=50, batch_size=4, learning_rate=1e30, warmup_steps=0)
+    settings = TrainingSettings(steps=50, batch_size=4, learning_rate=1e30, warmup_steps=0)
     with pytest.raises(NonFiniteLossError, match=r"at step \d+, learning rate"):
-        train(fresh(plan), plan, TOKENS, 50)
+        train(fresh(settings), settings, TOKENS, 50)
 
 
 def test_validation_sequences_cover_the_text_evenly():
@@ -263,7 +263,7 @@ def test_validation_sequences_cover_the_text_evenly():
 
 
 def test_validation_loss_is_the_mean_over_tokens_whatever_the_batches():
-    state, _ = train(fresh(), PLAN, TOKENS, 4)
+    state, _ = train(fresh(), SETTINGS, TOKENS, 4)
     sequences = validation_sequences(TOKENS, 12, 7)
     logits = state.model(torch.from_numpy(sequences[:, :-1])).detach().double()
     logs = torch.log_softmax(logits, dim=-1).gather(2, torch.from_numpy(sequences[:, 1:, None]))
@@ -276,7 +276,7 @@ def test_sketch_keeps_distances_on_average_and_has_the_promised_law():
     sketch = WeightSketch(SHAPE.n_parameters, size=400, every=1, seed=1)
     state = fresh()
     start = state.weights.clone()
-    train(state, PLAN, TOKENS, 5, [sketch])
+    train(state, SETTINGS, TOKENS, 5, [sketch])
     assert sketch.steps == [0, 1, 2, 3, 4]
     sketch(state, {"step": 5})
     true = (state.weights - start).norm().item()
@@ -304,11 +304,11 @@ def test_progress_tells_speed_and_time_left():
 
 def test_wrong_plans_and_devices_are_named():
     with pytest.raises(ValueError, match="batch_size: 0"):
-        TrainingPlan(batch_size=0)
+        TrainingSettings(batch_size=0)
     with pytest.raises(ValueError, match="learning_rate: nan"):
-        TrainingPlan(learning_rate=math.nan)
+        TrainingSettings(learning_rate=math.nan)
     with pytest.raises(ValueError, match="until_step: 13, but it lies from 0 to 12"):
-        train(fresh(), PLAN, TOKENS, 13)
+        train(fresh(), SETTINGS, TOKENS, 13)
     with pytest.raises(ValueError, match="device: 'tpu'"):
         configure_torch("tpu")
     if not torch.cuda.is_available():
@@ -318,7 +318,7 @@ def test_wrong_plans_and_devices_are_named():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device here")
 def test_cuda_follows_the_cpu():
-    on_cpu = train(fresh(), PLAN, TOKENS, 12)[1]
-    on_cuda = train(initial_state("tiny", SHAPE, PLAN, configure_torch("cuda")), PLAN, TOKENS, 12)[1]
+    on_cpu = train(fresh(), SETTINGS, TOKENS, 12)[1]
+    on_cuda = train(initial_state("tiny", SHAPE, SETTINGS, configure_torch("cuda")), SETTINGS, TOKENS, 12)[1]
     for ours, theirs in zip(on_cuda, on_cpu, strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)

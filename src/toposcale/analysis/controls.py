@@ -35,7 +35,7 @@ class Control:
     def is_tested(self) -> bool:
         """Whether the test of prewhitened residuals is made given this control.
 
-        With nothing but the trend in the step it has false positives, since runs share a course (docs/statistics.md,
+        With nothing but the trend in the step it has false positives, since runs share their trend (docs/statistics.md,
         "Withdrawn").
         """
         return bool(self.of_model)

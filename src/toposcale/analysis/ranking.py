@@ -44,7 +44,7 @@ def _strengths(
             point = np.full((len(group.values), len(group.metrics)), np.nan)
             drawn = np.full((resamples, *point.shape), np.nan)
         else:
-            # Drawn from all checkpoints of the model, and then cut to those of this group: series with a gap stay paired.
+            # Drawn from all checkpoints of the model, then cut to those of this group: incomplete series stay paired.
             grid = np.unique(features.loc[features["model"] == group.model, "step"])
             rng = np.random.default_rng([seed, len(grid)])
             counts = moving_block_counts(len(grid), resamples, rng)[:, np.isin(grid, group.steps)]

@@ -19,7 +19,7 @@ def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarr
     """Return the diagrams (k, 2) in the table of one checkpoint by (layer, dimension), without bars that never die."""
     keys = list(zip(diagrams["layer"].to_pylist(), diagrams["dimension"].to_pylist(), strict=True))
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
-    # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
+    # Rows are sorted by layer and dimension, so a diagram is one range of rows.
     by_key = {key: bars[list(rows)] for key, rows in groupby(range(len(keys)), keys.__getitem__)}
     return {key: diagram[diagram[:, 1] != np.inf] for key, diagram in by_key.items()}
 

@@ -14,7 +14,7 @@ from toposcale.io.errors import NoForecast
 from toposcale.laws.checked_law import refuse_value
 from toposcale.laws.chinchilla import Chinchilla
 from toposcale.laws.joint import Joint
-from toposcale.laws.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
+from toposcale.laws.multi_power_law import DISCREPANCY, TIGHTNESS, MultiPowerLaw
 from toposcale.laws.power_law import PowerLaw
 from toposcale.laws.prediction import Prediction
 from toposcale.laws.rate import GRADIENT_NORM, RateForecaster
@@ -43,8 +43,8 @@ class Forecaster(Protocol):
 class MultiPowerLawForecaster:
     """Forecaster `multi_power_law`: the law on the run's own curve and its whole learning-rate schedule."""
 
-    def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
-        self.law = MultiPowerLaw(tightness, misfit)
+    def __init__(self, tightness: float = TIGHTNESS, discrepancy: float = DISCREPANCY) -> None:
+        self.law = MultiPowerLaw(tightness, discrepancy)
 
     def fit(self, training: TrainingRun) -> Self:
         """Fit the law to `training.loss_curve`."""

@@ -20,7 +20,7 @@ WIDTHS = np.array([0.12, 0.8, 0.25, 0.5, 1.0, 0.5, 0.3])
 TIGHTNESS = 0.25
 """The widths of all but l0, A and B are multiplied with it: 1 leaves more to the curve, 0 nothing."""
 
-MISFIT = 0.002
+DISCREPANCY = 0.002
 """Standard deviation of the model discrepancy, as a share of the loss."""
 
 HUBER = 2.0
@@ -164,7 +164,7 @@ class MultiPowerLaw:
     ----------
     tightness : float, default=0.25
         Factor on the standard deviations of the prior, but for those of L0, A and B.
-    misfit : float, default=0.002
+    discrepancy : float, default=0.002
         Standard deviation of the model discrepancy, as a share of the loss.
 
     Attributes
@@ -188,8 +188,8 @@ class MultiPowerLaw:
     True
     """
 
-    def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
-        self.tightness, self.misfit = tightness, misfit
+    def __init__(self, tightness: float = TIGHTNESS, discrepancy: float = DISCREPANCY) -> None:
+        self.tightness, self.discrepancy = tightness, discrepancy
 
     def fit(self, curves: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Self:
         """Fit the law to one or several curves by the Huber loss of the log loss and a Gaussian prior.
@@ -223,7 +223,7 @@ class MultiPowerLaw:
         logs = [np.log(curve.losses / self._loss) for curve in checked]
         self._noise = float(np.median([noise_of(own) for own in logs]))
         prepared = [prepare(c.learning_rates / self._rate, c.steps, self._longest) for c in checked]
-        deviation = float(np.hypot(self._noise, self.misfit))
+        deviation = float(np.hypot(self._noise, self.discrepancy))
         self._fit = solve(
             lambda x: [_of_its_own(x, curve) for curve in prepared], logs, deviation, CENTRES, widths(self.tightness)
         )

@@ -57,7 +57,7 @@ class Seen:
     schedules: dict[str, Any] = field(default_factory=dict)
     reached: dict[str, int] = field(default_factory=dict)
     rows: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
-    gaps: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     def frame(self, name: str) -> pd.DataFrame:
         """Return all rows of a table."""
@@ -99,7 +99,7 @@ class Follower:
         )
         last = features["step"].max()
         state = f"The last checkpoint is that of step {last:,}." if len(features) else "No checkpoint yet."
-        made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.gaps])}
+        made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.missing])}
         self.parts = made
 
     def _read(self) -> Seen:
@@ -131,14 +131,14 @@ class Follower:
         """Read a folder of checkpoints, such as the Trainer's output_dir, and compute their features."""
         name = self.folder.resolve().name
         source = checkpoints.FolderSource(self.folder)
-        steps, gaps = source.usable_steps()
+        steps, missing = source.usable_steps()
         whole = source.checkpoint(steps[-1])
         state, reached = source.trainer_state(), max(source.steps())
         at_the_end = self.folder / loss_curves.TRAINER_STATE
         with suppress(UserError):  # Trainer.save_state writes it, or an earlier training has left it
             last = loss_curves.trainer_state(at_the_end)["global_step"]
             state, reached = (str(at_the_end), last) if last >= reached else (state, reached)
-        seen = Seen(reached={name: reached}, gaps=list(gaps.values()))
+        seen = Seen(reached={name: reached}, missing=list(missing.values()))
         facts: dict[str, Any] = {"n_parameters": checkpoints.count_parameters(whole)}
         facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
@@ -150,7 +150,7 @@ class Follower:
             try:
                 features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
-                seen.gaps.append(str(error))
+                seen.missing.append(str(error))
                 continue
             seen.rows["features"].append(features)
             seen.rows["diagrams"].append(diagrams)

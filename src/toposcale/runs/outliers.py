@@ -1,4 +1,4 @@
-"""Rows of a loss curve that no law describes: spikes, stretches above the level, false starts, moving averages."""
+"""Rows of a loss curve that no law describes: spikes, intervals above the level, false starts, moving averages."""
 
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ def is_spike(losses: np.ndarray) -> np.ndarray:
 
 
 def is_excursion(losses: np.ndarray) -> np.ndarray:
-    """(rows,) whether a loss belongs to a stretch that rose above what was reached before, and came back later.
+    """(rows,) whether a loss belongs to an interval that rose above what was reached before, and came back later.
 
     A level shift of many rows is no spike to `is_spike`, whose neighbours are as high. Rows at the end that have not come
     back are none: whether they do is not known.
@@ -51,7 +51,7 @@ def without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarr
 
 
 SMOOTHED_ROWS, AS_A_WALK = 150, (1.3, 3.3)
-"""Rows that `is_moving_average` needs, and the range in which the spread of a random walk grows with twice the gap: by 2.
+"""Rows that `is_moving_average` needs, and the range in which the spread of a random walk grows with twice the lag: by 2.
 Of 400 moving averages of planted noise, weights .9 to .99, over 85% lie in it; of 27 published logs none."""
 
 
@@ -65,7 +65,7 @@ def is_moving_average(losses: np.ndarray) -> bool:
         return False
     logs = np.log(np.maximum(losses, 1e-12))
     spread = [
-        float(np.median(np.abs(logs[2 * gap :] - 2 * logs[gap:-gap] + logs[: -2 * gap])) ** 2) for gap in (1, 2, 4, 8)
+        float(np.median(np.abs(logs[2 * lag :] - 2 * logs[lag:-lag] + logs[: -2 * lag])) ** 2) for lag in (1, 2, 4, 8)
     ]
     low, high = AS_A_WALK
     return all(low * near < far < high * near for near, far in pairwise(spread))

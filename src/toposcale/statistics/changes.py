@@ -1,4 +1,4 @@
-"""Changes of the course of a series: the largest one, and change points."""
+"""Changes of the trend of a series: the largest one, and change points."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -29,7 +29,7 @@ _MOMENTS = ("first_moment", "second_moment")
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
+class TrainingSettings:
     """Settings of a training: AdamW on all parameters, linear warm-up, cosine decay to zero, gradient clipping.
 
     `schedule` replaces warm-up and cosine, and ends at `steps`. Raise ValueError for impossible values.
@@ -130,14 +130,14 @@ def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> 
     return kept
 
 
-def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:
+def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, settings: TrainingSettings) -> NDArray[np.int64]:
     """Return the sequences of a step, int64 (batch_size, context + 1): inputs and, shifted by one, targets.
 
     Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws, the model or
     the device. Raise ValueError if the text has no more tokens than the context.
     """
-    random = np.random.default_rng((plan.seed, _BATCH_STREAM, step))
-    return _sequences(tokens, context, lambda n: random.integers(0, n, size=plan.batch_size))
+    random = np.random.default_rng((settings.seed, _BATCH_STREAM, step))
+    return _sequences(tokens, context, lambda n: random.integers(0, n, size=settings.batch_size))
 
 
 def _sequences(tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
@@ -148,16 +148,16 @@ def _sequences(tokens: NDArray[np.uint16], context: int, starts_among: Callable[
     return tokens[starts_among(n_positions)[:, None] + np.arange(context + 1)].astype(np.int64)
 
 
-def initial_state(name: str, shape: GPTShape, plan: TrainingPlan, device: torch.device) -> TrainingState:
+def initial_state(name: str, shape: GPTShape, settings: TrainingSettings, device: torch.device) -> TrainingState:
     """Return an untrained model; its weights depend on the shape and the seed only."""
-    model = GPT(shape, seed=plan.seed).to(device)
+    model = GPT(shape, seed=settings.seed).to(device)
     weights = _flatten_parameters(model)
     return TrainingState(name, model, 0, weights, torch.zeros_like(weights), torch.zeros_like(weights))
 
 
 def train(
     state: TrainingState,
-    plan: TrainingPlan,
+    settings: TrainingSettings,
     tokens: NDArray[np.uint16],
     until_step: int,
     callbacks: Iterable[Callback] = (),
@@ -165,30 +165,32 @@ def train(
     """Train `state` in place up to `until_step` updates; return it and a row for each step.
 
     A row holds step, loss, gradient_norm (before clipping) and learning_rate: loss and gradient of the weights after `step`
-    updates on that step's batch, and the rate of the next update. At `plan.steps` one row is added for the final weights,
+    updates on that step's batch, and the rate of the next update. At the end one row is added for the final weights,
     with rate 0, so that every checkpoint has a row. Callbacks get each row before the update. On NonFiniteLossError the
     state is that before the failing step.
     """
-    if not state.step <= until_step <= plan.steps:
-        raise ValueError(f"until_step: {until_step}, but it lies from {state.step} to {plan.steps}")
+    if not state.step <= until_step <= settings.steps:
+        raise ValueError(f"until_step: {until_step}, but it lies from {state.step} to {settings.steps}")
     callbacks, rows = tuple(callbacks), []
-    for step in range(state.step, until_step + (until_step == plan.steps)):
-        row, gradient = _measure(state, plan, tokens, step)
+    for step in range(state.step, until_step + (until_step == settings.steps)):
+        row, gradient = _measure(state, settings, tokens, step)
         rows.append(row)
         for callback in callbacks:
             callback(state, row)
-        if step < plan.steps:
-            _update(state, plan, gradient, row)
+        if step < settings.steps:
+            _update(state, settings, gradient, row)
     return state, rows
 
 
-def _measure(state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16], step: int) -> tuple[Row, Tensor]:
+def _measure(
+    state: TrainingState, settings: TrainingSettings, tokens: NDArray[np.uint16], step: int
+) -> tuple[Row, Tensor]:
     """Return the row of a step and its flat gradient (n_parameters,), not yet clipped."""
-    sequences = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
+    sequences = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, settings)).to(state.device)
     loss, gradient = loss_and_gradient(state.model, sequences)
     norm = torch.linalg.vector_norm(gradient)
     loss_value, norm_value = torch.stack([loss, norm]).tolist()
-    rate = plan.rates.rate(step)
+    rate = settings.rates.rate(step)
     if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
         raise NonFiniteLossError(
             f"{state.name}: loss {loss_value} with gradient norm {norm_value} at step {step}, learning rate "
@@ -207,16 +209,16 @@ def loss_and_gradient(model: GPT, sequences: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _update(state: TrainingState, plan: TrainingPlan, gradient: Tensor, row: Row) -> None:
+def _update(state: TrainingState, settings: TrainingSettings, gradient: Tensor, row: Row) -> None:
     """Clip the gradient and make one AdamW step (Loshchilov and Hutter 2019, arXiv 1711.05101) on the flat vectors."""
-    gradient *= min(1.0, plan.clip / (row["gradient_norm"] + _CLIPPING_EPSILON))
+    gradient *= min(1.0, settings.clip / (row["gradient_norm"] + _CLIPPING_EPSILON))
     rate = row["learning_rate"]
-    beta1, beta2 = plan.betas
+    beta1, beta2 = settings.betas
     updates = state.step + 1
-    state.weights *= 1 - rate * plan.weight_decay
+    state.weights *= 1 - rate * settings.weight_decay
     state.first_moment.lerp_(gradient, 1 - beta1)
     state.second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    spread = state.second_moment.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(plan.epsilon)
+    spread = state.second_moment.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(settings.epsilon)
     state.weights.addcdiv_(state.first_moment, spread, value=-rate / (1 - beta1**updates))
     state.step = updates
 
