@@ -8,6 +8,8 @@ compare(before, after)
     Changes of every feature between two checkpoints.
 advise(curve)
     Forecast of the final loss, and whether to continue a training run or to train a larger model.
+compare_runs(a, b)
+    Which of two training runs is better, from their loss curves.
 
 Subpackages
 -----------
@@ -25,9 +27,14 @@ from typing import Any
 from toposcale.io.errors import NoForecast, UserError
 
 __version__ = "0.3.0.dev0"
-__all__ = ["NoForecast", "UserError", "advise", "compare", "describe"]
+__all__ = ["NoForecast", "UserError", "advise", "compare", "compare_runs", "describe"]
 
-_MODULES = {"advise": "decision.advise", "compare": "features.description", "describe": "features.description"}
+_MODULES = {
+    "advise": "decision.advise",
+    "compare_runs": "decision.compare_runs",
+    "compare": "features.description",
+    "describe": "features.description",
+}
 
 
 def __getattr__(name: str) -> Any:

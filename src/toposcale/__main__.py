@@ -20,6 +20,7 @@ _EXAMPLES = """commands:
   python -m toposcale describe checkpoint-500 --layers '*attn*' --csv > features.csv
   python -m toposcale compare checkpoint-100 checkpoint-500
   python -m toposcale advise losses.csv --parameters 25e6 --tokens-per-step 5e5 --schedule cosine --warmup 500 --steps 24000
+  python -m toposcale curves a.csv b.csv --parameters 25e6 --tokens-per-step 5e5
   python -m toposcale watch my-run
 
 A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _watch(options)
         elif options.command == "advise":
             _advise(options)
+        elif options.command == "curves":
+            _curves(options)
         else:
             _show(_table(options), csv=options.csv)
     except (UserError, OSError) as error:
@@ -98,6 +101,16 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
+    text = "which of two training runs is better: from their loss curves"
+    command = commands.add_parser("curves", help=text, description=text)
+    command.add_argument("curves", nargs=2, metavar="CURVE", help="losses of A and of B, as for advise")
+    for name, meaning in _OF_A_RUN.items():
+        kind = str if name in _TEXTS else _amount
+        meaning += "; two values where A and B differ"
+        command.add_argument(f"--{name.replace('_', '-')}", nargs="+", type=kind, metavar=name.upper(), help=meaning)
+    text = "standard deviation of the loss between seeds, nats; by default that of published replicates"
+    command.add_argument("--seed-noise", type=_amount, metavar="NATS", help=text)
+    command.add_argument("--json", action="store_true", help="the same as an object")
     text = "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's"
     command = commands.add_parser("watch", help=text, description=text)
     command.add_argument("folder", metavar="FOLDER")
@@ -151,6 +164,24 @@ def _advise(given: argparse.Namespace) -> None:
         # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
         width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
         print(advice.text(width))
+
+
+def _curves(given: argparse.Namespace) -> None:
+    import json
+
+    from toposcale.decision.compare_runs import compare_runs
+
+    runs: list[dict[str, Any]] = []
+    for index, curve in enumerate(given.curves):
+        options = {}
+        for name in _OF_A_RUN:
+            if values := getattr(given, name):
+                if len(values) > len(given.curves):
+                    raise UserError(f"--{name.replace('_', '-')}: one value, or one for each of the two curves")
+                options[name] = values[min(index, len(values) - 1)]
+        runs.append({"curve": curve, **_arguments(options)})
+    comparison = compare_runs(*runs, seed_noise=given.seed_noise)
+    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else comparison)
 
 
 def _amount(text: str) -> float:

@@ -3,7 +3,10 @@
 from toposcale.decision.advice import Advice, advise_on
 from toposcale.decision.advise import advise
 from toposcale.decision.candidates import Candidate, CandidateKind, Request, candidates
+from toposcale.decision.compare_runs import compare_runs
 from toposcale.decision.expected_regret import Decision, Option
+from toposcale.decision.on_track import Track, on_track
+from toposcale.decision.run_comparison import Difference, RunComparison, SpeedUp
 from toposcale.io.errors import NoForecast
 from toposcale.laws.chinchilla import Chinchilla
 from toposcale.laws.joint import Joint
@@ -21,6 +24,7 @@ __all__ = [
     "CandidateKind",
     "Chinchilla",
     "Decision",
+    "Difference",
     "Family",
     "Forecaster",
     "Joint",
@@ -30,13 +34,18 @@ __all__ = [
     "Option",
     "Prediction",
     "Request",
+    "RunComparison",
     "RunMetadata",
     "ScheduleProvenance",
+    "SpeedUp",
     "Target",
+    "Track",
     "TrainingRun",
     "advise",
     "advise_on",
     "candidates",
+    "compare_runs",
     "forecast",
     "make",
+    "on_track",
 ]

@@ -14,6 +14,7 @@ import numpy as np
 from toposcale.decision import wording
 from toposcale.decision.candidates import USUAL, Candidate, Request
 from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
+from toposcale.decision.on_track import Track, on_track
 from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
 from toposcale.io.errors import NoForecast
 from toposcale.laws.checked_law import checked_law
@@ -99,6 +100,11 @@ class Advice(Mapping[str, Any]):
         return self.law.forecast(self.run) if self.law else None
 
     @cached_property
+    def track(self) -> Track | None:
+        """The present loss beside the one that finished runs of the family forecast; None with fewer than three sizes."""
+        return None if self.run.is_over else on_track(self.run, self.others)
+
+    @cached_property
     def forecast_curve(self) -> list[tuple[int, Prediction]]:
         """Steps from the next one to the end, each with its forecast."""
         if self.law is None:
@@ -143,6 +149,7 @@ class Advice(Mapping[str, Any]):
             "no_advice_because": self.no_advice_because,
             "assumed": list(self._assumed),
             "find_out_first": self._find_out_first,
+            "on_track": self.track._asdict() if self.track else None,
         }
 
     def _forecast_columns(self) -> dict[str, list[float]]:
@@ -229,6 +236,8 @@ class Advice(Mapping[str, Any]):
         lines = [wording.progress(self.run), f"  Schedule   {wording.schedule(self.run)}"]
         if self.law and self.end:
             lines.append(f"  At its end {wording.end(self.end, self.law)}")
+        if self.track:
+            lines.append(f"  On track   {wording.track(self.track)}")
         if self.decision:
             lines += ["", *wording.table(self.decision, self.remaining, width), ""]
         if self["target_loss"] is not None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from toposcale.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
 from toposcale.decision.expected_regret import BUDGET_USED_UP, Decision, Option, TargetLoss
+from toposcale.decision.on_track import Track
 from toposcale.decision.reasons import CONFIDENT
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
@@ -120,6 +121,16 @@ def end(forecast: Prediction, law: Joint) -> str:
     others = len(law.runs) - 1
     read = f", from this run and {others} other{'s' * (others > 1)}" if others > 0 else ""
     return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
+
+
+def track(track: Track) -> str:
+    """Return whether the loss is where the family says, and since when not."""
+    expected = f"{track.expected:.4g} ({track.low:.4g} to {track.high:.4g})"
+    text = f"{track.loss:.4g} at step {track.step:,}, where the family gives {expected}"
+    if track.since is None:
+        return f"yes: {text}"
+    side = "above" if track.z > 0 else "below"
+    return f"no, {side} since step {track.since:,}: {text}; check warm-up, learning rate, batch and data"
 
 
 def table(decision: Decision, remaining: float, width: int | None = None) -> list[str]:

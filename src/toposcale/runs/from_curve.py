@@ -93,6 +93,20 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
     return TrainingRun.of(metadata, schedule, log, losses.metric_columns(), repeated=losses.repeated)
 
 
+def run_as_read(stated: Stated) -> TrainingRun:
+    """Return the run of a curve with what is known of it; without an end that is stated it ends at its last row."""
+    losses = _read(stated)
+    by_trainer = _facts(losses.trainer)
+    tells_the_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
+    if not (tells_the_end or stated.has_schedule_file or by_trainer.get("final_step")):
+        stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
+    unknown = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": 1.0}
+    unknown = {name: least for name, least in unknown.items() if not (getattr(stated, name) or by_trainer.get(name))}
+    run = run_of_curve(replace(stated, **unknown))
+    facts = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
+    return replace(run, metadata=replace(run.metadata, **facts))
+
+
 def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:
     """Raise UserError where the curve goes on after the schedule."""
     if (end := int(steps.max(initial=0))) > 1.01 * final_step:

@@ -1,0 +1,126 @@
+"""How often the comparison of two runs is right: replicates, and pairs of published runs.
+
+    python -m studies.run_pairs [FOLDER ...]
+
+Replicates are runs of the project's own studies that differ by their seed alone: the share that is told to differ is the
+false-positive rate. Pairs are runs of one family of published runs (FOLDERS, by default studies/decisions/published_runs)
+whose losses differ at the end: from 30 and 50% of both, the sign of the forecast difference is compared with the measured
+one. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from studies import small_tables
+from studies.decisions import PUBLISHED_RUNS
+from studies.decisions.published import Run, read
+from toposcale.decision.run_comparison import Axis, Difference, RunComparison, compared
+from toposcale.io.errors import UserError
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.runs.metadata import RunMetadata
+from toposcale.runs.training_run import TrainingRun
+
+PAIRS, MOST_RUNS = 60, 8
+"""Pairs of replicates of each configuration, and runs of each family and length."""
+SHARES = (0.3, 0.5)
+APART = 0.01
+"""Least measured difference of a pair, nats: the sign of a smaller one is noise."""
+SERIES = Path(__file__).parent
+
+
+def replicates() -> Iterator[tuple[str, RunComparison]]:
+    """Yield the comparison of pairs of replicates, with their configuration."""
+    for study in ("study2", "study3"):
+        for path in sorted((SERIES / study / "tables/series").glob("*.csv.gz")):
+            models = pd.read_csv(SERIES / study / "tables/models" / path.name).set_index("model")
+            runs = []
+            for name, rows in pd.read_csv(path).sort_values("step").groupby("model"):
+                facts = models.loc[name]
+                rows = rows[rows["step"] > 0]
+                runs.append(
+                    TrainingRun(
+                        RunMetadata(
+                            str(name),
+                            int(facts["n_parameters"]),
+                            float(facts["tokens_per_step"]),
+                            metric="validation loss",
+                        ),
+                        LearningRateSchedule(int(facts["final_step"])),
+                        checkpoint_steps=rows["step"].to_numpy(np.float64),
+                        checkpoint_losses=rows["validation_loss"].to_numpy(np.float64),
+                    )
+                )
+            rng = np.random.default_rng(0)
+            for _ in range(PAIRS):
+                one, other = rng.choice(len(runs), 2, replace=False)
+                yield path.name.removesuffix(".csv.gz"), compared(runs[one], runs[other])
+
+
+def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
+    """Yield a row for each pair of finished runs of a family that end after as many tokens, by share of their training."""
+    families: dict[tuple[str, float], list[TrainingRun]] = {}
+    for run in runs:
+        if run.history.is_finished:
+            families.setdefault((f"{run.source}/{run.family}", round(run.tokens / 1e8)), []).append(run.history)
+    for (family, _), members in sorted(families.items()):
+        rng = np.random.default_rng(0)
+        chosen = [members[index] for index in sorted(rng.permutation(len(members))[:MOST_RUNS])]
+        for one, other in combinations(chosen, 2):
+            truth = other.final_loss - one.final_loss
+            if abs(truth) < APART:
+                continue
+            for share in SHARES:
+                try:
+                    end = compared(one.first(share), other.first(share)).end
+                except UserError as error:
+                    end = Difference(Axis.END, reason=str(error))
+                yield {
+                    "source": family.partition("/")[0],
+                    "share": share,
+                    "truth": truth,
+                    "is_told": not end.reason,
+                    "is_significant": end.is_significant,
+                    "is_right": bool(end.value * truth > 0),
+                    "is_inside": bool(end.low <= truth <= end.high),
+                }
+
+
+def main() -> None:
+    """Print two tables."""
+    rows = [
+        {"configuration": name, "now": row.now[0].is_significant, "end": row.end.is_significant}
+        for name, row in replicates()
+    ]
+    table = pd.DataFrame(rows).groupby("configuration").mean()
+    table.loc["all"] = table.mean()
+    print(small_tables.markdown(table.reset_index()))
+    found = pd.DataFrame([row for folder in _folders() for row in pairs(read(folder))])
+    means = []
+    for source, part in found.groupby("source"):
+        told, significant = part[part["is_told"]], part[part["is_significant"]]
+        means.append(
+            {
+                "source": source,
+                "pairs": len(part),
+                "told": len(told) / len(part),
+                "inside": told["is_inside"].mean(),
+                "significant": len(significant) / len(part),
+                "right": significant["is_right"].mean(),
+            }
+        )
+    print(small_tables.markdown(pd.DataFrame(means)))
+
+
+def _folders() -> list[Path]:
+    return [Path(name) for name in sys.argv[1:]] or [PUBLISHED_RUNS]
+
+
+if __name__ == "__main__":
+    main()
