@@ -13,6 +13,7 @@ import numpy as np
 
 from toposcale.decision import wording
 from toposcale.decision.candidates import USUAL, Candidate, Request
+from toposcale.decision.decay import DecayDecision, when_to_decay
 from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
 from toposcale.decision.on_track import Track, on_track
 from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
@@ -100,6 +101,11 @@ class Advice(Mapping[str, Any]):
         return self.law.forecast(self.run) if self.law else None
 
     @cached_property
+    def decay(self) -> DecayDecision | None:
+        """When to decay; None where the rate has begun to decay, is not known, or there is no advice."""
+        return when_to_decay(self.law, self.run) if self.law and self.decision else None
+
+    @cached_property
     def track(self) -> Track | None:
         """The present loss beside the one that finished runs of the family forecast; None with fewer than three sizes."""
         return None if self.run.is_over else on_track(self.run, self.others)
@@ -149,6 +155,7 @@ class Advice(Mapping[str, Any]):
             "no_advice_because": self.no_advice_because,
             "assumed": list(self._assumed),
             "find_out_first": self._find_out_first,
+            "decay": self.decay.as_dict() if self.decay else None,
             "on_track": self.track._asdict() if self.track else None,
         }
 
@@ -240,6 +247,8 @@ class Advice(Mapping[str, Any]):
             lines.append(f"  On track   {wording.track(self.track)}")
         if self.decision:
             lines += ["", *wording.table(self.decision, self.remaining, width), ""]
+        if self.decay:
+            lines += [f"  Decay      {sentence}" for sentence in wording.decay(self.decay, self.run)]
         if self["target_loss"] is not None:
             lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
         if self["best_size"]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from toposcale.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
+from toposcale.decision.decay import COOLED, DecayDecision
 from toposcale.decision.expected_regret import BUDGET_USED_UP, Decision, Option, TargetLoss
 from toposcale.decision.on_track import Track
 from toposcale.decision.reasons import CONFIDENT
@@ -131,6 +132,21 @@ def track(track: Track) -> str:
         return f"yes: {text}"
     side = "above" if track.z > 0 else "below"
     return f"no, {side} since step {track.since:,}: {text}; check warm-up, learning rate, batch and data"
+
+
+def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
+    """Yield when to decay, and what decaying now would give."""
+    best, cooled = decision.best, decision.cooled
+    where = "now" if best.start <= run.last_step else f"at step {best.start:,}"
+    share = percent(1 - best.start / run.final_step)
+    yield (
+        f"start {where}, over the last {share} ({best.shape}): {best.loss.value:.4g} ({best.loss.low:.4g} to "
+        f"{best.loss.high:.4g}) at step {run.final_step:,}, expected regret {best.expected_regret:.3f}"
+    )
+    yield (
+        f"from now over {COOLED:.0%} of the steps so far: {cooled.value:.4g} ({cooled.low:.4g} to {cooled.high:.4g}); each "
+        f"further billion tokens is worth {decision.worth:.2g} nats"
+    )
 
 
 def table(decision: Decision, remaining: float, width: int | None = None) -> list[str]:

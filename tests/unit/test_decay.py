@@ -1,0 +1,58 @@
+"""When to decay: on planted laws whose best decay is known, and where there is nothing to decide."""
+
+import numpy as np
+import pytest
+
+from planted_laws import FINAL, law, run, wsd
+from toposcale.decision.advice import advise_on
+from toposcale.decision.decay import has_not_decayed, when_to_decay
+from toposcale.laws.checked_law import checked_law
+
+CONSTANT = np.minimum(1e-3, 1e-3 * np.arange(1, FINAL + 2) / 200)
+
+
+@pytest.fixture(scope="module")
+def now():
+    return run("100M", 100_000_000, CONSTANT, until=0.5)
+
+
+@pytest.fixture(scope="module")
+def decision(now):
+    return when_to_decay(checked_law(now, ()), now)
+
+
+def test_options_end_with_the_training_and_are_sorted_by_regret(now, decision):
+    regrets = [option.expected_regret for option in decision.options]
+    assert regrets == sorted(regrets)
+    assert all(now.last_step <= option.start < now.final_step for option in decision.options)
+    assert sum(option.probability for option in decision.options) == pytest.approx(1)
+    assert {option.start for option in decision.options} >= {now.last_step}
+
+
+def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decision):
+    best = decision.best
+    assert best.loss.value < checked_law(now, ()).forecast(now).value
+    if best.shape == "linear":
+        down = np.clip((np.arange(FINAL + 1) - best.start) / (FINAL - best.start), 0, 1)
+        truth = law(100_000_000, CONSTANT * (1 - down), [FINAL])[0]
+        assert best.loss.low < truth < best.loss.high
+
+
+def test_decaying_now_gives_less_than_the_present_and_further_tokens_are_worth_something(now, decision):
+    assert decision.cooled.value < now.present_loss
+    assert decision.worth > 0
+
+
+def test_nothing_is_decided_once_the_rate_decays():
+    decaying = run("100M", 100_000_000, wsd(), until=0.9)
+    assert not has_not_decayed(decaying)
+    assert when_to_decay(checked_law(decaying, ()), decaying) is None
+    warming = run("100M", 100_000_000, wsd(warmup=3000), until=0.5)
+    assert not has_not_decayed(warming)
+
+
+def test_the_advice_tells_it(now):
+    advice = advise_on(now)
+    assert "  Decay      start " in str(advice)
+    assert advice["decay"]["options"][0]["start"] == advice.decay.best.start
+    assert advice["decay"]["cooled_loss"] < now.present_loss
