@@ -1,7 +1,8 @@
 """`python -m studies.study4.train TABLES WORK` trains what the plan has and TABLES lacks, small models first.
 
-A finished run leaves its row in WORK, so that an interruption loses one run; when all runs of a configuration are there,
-its table is written to TABLES. Runs are trained as those of the third study are (`studies.study3.train`).
+A finished run leaves its row in WORK, so that an interruption loses one run. When all runs of a configuration are there, or
+when it is interrupted, its table is written to TABLES; the runs of an unfinished table are not trained again, so the
+study can go on elsewhere. Runs are trained as those of the third study are (`studies.study3.train`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from studies import small_tables
 from studies.study3 import train as third
-from studies.study3.configurations import Configuration
+from studies.study3.configurations import Configuration, file_of
 from studies.study4.configurations import (
     FEATURES,
     H0,
@@ -38,11 +40,32 @@ from toposcale.training.corpus import Corpus
 
 def train_missing(plan: Sequence[Configuration], tables: Path, work: Path) -> None:
     """Train every configuration that is not complete in `tables`."""
-    third.train_each(
-        plan,
-        partial(complete, tables),
-        lambda configuration: third.train_runs(configuration, tables, work, trained, [TABLE]),
-    )
+
+    def train_one(configuration: Configuration) -> None:
+        restore(configuration, tables, work)
+        try:
+            third.train_runs(configuration, tables, work, trained, [TABLE])
+        except KeyboardInterrupt:
+            keep(configuration, tables, work)
+            raise
+
+    third.train_each(plan, partial(complete, tables), train_one)
+
+
+def restore(configuration: Configuration, tables: Path, work: Path) -> None:
+    """Put the rows of an unfinished table into `work`, where the runs that it has are not there."""
+    path = file_of(tables, TABLE, configuration.name)
+    if path.exists():
+        for name, row in pd.read_csv(path).groupby("model"):
+            if name in configuration.runs and not (work / str(name)).exists():
+                third.write_run({TABLE: row}, work / str(name))
+
+
+def keep(configuration: Configuration, tables: Path, work: Path) -> None:
+    """Write the rows of the runs that are finished as the unfinished table of a configuration."""
+    parts = [work / name / f"{TABLE}.csv" for name in configuration.runs]
+    if rows := [pd.read_csv(part) for part in parts if part.exists()]:
+        small_tables.write(pd.concat(rows, ignore_index=True), file_of(tables, TABLE, configuration.name))
 
 
 def trained(run: Any, config: Mapping[str, Any], text: Corpus) -> third.Rows:
@@ -78,3 +101,5 @@ if __name__ == "__main__":
         train_missing(planned(Path()), *map(Path, sys.argv[1:]))
     except UserError as error:
         sys.exit(f"toposcale: {error}")
+    except KeyboardInterrupt:
+        sys.exit("toposcale: interrupted; what is finished is kept")

@@ -47,6 +47,27 @@ def bytes_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*.csv.gz"))}
 
 
+def test_an_interrupted_study_goes_on_from_its_tables_elsewhere(plan, tmp_path, monkeypatch):
+    train.train_missing(plan, tmp_path / "whole", tmp_path / "work-of-whole")
+    trained, names = train.trained, []
+
+    def interrupted(run, *rest):
+        if len(names) == 2:
+            raise KeyboardInterrupt
+        names.append(run.name)
+        return trained(run, *rest)
+
+    monkeypatch.setattr(train, "trained", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train.train_missing(plan, tmp_path / "tables", tmp_path / "work")
+    assert not complete(tmp_path / "tables", plan[0])
+    again = []
+    monkeypatch.setattr(train, "trained", lambda run, *rest: again.append(run.name) or trained(run, *rest))
+    train.train_missing(plan, tmp_path / "tables", tmp_path / "elsewhere")
+    assert bytes_of(tmp_path / "tables") == bytes_of(tmp_path / "whole")
+    assert not set(again) & set(names)
+
+
 def test_a_study_that_is_killed_in_the_middle_has_the_same_bytes(plan, tmp_path, monkeypatch):
     train.train_missing(plan, tmp_path / "whole", tmp_path / "work-of-whole")
     expected, trained, names = bytes_of(tmp_path / "whole"), train.trained, []
