@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run confirm advice watch unlock docs test quick planted-faults coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run confirm advice watch unlock docs test quick nightly coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -81,9 +81,9 @@ test: $(VENV)/.test
 quick: $(VENV)/.test
 	$(BIN)/python tests/quick.py
 
-# Plants faults in copies of the package, and says which ones the unit tests find. Minutes.
-planted-faults: $(VENV)/.test
-	$(BIN)/python tests/planted_faults.py
+# The tests of the studies: what they claim, from the tables that are committed.
+nightly: $(VENV)/.test
+	$(BIN)/python -m pytest tests/studies --numprocesses 4 --dist loadgroup
 
 # Which lines and branches of src the unit tests reach.
 coverage: $(VENV)/.test

@@ -14,29 +14,13 @@ BUDGET = 60
 
 # Seconds on one core; every other file takes less than 3.
 SLOW = {
-    **{"published_decisions": 58, "figures": 48, "study_2": 37, "configuration_fuzz": 36, "verdicts": 27},
-    **{
-        "own_decisions": 27,
-        "random_laws": 20,
-        "docs": 18,
-        "damaged_files": 18,
-        "monitor": 17,
-        "confirmation": 12,
-        "methods": 11,
-    },
-    **{"description": 10, "study": 9, "prewhitening": 8, "questions": 7, "advise": 6, "schedules": 6},
-    **{
-        "study_3": 6,
-        "examples": 6,
-        "checks": 6,
-        "doctests": 5,
-        "import_order": 5,
-        "beyond_the_variance": 5,
-        "advice": 5,
-    },
+    **{"figures": 48, "configuration_fuzz": 36, "verdicts": 27},
+    **{"random_laws": 20, "docs": 18, "damaged_files": 18, "monitor": 17, "confirmation": 12, "methods": 11},
+    **{"description": 10, "prewhitening": 8, "questions": 7, "advise": 6, "schedules": 6},
+    **{"examples": 6, "checks": 6, "doctests": 5, "import_order": 5, "beyond_the_variance": 5, "advice": 5},
     **{"decision_tables": 5, "configuration": 5, "corpus": 5, "forecasts": 5, "training": 4, "lightning": 4},
-    **{"paper_seeds": 4, "chinchilla": 4, "analysis": 4, "check_gpu": 4, "curvature": 4},
-    **{"configuration_files": 3, "nulls": 3, "pages": 3},
+    **{"chinchilla": 4, "analysis": 4, "check_gpu": 4, "curvature": 4},
+    **{"configuration_files": 3, "pages": 3},
 }
 
 

@@ -2,7 +2,7 @@
 
 Runs of a configuration share schedule and size; seed and order of the text differ. The norms, and what else a test
 holds fixed, go with the features. Whatever a test finds there is a false positive. The tests are those of
-`toposcale.analysis`; only the bookkeeping of tables is left out, and tests/unit/test_nulls.py holds both against each
+`toposcale.analysis`; only the bookkeeping of tables is left out, and tests/studies/test_nulls.py holds both against each
 other.
 """
 

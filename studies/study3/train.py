@@ -3,7 +3,7 @@
 A configuration whose tables are complete is skipped. A finished run leaves its rows in WORK, so that an interruption
 loses one run; when all runs of a configuration are there, the configuration is written to TABLES. The functions are
 those that the jobs of the workflow call, with the same settings, so a run has the same losses and features as there
-(tests/unit/test_study_3_training.py).
+(tests/studies/test_study_3_training.py).
 """
 
 from __future__ import annotations
