@@ -2,15 +2,14 @@
 
 import _job
 from toposcale.io import loss_curves, notes, tables
-from toposcale.runs.metadata import repeated_note
 
 
 @_job.script
 def main(snakemake):
     curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
-    tables.write(curve.log(), snakemake.output.log, metadata | {"repeated": str(curve.repeated)})
+    tables.write(curve.log(), snakemake.output.log, metadata | curve.told())
     model = snakemake.wildcards.model
-    noted = [notes.note(model, "training log", repeated_note(curve.repeated), "")] if curve.repeated else []
+    noted = [notes.note(model, "training log", text, "") for text in (*curve.notes, *curve.doubts)]
     rows = curve.metric_rows(model, snakemake.params.steps)
     tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, noted))

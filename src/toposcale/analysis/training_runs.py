@@ -36,7 +36,6 @@ def trainings_from_tables(
     for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records"):
         model, log = row["model"], _log(_rows_of(row["model"], training))
         features_of_model = _series(_rows_of(model, whole), ["source", "feature"]) | _vectors(_rows_of(model, vectors))
-        repeated = row.get("repeated_steps")
         runs.append(
             TrainingRun.of(
                 _metadata(row),
@@ -44,7 +43,6 @@ def trainings_from_tables(
                 log,
                 _series(_rows_of(model, metrics), ["metric"]),
                 features_of_model,
-                repeated=0 if pd.isna(repeated) else int(repeated),
             )
         )
     return runs
@@ -64,7 +62,14 @@ def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
         np.nan if pd.isna(tokens) else float(tokens),
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
+        notes=_clauses(model.get("log_notes")),
+        doubts=_clauses(model.get("log_doubts")),
     )
+
+
+def _clauses(text: Any) -> tuple[str, ...]:
+    """Return the clauses of a cell, none of an empty one."""
+    return (text,) if isinstance(text, str) and text else ()
 
 
 def _schedule(model: Mapping[Hashable, Any], rows: pd.DataFrame, log: Mapping[str, np.ndarray]) -> LearningRateSchedule:

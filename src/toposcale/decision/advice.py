@@ -214,8 +214,9 @@ class Advice(Mapping[str, Any]):
 
     @property
     def _assumed(self) -> tuple[str, ...]:
-        """Assumptions, a clause each."""
-        return wording.assumed(self.run, self.others, self.law, self.decision) if self.law else ()
+        """Assumptions, a clause each; without a law what was done to the log."""
+        law, notes = self.law, self.run.metadata.notes
+        return wording.assumed(self.run, self.others, law, self.decision) if law else notes
 
     @property
     def _find_out_first(self) -> str:

@@ -69,5 +69,6 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
         yield f"from its first half the law forecasts the present {law.inflation * NORMAL:.1f} standard deviations off"
     if law.discrepancy_now > LARGEST_DISCREPANCY:
         yield f"the model discrepancy is {law.discrepancy_now:.2g} nats, larger than in published runs"
+    yield from run.metadata.doubts
     if looks_smoothed(run):
         yield "the log moves like a moving average: give the losses as they were measured"

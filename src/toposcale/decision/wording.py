@@ -97,9 +97,9 @@ def finished(run: TrainingRun) -> str:
     text = f"{run.model}: finished at step {run.last_step:,}"
     if np.isfinite(run.last_loss):
         text += f", {run.metadata.metric} {run.last_loss:.4g}"
-    if run.schedule.is_known and run.schedule.provenance is not ScheduleProvenance.LOGGED:
-        return text
-    return f"{text}; if it goes on after that step, give its schedule"
+    if not run.schedule.is_known or run.schedule.provenance is ScheduleProvenance.LOGGED:
+        text += "; if it goes on after that step, give its schedule"
+    return "; ".join((text, *run.metadata.notes))
 
 
 def why_schedule_unknown(run: TrainingRun) -> str:

@@ -9,7 +9,11 @@ from toposcale.io.errors import UserError, listed
 # In lower case. Of several names of the step the first one present counts, since a tracker's own count (`_step`) need not
 # be the training's step.
 NAMES = {
-    "step": ("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
+    "step": (
+        *("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
+        *("current_steps", "num_updates", "steps", "global_steps", "train_step", "train/step", "training_step"),
+        *("optimizer_step", "update", "updates", "iterations", "iters", "it"),
+    ),
     "loss": (
         *("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "train_loss_step"),
         *("loss/train", "training/loss", "loss/train/total", "lm loss", "lm_loss", "lm-loss", "train/lm_loss"),
@@ -24,6 +28,13 @@ NAMES = {
         *("lm loss validation", "val_cross_entropy", "eval/crossentropyloss", "eval/cross_entropy"),
     ),
 }
+
+END = "total_steps"
+LAST_STEP = (END, "max_steps", "max_iters", "num_training_steps", "train_iters")
+"""Columns that tell the last step of the training."""
+
+BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
+"""Names, in lower case, of losses that are in bits, most of them for each byte."""
 
 
 def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -70,4 +81,14 @@ def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: st
         raise UserError(
             f"{where}: no column for {' and '.join(missing)}; {present}. Call it {usual}, or name it: --{first}-column of "
             f"the command, {first}_column in Python"
+        )
+
+
+def refuse_bits(column_of: Mapping[str, str], names: Iterable[str], where: str | Path) -> None:
+    """Raise UserError if the loss, or all that could be one, is in bits by its name."""
+    losses = [column_of[name] for name in ("loss", "validation_loss") if name in column_of]
+    if bits := [name for name in losses or names if BITS.search(name.lower())]:
+        raise UserError(
+            f"{where}: column {bits[0]} is in bits by its name, but a loss is in nats per token: bits per token x "
+            "0.6931 (bits per byte x bytes per token x 0.6931); give it as a column called loss"
         )

@@ -4,11 +4,9 @@ Every reader gives a `LossCurve`, with the training log and the metrics of one t
 left out, never made up.
 """
 
-import math
+import re
 import sys
-import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +14,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.io import schemas, tables
-from toposcale.io.errors import UserError
+from toposcale.io import log_files, log_rows, schemas, tables
+from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file
-from toposcale.io.log_columns import NAMES, matched, refuse_missing
+from toposcale.io.log_columns import LAST_STEP, NAMES, matched, refuse_bits, refuse_missing
+from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows of a log without a validation loss that stand for its checkpoints: enough for a curve
 TRAINER_STATE = "trainer_state.json"  # in which transformers' Trainer keeps its log beside every checkpoint
 _LOG = ("loss", "gradient_norm", "learning_rate")
-_LOGGED_BY_THE_TRAINER = ("loss", "grad_norm", "learning_rate")
+_LOGGED_BY_THE_TRAINER = {
+    "loss": "loss",
+    "grad_norm": "gradient_norm",
+    "learning_rate": "learning_rate",
+    "lr": "learning_rate",
+}
+_PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
 # What the Trainer measures of itself, not of the model.
 _OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
 
@@ -41,14 +46,24 @@ class LossCurve(NamedTuple):
     """Training log and metrics of one training.
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
-    metrics, NaN where a step has none, infinite where it has one that is no number. repeated: steps that have several
-    values of one column, as a training that was resumed leaves them; the last value counts. trainer: the state of
-    transformers' Trainer that they were read from.
+    metrics, NaN where a step has none, infinite where it has one that is no number. notes: what was left out and changed, a
+    clause each. doubts: what makes a forecast from them unsure. trainer: the state of transformers' Trainer that they were
+    read from. form: what kind of file they were read from. names: the column there by quantity. unread: other columns
+    there. final_step: the last step of the training, where the file tells it.
     """
 
     columns: Mapping[str, np.ndarray]
-    repeated: int = 0
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     trainer: TrainerState | None = None
+    form: str = "columns"
+    names: Mapping[str, str] = {}
+    unread: tuple[str, ...] = ()
+    final_step: int | None = None
+
+    def told(self) -> dict[str, str]:
+        """Return notes and doubts as texts, the columns of the table of models."""
+        return {"log_notes": "; ".join(self.notes), "log_doubts": "; ".join(self.doubts)}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -101,40 +116,24 @@ class LossCurve(NamedTuple):
 
 
 def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
-    """The loss curve behind a path: a table, JSON lines, the folder or state of a Trainer, or TensorBoard files.
+    """The loss curve behind a path: a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
-    A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is an object a line, or a list of objects. Needed
-    are a step and a loss, of training or validation, in nats per token; the learning rate and the gradient norm are read
-    where they are. Names are those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step
-    are joined, as Lightning writes a row for the training and one for the validation. A file may be compressed with gzip,
-    and one without a telling ending is known by its first bytes. loss_column, step_column: the columns of the loss and of
-    the step, where no usual name tells them. UserError: one line that names the file and what is wrong with it.
+    A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is an object a line, or a list of objects; text
+    logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. Needed are a step and a loss, of
+    training or validation, in nats per token; the learning rate and the gradient norm are read where they are. Names are
+    those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are joined, as Lightning
+    writes a row for the training and one for the validation. A file may be compressed with gzip, and one without a telling
+    ending is known by its first bytes. loss_column, step_column: the columns of the loss and of the step, where no usual
+    name tells them. UserError: one line that names the file and what is wrong with it.
     """
     path = Path(path)
     if state := trainer_state_of(path):
         return _of_trainer_state(state)
     if path.is_dir() or ".tfevents." in path.name:
         return _read_events(path, loss_column)
-    kind, separator = _kind(path), ""
-    if kind == "table":
-        columns, separator = tables.read_any(path)
-    else:
-        steps = {step_column.lower()} if step_column else set(NAMES["step"])
-        rows = [_numbers(row) for row in _json_objects(path, kind) if steps & {name.lower() for name in row}]
-        columns = _columns(rows)
-    how = f" (separated by {separator})" if separator else ""
-    return of_columns(columns, path, loss_column=loss_column, step_column=step_column, how=how)
-
-
-def _kind(path: Path) -> str:
-    """ "lines" or "list" of JSON, or "table": by the ending, or else by the first character."""
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    by_ending = {".jsonl": "lines", ".ndjson": "lines", ".json": "list", ".csv": "table", ".tsv": "table"}
-    if suffix in by_ending or suffix == ".parquet" or not path.is_file():
-        return by_ending.get(suffix, "table")
-    with tables.open_plain_or_gzip(path) as file:
-        first = file.read(256).lstrip()[:1]
-    return {b"{": "lines", b"[": "list"}.get(first, "table")
+    file = log_files.read(path, [name for name in (loss_column, step_column) if name is not None])
+    curve = of_columns(file.columns, path, loss_column=loss_column, step_column=step_column, how=file.form)
+    return curve._replace(notes=(*file.notes, *curve.notes))
 
 
 def trainer_state_of(path: Path) -> TrainerState | None:
@@ -155,10 +154,13 @@ def of_columns(
     how: str = "",
 ) -> LossCurve:
     """The loss curve of columns by their names in a tracker, such as a data frame; where, how: for messages about them."""
-    names = columns.schema.names if isinstance(columns, pa.Table) else list(columns)
+    columns = {name: columns[name] for name in (columns.schema.names if isinstance(columns, pa.Table) else columns)}
+    log_rows.refuse_table_of_runs(columns, where)
+    columns, pivoted = log_rows.pivoted(columns)
     chosen = {what: name for what, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
-    column_of = matched(names, where, chosen)
-    refuse_missing(column_of, names, where, how)
+    column_of = matched(_with_numbers(columns), where, chosen)
+    refuse_bits(column_of, columns, where)
+    refuse_missing(column_of, columns, where, f" ({how})" if how else "")
     series = {name: _floats(columns[column], column, where) for name, column in column_of.items()}
     if len({len(values) for values in series.values()}) > 1:
         lengths = ", ".join(f"{column_of[name]} {len(values)}" for name, values in series.items())
@@ -170,58 +172,72 @@ def of_columns(
     losses = {column_of[name]: series[name] for name in ("loss", "validation_loss") if name in series}
     if not any(np.isfinite(values).any() for values in losses.values()):
         raise UserError(f"{where}: {' and '.join(losses)} holds no number")
-    return _joined(series, where)
+    others = {name: values for name, values in columns.items() if name not in column_of.values()}
+    series, in_bits = _in_nats(_broken_off(series, others), others)
+    rows = log_rows.of_one_training(series, others, where)
+    curve = _joined(rows, where)
+    ends = [_floats(others[name], name, where) for name in others if name.strip().lower() in LAST_STEP]
+    known = [int(values[np.isfinite(values)][-1]) for values in ends if np.isfinite(values).any()]
+    return curve._replace(
+        notes=(*pivoted, *in_bits, *curve.notes),
+        form=how or "columns",
+        names=column_of,
+        unread=tuple(others),
+        final_step=known[0] if known and known[0] > 0 else None,
+    )
 
 
-def _json_objects(path: Path, kind: str) -> list[dict[str, Any]]:
-    """JSON objects: "lines" of one each, as W&B and many training loops write them, or a "list", as data frames do."""
-    text = _text(path)
-    if kind == "list":
-        try:
-            objects = parse_json(text)
-        except ValueError as error:
-            raise UserError(f"{path}: not JSON ({error})") from error
-        if not isinstance(objects, list) or not all(isinstance(entry, dict) for entry in objects):
-            raise UserError(
-                f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({TRAINER_STATE})"
-            )
-        return objects
-    objects = []
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            objects.append(parse_json(line) if line.strip() else {})
-        except ValueError as error:
-            raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
-        if not isinstance(objects[-1], dict):
-            raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
-    return objects
+def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
+    """Return the names without those of losses with one value, such as the mean of a whole training, beside a curve."""
+    counts = {name: int(_is_known(columns[name]).sum()) for name in columns if name.strip().lower() in NAMES["loss"]}
+    return [name for name in columns if len(counts) < 2 or counts.get(name, 2) > 1 or max(counts.values()) < 2]
 
 
-def _text(path: Path) -> str:
-    try:
-        with tables.open_plain_or_gzip(path) as file:
-            return file.read().decode("utf-8")
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not readable ({error})") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text in UTF-8") from error
+def _is_known(values: Any) -> np.ndarray:
+    """Return where a column has a value, (rows,)."""
+    if isinstance(values, pa.ChunkedArray):
+        return np.asarray(values.is_valid())
+    return np.asarray(pa.array(np.asarray(values), from_pandas=True).is_valid())
 
 
-def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """Rows as columns, NaN where a row has no value."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
+def _broken_off(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the losses with the empty ones at the end as not a number: pandas writes NaN as an empty cell.
+
+    Rows of something else, such as of an evaluation or a summary, have values where the rows of a loss have none.
+    """
+    logged = np.flatnonzero(~np.isnan(series.get("loss", series["step"])))
+    after = np.arange(logged[-1] + 1 if len(logged) else 0, len(series["step"]))
+    if "loss" not in series or len(logged) < 2 or not len(after):
+        return series
+    is_empty = np.all([np.isnan(values[after]) for name, values in series.items() if name != "step"], axis=0)
+    for known in map(_is_known, others.values()):
+        if is_empty.any() and known[logged].mean() < 0.5:
+            is_empty &= ~known[after]
+    if is_empty.sum() < np.diff(logged).max():
+        return series
+    losses = series["loss"].copy()
+    losses[after[is_empty]] = np.inf
+    return series | {"loss": losses}
 
 
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a row, also those that are written as texts; a NaN as infinity, for NaN is what was not logged."""
-    numbers = {}
-    for name, value in row.items():
-        with suppress(TypeError, ValueError, OverflowError):
-            numbers[name] = np.inf if math.isnan(float(value)) else float(value)
-    return numbers
+def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Return losses in bits as nats where a perplexity beside them says so: it is 2^loss."""
+    for column in others:
+        if not _PERPLEXITY.search(column.lower()):
+            continue
+        perplexity = _floats(others[column], column, column)
+        for name in ("loss", "validation_loss"):
+            losses = series.get(name, np.full(len(perplexity), np.nan))
+            both = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1)
+            if both.sum() < 2:
+                continue
+            ratio = float(np.median(np.log(perplexity[both]) / losses[both]))
+            if abs(ratio - np.log(2)) < 0.02:
+                changed = {key: series[key] * np.log(2) for key in ("loss", "validation_loss") if key in series}
+                return series | changed, (
+                    f"losses are in bits, since {column} is 2^loss: they were multiplied by ln 2",
+                )
+    return series, ()
 
 
 def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
@@ -229,6 +245,10 @@ def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
         if isinstance(values, pa.ChunkedArray):
             numbers = pc.cast(values, pa.float64())
             return pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
+        if any(
+            hasattr(value, "detach") for value in (values, *values[:1])
+        ):  # tensors of PyTorch, with a gradient or not
+            values = values.tolist() if hasattr(values, "detach") else [float(value) for value in values]
         numbers = np.asarray(values, dtype=np.float64)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -240,12 +260,23 @@ def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
 
 def _of_trainer_state(state: TrainerState) -> LossCurve:
     """Return the log of transformers' Trainer: losses (means since the log before), gradient norms, rates, evaluations."""
+    history = state.content["log_history"]
+    entries = [entry for entry in history if isinstance(entry, dict) and _is_number(entry.get("step"))]
     rows = [
-        {"step": float(entry["step"]), **evaluated(entry)}
-        | _numbers({name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)})
-        for entry in state.content["log_history"]
+        {"step": entry["step"], **evaluated(entry)}
+        | {name: entry[key] for key, name in _LOGGED_BY_THE_TRAINER.items() if _is_number(entry.get(key))}
+        for entry in entries
     ]
-    return _joined({"step": np.empty(0)} | _columns(rows), state.path)._replace(trainer=state)
+    series = {"step": np.empty(0)} | log_files.columns_of(rows)
+    left_out = len(history) - len(entries)
+    notes = (f"{left_out} of {len(history):,} entries have no step: they were left out",) if left_out else ()
+    curve = _joined(log_rows.in_order(series), state.path)
+    names = {name: key for key, name in _LOGGED_BY_THE_TRAINER.items() if any(key in entry for entry in entries)}
+    return curve._replace(notes=notes + curve.notes, trainer=state, form="state of a Trainer", names=names)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def trainer_state(path: str | Path) -> dict[str, Any]:
@@ -264,10 +295,7 @@ def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
     named = {
         name.removeprefix("eval_"): float(value)
         for name, value in entry.items()
-        if name.startswith("eval_")
-        and not name.endswith(_OF_THE_TRAINER)
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
+        if name.startswith("eval_") and not name.endswith(_OF_THE_TRAINER) and _is_number(value)
     }
     if "loss" in named:
         named["validation_loss"] = named.pop("loss")
@@ -294,7 +322,7 @@ def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> 
 
 def _read_events(path: Path, loss_column: str | None) -> LossCurve:
     """The scalars of TensorBoard event files: one file, or all of a folder."""
-    points, repeated = _scalars(path)
+    points = _scalars(path)
     tags = [tag for tag in points if tag.lower() not in NAMES["step"]]
     column_of = matched(tags, path, {"loss": loss_column} if loss_column else {})
     if not column_of.keys() & {"loss", "validation_loss"}:
@@ -302,45 +330,64 @@ def _read_events(path: Path, loss_column: str | None) -> LossCurve:
         raise UserError(
             f"{path}: no scalar for the loss; its scalars are {scalars}. Name it with --loss-column (loss_column)"
         )
-    steps = sorted({step for column in column_of.values() for step in points[column]})
-    columns = {name: [points[column].get(step, np.nan) for step in steps] for name, column in column_of.items()}
-    curve = _joined({name: np.array(values, float) for name, values in {"step": steps, **columns}.items()}, path)
-    return curve._replace(repeated=repeated)
+    rows = sorted(
+        ((event.wall_time, name, event) for name, tag in column_of.items() for event in points[tag]),
+        key=lambda row: row[0],
+    )
+    columns = {"step": np.array([event.step for _, _, event in rows], float)}
+    for name in column_of:
+        values = [event.value if name == of else None for _, of, event in rows]
+        columns[name] = log_files.column_of(values)
+    curve = _joined(log_rows.in_order(columns), path)
+    unread = tuple(tag for tag in points if tag not in column_of.values())
+    return curve._replace(form="TensorBoard event files", names={"step": "step"} | column_of, unread=unread)
 
 
-def _scalars(path: Path) -> tuple[dict[str, dict[int, float]], int]:
-    """The values of every tag by step, of one file or of all of a folder; and how many steps have several values.
+def _scalars(path: Path) -> dict[str, list[Any]]:
+    """The events (wall_time, step, value) of every tag, of one file or of all of a folder.
 
     UserError: no such files, no package tensorboard, or folders that contradict each other.
     """
     if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
-        raise UserError(f"{path}: no TensorBoard event files there (named events.out.tfevents...)")
+        raise UserError(f"{path}: {_what_else(path)}")
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
         raise UserError(f"{path}: event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
     files = [regular_file(file) for file in (path.rglob("*.tfevents.*") if path.is_dir() else [path])]
     folders = sorted({file.parent for file in files}) if path.is_dir() else [path]
-    points: dict[str, dict[int, float]] = {}
-    repeated: set[int] = set()
+    points: dict[str, list[Any]] = {}
+    by_step: dict[str, dict[int, float]] = {}
     for folder in folders:
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
         events.Reload()
         for tag in events.Tags()["scalars"]:
-            by_step = points.setdefault(tag, {})
-            new = {event.step: event.value for event in events.Scalars(tag)}
-            repeated |= {event.step for event in events.Scalars(tag) if event.value != new[event.step]}
-            if differs := sorted(step for step in by_step.keys() & new.keys() if by_step[step] != new[step]):
+            points.setdefault(tag, []).extend(events.Scalars(tag))
+            known, new = by_step.setdefault(tag, {}), {event.step: event.value for event in events.Scalars(tag)}
+            if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
                 raise UserError(
                     f"{path}: {tag} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
                     "folder of one training"
                 )
-            by_step.update(new)
-    return points, len(repeated)
+            known.update(new)
+    return points
 
 
-def _joined(columns: Mapping[str, np.ndarray], path: str | Path) -> LossCurve:
+def _what_else(path: Path) -> str:
+    """Return what a path is that has no losses: missing, a folder of trainings, or a folder of other files."""
+    trainings = sorted(
+        {str(state.parent.relative_to(path)) for state in path.rglob(TRAINER_STATE)} if path.is_dir() else ()
+    )
+    if trainings:
+        return f"no training of its own; give one of {listed(trainings, 8)}"
+    files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
+    has = f"; of its files give the one with the losses: {listed(files, 8)}" if files else ""
+    return f"no TensorBoard event files (named events.out.tfevents...) and no {TRAINER_STATE} there{has}"
+
+
+def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     """A curve with each step once, ascending; rows of one step are joined, and of two values the last counts."""
+    columns, notes = rows.columns, list(rows.notes)
     steps = columns["step"]
     wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
@@ -364,4 +411,29 @@ def _joined(columns: Mapping[str, np.ndarray], path: str | Path) -> LossCurve:
             raise UserError(
                 f"{path}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
             )
-    return LossCurve(joined, int(repeated.sum()))
+    if repeated.any():
+        notes.append(logged_again(int(repeated.sum())))
+    validation = joined.get("validation_loss", np.empty(0))
+    numbers, broken = np.flatnonzero(np.isfinite(validation)), np.flatnonzero(np.isinf(validation))
+    if len(numbers) and len(later := broken[broken > numbers[-1]]):
+        notes.append(
+            f"the validation loss is not a number since step {unique[later[0]]:,.0f}; the last that is one is of step "
+            f"{unique[numbers[-1]]:,.0f}"
+        )
+    return LossCurve(joined, tuple(notes), _doubts(joined, (*rows.restarts, *unique[repeated])))
+
+
+def _doubts(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tuple[str, ...]:
+    """Return that the loss fell to another level at the first step of a restart, where it did."""
+    loss = log_rows.main_loss(columns)
+    finite = np.isfinite(loss)
+    # Of steps logged again one after the other the first is that of the restart.
+    at = np.searchsorted(columns["step"], sorted(set(restarts)))
+    for row in at[np.diff(at, prepend=-2) > 1][-20:]:
+        step = columns["step"][row]
+        if drop := log_rows.level_drop(columns["step"][finite], loss[finite], step):
+            return (
+                f"the loss fell by {drop:.1%} at the restart at step {step:,.0f}: if the batch or the data changed there, "
+                "the curve before it tells little",
+            )
+    return ()

@@ -28,6 +28,11 @@ def repeated(model: str, step: int, original: str, *, leave_out: bool) -> dict[s
     return note(model, "checkpoint", f"{_REPEATED}{original}", remedy, step=step)
 
 
+def logged_again(count: int) -> str:
+    """Return what a reader has to know of steps that a log has more than once."""
+    return f"of {count:,} steps that were logged again, as after a restart, the last value counts"
+
+
 def left_out(noted: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of missing checkpoints in such rows, not counting those that repeat another one."""
     rows = [row for row in noted if row["step"] is not None and not row["warning"].startswith(_REPEATED)]

@@ -18,7 +18,7 @@ from pyarrow import csv
 
 from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError
-from toposcale.io.files import atomic_write, regular_file
+from toposcale.io.files import atomic_write, refuse_lfs_pointer, regular_file
 from toposcale.io.table_schema import Table, renamed
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -131,34 +131,87 @@ def with_warnings(metadata: Mapping[str, str], noted: Sequence[Mapping[str, Any]
 def read_any(path: str | Path) -> tuple[pa.Table, str]:
     """Read a Parquet or CSV file of the user's; return it with the name of the CSV separator ("" for Parquet).
 
-    Parquet is recognised by its first bytes, and a file may be compressed with gzip. The separator is the most frequent of
-    comma, semicolon and tab in the first line. Raise UserError if the file is missing or not readable.
+    Parquet is recognised by its first bytes, and a file may be compressed with gzip. Raise UserError if the file is missing
+    or not readable.
     """
     path = Path(path)
     try:
         with open_plain_or_gzip(path) as file:
             content = file.read()
-        if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
-            return pq.ParquetFile(pa.BufferReader(content)).read(), ""
-        head, first = (line.decode("utf-8", "replace") for line in [*content.split(b"\n", 2), b""][:2])
-        if "\0" in head or "\ufffd" in head:
-            raise UserError(f"{path}: not a text in UTF-8, so not a CSV table")
-        separator = max(_SEPARATORS, key=head.count)
-        # Where the semicolon separates, the comma is usually the decimal point.
-        decimal = "," if separator == ";" and "," in first else "."
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
+    refuse_lfs_pointer(path, content)
+    if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
+        return parse_parquet(content, path), ""
+    return parse_csv(content, path)
+
+
+def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
+    """Return the table of a Parquet file of the user's; raise UserError if it is damaged."""
+    try:
+        return pq.ParquetFile(pa.BufferReader(content)).read()
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
+
+
+def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
+    """Return the table of a CSV file, and the name of its separator.
+
+    The separator is that of a first line `sep=;`, as Excel writes it, else the most frequent of comma, semicolon and tab in
+    the first line. A column whose numbers have decimal commas, or commas between thousands, is one of numbers. Raise
+    UserError if the text is no CSV table.
+    """
+    head = content.split(b"\n", 1)[0].decode("utf-8", "replace").removeprefix("\ufeff").strip()
+    separator = max(_SEPARATORS, key=head.count)
+    if head.lower().startswith("sep=") and head[4:] in (*_SEPARATORS, ""):
+        separator, content = head[4:] or "\t", content.split(b"\n", 1)[1] if b"\n" in content else b""
+    if "\0" in head or "\ufffd" in head:
+        raise UserError(f"{path}: not a text in UTF-8, so not a CSV table")
+    try:
         data = csv.read_csv(
             pa.BufferReader(content),
             parse_options=csv.ParseOptions(delimiter=separator),
             # "nan" is a value that is not finite, an empty field a missing one.
-            convert_options=csv.ConvertOptions(
-                decimal_point=decimal, null_values=["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]
-            ),
+            convert_options=csv.ConvertOptions(null_values=["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]),
         )
-        return data, _SEPARATORS[separator]
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
+    except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
+    for index, field in enumerate(data.schema):
+        if pa.types.is_string(field.type) and (numbers := _with_commas(data[index])) is not None:
+            data = data.set_column(index, field.name, pa.chunked_array([numbers]))
+    return data, _SEPARATORS[separator]
+
+
+def _with_commas(column: pa.ChunkedArray) -> pa.Array | None:
+    """Return the numbers of texts of which some have a comma, decided by all of them; None where they are no numbers.
+
+    Commas stand between thousands where they could, and some number has none, or the numbers rise; else they are decimal.
+    """
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(column.combine_chunks())
+    commas = pc.match_substring(texts, ",")
+    if not pc.any(commas).as_py():
+        return None
+    texts = pc.if_else(pc.equal(texts, ""), None, texts)
+
+    def all_match(pattern: str) -> bool:
+        return bool(pc.all(pc.match_substring_regex(texts.filter(commas), pattern)).as_py())
+
+    exponent = r"(?:[eE][-+]?\d+)?$"
+    try:
+        if all_match(r"^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$"):
+            numbers = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
+            values = numbers.drop_null().to_numpy()
+            if not pc.all(commas).as_py() or bool(np.all(np.diff(values) > 0)):
+                return numbers
+        if all_match(r"^[-+]?\d*,\d+" + exponent):
+            return pc.cast(pc.replace_substring(texts, ",", "."), pa.float64())
+    except pa.ArrowInvalid:  # some are texts
+        pass
+    return None
 
 
 def open_plain_or_gzip(path: Path) -> BinaryIO:

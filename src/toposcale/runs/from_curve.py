@@ -11,6 +11,7 @@ from toposcale import checkpoints
 from toposcale.io import loss_curves
 from toposcale.io.amounts import number_of
 from toposcale.io.errors import NoForecast, UserError
+from toposcale.io.files import read_json
 from toposcale.io.step_names import MOST_STEPS
 from toposcale.runs.checks import refuse_curve
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
@@ -67,13 +68,24 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
             f"n_parameters: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million"
         )
     tokens_per_step = number(stated.tokens_per_step, "tokens_per_step", 1, MOST_TOKENS)
-    losses = _read(stated)
-    by_trainer, log = _facts(losses.trainer), losses.log_columns()
-    given, warmup_steps = _given_schedule(stated.schedule, steps, warmup_steps, log)
-    last = given.steps if given else steps or (like.final_step if like else by_trainer.get("final_step"))
+    losses = read_curve(stated)
+    stated = replace(
+        stated, n_parameters=n_parameters, tokens_per_step=tokens_per_step, steps=steps, warmup_steps=warmup_steps
+    )
+    try:
+        return _run_of_losses(losses, stated, like)
+    except UserError as error:
+        raise UserError("; ".join((f"{error}", *losses.notes))) from None
+
+
+def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
+    """Return the run of losses that were read; the numbers that are stated of it are checked."""
+    told, log = facts_of(losses), losses.log_columns()
+    given, warmup_steps = _given_schedule(stated.schedule, stated.steps, stated.warmup_steps, log)
+    last = given.steps if given else stated.steps or (like.final_step if like else told.get("final_step"))
     facts = {
-        "n_parameters (--parameters)": n_parameters or by_trainer.get("n_parameters"),
-        "tokens_per_step (--tokens-per-step)": tokens_per_step or by_trainer.get("tokens_per_step"),
+        "n_parameters (--parameters)": stated.n_parameters or told.get("n_parameters"),
+        "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or told.get("tokens_per_step"),
         "schedule (--schedule), or steps (--steps), the last step of the run": last,
     }
     if missing := [key for key, value in facts.items() if not value]:
@@ -82,7 +94,14 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
     _refuse_late_rows(stated.name, losses.columns["step"], tokens, int(final_step))
     if warmup_steps and warmup_steps >= final_step:
         raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {int(final_step):,}")
-    metadata = RunMetadata(stated.name, round(size), tokens, reached_step=by_trainer.get("reached") or 0)
+    metadata = RunMetadata(
+        stated.name,
+        round(size),
+        tokens,
+        reached_step=told.get("reached") or 0,
+        notes=losses.notes,
+        doubts=losses.doubts,
+    )
     if like is not None and like.schedule.is_known and given is None:
         is_logged = bool(np.isfinite(log["learning_rate"]).any())
         schedule = LearningRateSchedule.of_rates(
@@ -90,7 +109,7 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
         )
     else:
         schedule = LearningRateSchedule.of_log(int(final_step), log["step"], log["learning_rate"], given, warmup_steps)
-    return TrainingRun.of(metadata, schedule, log, losses.metric_columns(), repeated=losses.repeated)
+    return TrainingRun.of(metadata, schedule, log, losses.metric_columns())
 
 
 def run_as_read(stated: Stated) -> TrainingRun:
@@ -157,7 +176,7 @@ def _under_a_schedule(other: Stated, run: TrainingRun, stated: Stated) -> Traini
     try:
         return run_of_curve(replace(other, **alike), None if is_stated else run)
     except UserError:
-        steps = int(_read(other).columns["step"].max())
+        steps = int(read_curve(other).columns["step"].max())
         return run_of_curve(replace(other, steps=steps))
 
 
@@ -185,10 +204,12 @@ def whole_number(value: Any, what: str, least: int = 0) -> int | None:
     return None if parsed is None else int(parsed)
 
 
-def _read(stated: Stated) -> loss_curves.LossCurve:
+def read_curve(stated: Stated) -> loss_curves.LossCurve:
     """Read the curve of a file, a folder or columns."""
     curve, columns = stated.curve, {key: getattr(stated, key) for key in _COLUMNS}
     if isinstance(curve, str | Path):
+        if any(Path(curve).glob(f"checkpoint-*/{loss_curves.TRAINER_STATE}")):
+            checkpoints.FolderSource(Path(curve)).check_one_training()
         return loss_curves.read(curve, **columns)
     if not hasattr(curve, "keys") or getattr(curve, "ndim", 2) == 1:  # a pandas.Series has keys, too
         raise UserError(
@@ -197,16 +218,18 @@ def _read(stated: Stated) -> loss_curves.LossCurve:
     return loss_curves.of_columns({str(key): curve[key] for key in curve}, **columns)
 
 
-def _facts(trainer: loss_curves.TrainerState | None) -> dict[str, int | None]:
-    """Return what a Trainer's state, and the weights beside it, tell of the run."""
-    if trainer is None:
-        return {}
-    folder, reached = trainer.path.parent, {"reached": int(trainer.content["global_step"])}
+def facts_of(losses: loss_curves.LossCurve) -> dict[str, int | None]:
+    """Return what a file, or the weights beside a Trainer's state, tell of the run."""
+    if (state := losses.trainer) is None:
+        return {"final_step": losses.final_step}
+    folder, reached = state.path.parent, {"reached": int(state.content["global_step"])}
+    if (adapter := folder / "adapter_config.json").exists():  # its parameters are not the model's
+        folder = Path(str(read_json(adapter).get("base_model_name_or_path")))
     try:
         size = checkpoints.count_parameters(folder)
-        return {"n_parameters": size, **checkpoints.trainer_facts(trainer.content, folder), **reached}
-    except UserError:  # no weights beside it
-        return {**checkpoints.trainer_facts(trainer.content, None), **reached}
+        return {"n_parameters": size, **checkpoints.trainer_facts(state.content, folder), **reached}
+    except (UserError, OSError):  # no weights there
+        return {**checkpoints.trainer_facts(state.content, None), **reached}
 
 
 def _given_schedule(

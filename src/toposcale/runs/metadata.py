@@ -27,6 +27,8 @@ class RunMetadata:
         Last step known to be done, where more is known than the log.
     notes : tuple of str
         What a reader of the forecast has to know of the log, a clause each.
+    doubts : tuple of str
+        Reasons in the log for low confidence.
 
     Examples
     --------
@@ -43,8 +45,4 @@ class RunMetadata:
     metric: str = "loss"
     reached_step: int = 0
     notes: tuple[str, ...] = ()
-
-
-def repeated_note(count: int) -> str:
-    """Return what a reader has to know of steps that a log has more than once."""
-    return f"of {count:,} steps that were logged again, as after a restart, the last value counts"
+    doubts: tuple[str, ...] = ()

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS, metric_name
+from toposcale.io.notes import logged_again
 from toposcale.runs.compute import flop
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.runs.metadata import RunMetadata, repeated_note
+from toposcale.runs.metadata import RunMetadata
 from toposcale.runs.outliers import is_excursion, is_spike, without_false_start
 from toposcale.runs.series import Series, in_order, last_of_each, on_grid
 from toposcale.runs.smoothing import bin_medians
@@ -127,21 +128,20 @@ class TrainingRun:
         log: Mapping[str, ArrayLike],
         metrics: Mapping[str, Series],
         features: Mapping[str, Series] | None = None,
-        repeated: int = 0,
     ) -> Self:
         """Return the run of these columns.
 
         log: columns step, loss and gradient_norm (rows,), which may be empty; of a step that was logged twice the last row
         counts, since a resumed training repeats steps. metrics: by name; the validation loss is forecast if it was
         measured in the second half of the log, else the training loss. features: by name "source/feature"; of vectors
-        only those at steps at which something else was measured. repeated: steps of which a reader dropped earlier rows.
+        only those at steps at which something else was measured.
         """
         order = last_of_each(np.asarray(log["step"], dtype=np.float64))
         rows = {name: np.asarray(values, dtype=np.float64)[order] for name, values in log.items()}
         metric = newest_metric(metrics, rows["step"], rows["loss"])
-        notes = _notes_on(metric, metrics)
-        if repeated := repeated or len(np.asarray(log["step"])) - len(order):
-            notes += (repeated_note(repeated),)
+        notes = metadata.notes + _notes_on(metric, metrics)
+        if repeated := len(np.asarray(log["step"])) - len(order):
+            notes += (logged_again(repeated),)
         series = {name: in_order(pair) for name, pair in (features or {}).items()}
         scalars = [steps for steps, values in series.values() if values.ndim == 1]
         grid = np.unique(np.concatenate([metric.steps, *scalars]))

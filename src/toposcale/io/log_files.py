@@ -1,0 +1,216 @@
+"""Files with a training log: CSV and Parquet tables, JSON and text logs, as columns by the names that they have there."""
+
+import re
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from toposcale.io import tables, text_logs
+from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json, refuse_lfs_pointer
+from toposcale.io.log_columns import END, NAMES
+
+_CLOSING = (
+    "train_runtime"  # a key of the summary that transformers' Trainer logs last, with the mean loss of the training
+)
+_LISTS, _LINES = (".json",), (".jsonl", ".ndjson")
+_TABLES = (".csv", ".tsv")
+TEXT_LOGS = f"text logs of {', '.join(text_logs.PATTERNS)} are read; else make a CSV with the columns step and loss"
+
+
+class LogFile(NamedTuple):
+    """Columns of a file, an Arrow table or arrays by name; what kind of file it is; and what was dropped of it."""
+
+    columns: pa.Table | Mapping[str, Any]
+    form: str
+    notes: tuple[str, ...] = ()
+
+
+def read(path: Path, named: Collection[str] = ()) -> LogFile:
+    """Read a file; named: columns that the user named. UserError: it is missing, damaged, or of another kind."""
+    try:
+        with tables.open_plain_or_gzip(path) as file:
+            content = file.read()
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not readable ({error})") from error
+    refuse_lfs_pointer(path, content)
+    suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
+    if content.startswith(b"PAR1") or suffix == ".parquet":
+        return LogFile(tables.parse_parquet(content, path), "Parquet")
+    start = content[:65536].decode("utf-8-sig", "replace").lstrip()
+    if suffix in (*_LISTS, *_LINES) or (start[:1] in ("{", "[") and _is_json(start)):
+        return _read_json(path, _text(path, content), suffix, named)
+    if suffix in _TABLES or _is_table(start, named):
+        return _read_csv(path, content)
+    return _read_text(path, _text(path, content))
+
+
+def _is_json(start: str) -> bool:
+    """Return whether a text begins with a JSON object, or a list of them: a text log may begin with a bracket, too."""
+    return bool(re.match(r"\[\s*(?:\{\s*\"|\]|$)", start) or re.match(r"\{\s*(?:\"|\}|$)", start))
+
+
+def _is_table(start: str, named: Collection[str]) -> bool:
+    """Return whether a line of column names comes first."""
+    lines = start.removeprefix("sep=").splitlines() or [""]
+    fields = [
+        field.strip(" \"'") for field in re.split(r"[,;\t]", lines[0] if len(lines[0]) > 1 else "".join(lines[1:2]))
+    ]
+    plain = {re.sub(r"^.* - ", "", field).lower() for field in fields}
+    return bool(plain & {*NAMES["step"], *NAMES["loss"], *NAMES["validation_loss"]} or set(fields) & set(named))
+
+
+def _text(path: Path, content: bytes) -> str:
+    """Decode a text; Windows writes UTF-16 with a mark at its beginning."""
+    try:
+        return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text in UTF-8") from error
+
+
+def _read_csv(path: Path, content: bytes) -> LogFile:
+    """Read a CSV table without a half-written last line and repeated lines of names."""
+    notes = []
+    content, cut = _without_cut_line(content)
+    if cut:
+        notes.append(f"the last line, {cut!r}, is half-written: it was dropped")
+    header = content.split(b"\n", 1)[0] + b"\n"
+    if again := content.count(b"\n" + header):
+        content = header + content[len(header) :].replace(b"\n" + header, b"\n")
+        content = content.replace(header + header, header)
+        notes.append(f"the names of the columns stand there {again + 1} times, as where files were joined")
+    table, separator = tables.parse_csv(content, path)
+    return LogFile(table, f"CSV separated by {separator}", tuple(notes))
+
+
+def _without_cut_line(content: bytes) -> tuple[bytes, str]:
+    """Return a CSV without its last line, and that line, where it has no end and is shorter than the lines before it."""
+    if content.endswith((b"\n", b"\r")) or content.count(b"\n", 0, 65536) < 2:
+        return content, ""
+    *before, last = (line.strip() for line in content[-4096:].split(b"\n"))
+    before = before[1:] or before
+    separator = max((b",", b";", b"\t"), key=before[-1].count)
+    fewer = last.count(separator) < before[-1].count(separator)
+    lengths = [len(line.rsplit(separator, 1)[-1]) for line in before]
+    if fewer or 0 < len(last.rsplit(separator, 1)[-1]) < min(lengths):
+        return content[: content.rindex(b"\n") + 1], last.decode("utf-8", "replace")
+    return content, ""
+
+
+def _read_text(path: Path, text: str) -> LogFile:
+    """Read a text log; the last line may be half-written, so it counts where it ends."""
+    complete, end, last = text.rpartition("\n")
+    log = text_logs.read(complete if end and last else text)
+    if log.without_step > log.matched:
+        raise UserError(
+            f"{path}: {log.without_step:,} lines have a loss and no step; trainer_state.json beside the checkpoints of a "
+            f"Trainer has both. {TEXT_LOGS.capitalize()}"
+        )
+    if not log.matched:
+        raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
+    notes = [f"the last line, {last[:40]!r}, is half-written: it was dropped"] if end and last else []
+    form = f"text log, lines of {log.pattern}: {log.matched:,} of {log.lines:,}"
+    columns = log.columns | ({END: np.full(log.matched, float(log.final_step))} if log.final_step else {})
+    return LogFile(columns, form, (f"read as a {form}", *notes))
+
+
+def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> LogFile:
+    """Read JSON objects: one a line, as W&B and many training loops write them, or a list, as data frames do."""
+    notes: list[str] = []
+    objects = _objects(path, text, suffix, notes)
+    form = "JSON, one object a row"
+    if objects is None:
+        return _read_text(path, text)
+    closing = sum(_CLOSING in entry for entry in objects)
+    steps = {*named, *NAMES["step"]}
+    rows = [entry for entry in objects if _CLOSING not in entry]
+    stepped = [row for row in rows if not steps.isdisjoint(row) or not steps.isdisjoint(map(str.lower, row))]
+    if stepped and (lost := sum("loss" in row for row in rows) - sum("loss" in row for row in stepped)):
+        notes.append(f"{lost:,} rows have a loss and no step: they were left out")
+    if closing:
+        notes.append("the summary of the whole training was left out")
+    return LogFile(columns_of(stepped or rows), form, tuple(notes))
+
+
+def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[str, Any]] | None:
+    """Return the JSON objects of a text; None where its first line is not JSON, so that it is a log of another kind."""
+    if suffix in _LISTS or (suffix not in _LINES and text.lstrip()[:1] == "["):
+        try:
+            content = parse_json(text)
+        except ValueError as error:
+            lines = text.splitlines()
+            if len(lines) < 2 or _parsed(lines[0]) is None:
+                raise UserError(f"{path}: not JSON ({error})") from error
+        else:
+            if isinstance(content, dict) and isinstance(content.get("log_history"), list):
+                content = [entry for entry in content["log_history"] if isinstance(entry, dict)]
+            if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+                raise UserError(
+                    f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer "
+                    "(trainer_state.json)"
+                )
+            return content
+    objects: list[dict[str, Any]] = []
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    for number, line in lines:
+        try:
+            objects.append(parse_json(line))
+        except ValueError as error:
+            if number == lines[-1][0] and objects:
+                notes.append(f"the last line, {line[:40]!r}, is half-written: it was dropped")
+                break
+            if not objects:
+                return None
+            raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
+        if not isinstance(objects[-1], dict):
+            raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
+    return objects
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError:
+        return None
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Return rows as columns."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: column_of([row.get(name) for row in rows]) for name in names}
+
+
+def column_of(values: Sequence[Any]) -> np.ndarray:
+    """Return JSON values as float64, NaN where there is none, infinite for NaN: it was logged; or else as objects."""
+    try:
+        numbers = np.array(values, dtype=np.float64)
+        if numbers.ndim != 1:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        numbers = np.array([_number(value) for value in values], dtype=np.float64)
+        if not np.isfinite(numbers).any() and any(isinstance(value, str) for value in values):
+            texts = np.empty(len(values), dtype=object)
+            texts[:] = values
+            return texts
+    missing = np.isnan(numbers)
+    for index in np.flatnonzero(missing).tolist():
+        if isinstance(values[index], str | float) and _is_nan(values[index]):
+            numbers[index] = np.inf
+    return numbers
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+def _is_nan(value: Any) -> bool:
+    return str(value).strip().lower() in ("nan", "-nan", "+nan")

@@ -1,0 +1,294 @@
+"""Rows of a training log: those of one training are told apart from others, and put in order.
+
+One file may hold rows of training and evaluation, of several processes or runs, one metric a row, or rows that a restart
+has made void. What was done is said in notes; UserError names the column where it is not known what to do.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toposcale.io.errors import UserError, listed
+from toposcale.io.log_columns import NAMES
+
+Columns = Mapping[str, Any]
+"""Arrays, or Arrow columns, by name."""
+
+SPLITS = ("split", "event", "phase", "mode", "stage", "set", "subset", "partition", "kind", "type", "job_type", "tag")
+RANKS = (
+    *("rank", "local_rank", "global_rank", "worker", "worker_id", "process", "process_index"),
+    "device",
+    "gpu",
+    "replica",
+)
+RUNS = (
+    *(
+        "run",
+        "run_id",
+        "run_name",
+        "runid",
+        "name",
+        "seed",
+        "trial",
+        "trial_id",
+        "experiment",
+        "exp",
+        "model",
+        "config",
+    ),
+    *("job", "job_id", "sweep", "group", "id"),
+)
+METRICS, VALUES = (
+    ("metric", "metric_name", "name", "key", "tag", "variable", "series"),
+    ("value", "metric_value", "scalar"),
+)
+OF_A_RUNS_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
+_TRAINING = {"train", "training", "trn", "fit"}
+_VALIDATION = ({"val", "valid", "validation", "validate", "eval", "evaluation", "dev"}, {"test", "testing", "heldout"})
+
+
+class Rows(NamedTuple):
+    """Float columns (rows,) by quantity, what was done to get them, and steps to which the training went back."""
+
+    columns: dict[str, np.ndarray]
+    notes: tuple[str, ...] = ()
+    restarts: tuple[float, ...] = ()
+
+
+class _Labels(NamedTuple):
+    """A column that tells rows apart: its name, its texts, and the index of its text for each row, -1 for none."""
+
+    column: str
+    texts: list[str]
+    codes: np.ndarray
+
+    @property
+    def listed(self) -> str:
+        """The texts, for a message."""
+        return listed(self.texts, 4)
+
+
+def _labels(columns: Columns, names: Sequence[str]) -> list[_Labels]:
+    """Return the columns of these names, in any case, that hold more than one text or number."""
+    found = []
+    for column in columns:
+        if column.strip().lower() in names:
+            values = columns[column]
+            if not isinstance(values, pa.ChunkedArray):
+                values = np.asarray(values)
+                values = pa.array(values, from_pandas=True, type=pa.string() if values.dtype == object else None)
+            encoded = pc.dictionary_encode(values)
+            encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+            texts = [f"{text:g}" if isinstance(text, float) else str(text) for text in encoded.dictionary.to_pylist()]
+            if len(texts) > 1:
+                found.append(_Labels(column, texts, encoded.indices.fill_null(-1).to_numpy()))
+    return found
+
+
+def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
+    """Return a table of one metric a row (columns such as metric and value) with a column for each metric."""
+    value = next((column for column in columns if column.strip().lower() in VALUES), None)
+    for labels in _labels(columns, METRICS) if value else []:
+        plain = {text.lower() for text in labels.texts}
+        if not plain & {*NAMES["loss"], *NAMES["validation_loss"]}:
+            continue
+        numbers = columns[value]
+        numbers = (
+            numbers.to_numpy(zero_copy_only=False) if isinstance(numbers, pa.ChunkedArray) else np.asarray(numbers)
+        )
+        rest = {column: columns[column] for column in columns if column not in (labels.column, value)}
+        of_metric = {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
+        return rest | of_metric, (f"columns {labels.column} and {value}: one metric a row; read by its name",)
+    return columns, ()
+
+
+def refuse_table_of_runs(columns: Columns, where: object, steps: np.ndarray | None = None) -> None:
+    """Raise UserError for a table with one row a run, as W&B exports it."""
+    plain = {column.strip().lower() for column in columns}
+    for labels in _labels(columns, RUNS):
+        n_rows = len(labels.codes)
+        again = steps is not None and len(np.unique(steps)) < n_rows
+        if len(labels.texts) == n_rows and (again or len(plain & OF_A_RUNS_TABLE) >= 2):
+            raise UserError(
+                f"{where}: a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export the "
+                "history of one run, one row a step"
+            )
+
+
+def of_one_training(series: dict[str, np.ndarray], columns: Columns, where: object) -> Rows:
+    """Return the rows of one training, in order, each quantity in its column.
+
+    series: float columns by quantity, step among them. columns: all columns, of which some tell rows apart.
+    """
+    refuse_table_of_runs(columns, where, series["step"])
+    notes: list[str] = []
+    for labels in _labels(columns, SPLITS):
+        series, said = _by_split(series, labels, where)
+        notes += said
+    for labels in _labels(columns, RUNS):
+        if _are_side_by_side(series, labels):
+            raise UserError(
+                f"{where}: column {labels.column} tells {len(labels.texts)} runs apart ({labels.listed}); give one of "
+                "them"
+            )
+    for labels in _labels(columns, RANKS):
+        if _are_side_by_side(series, labels):
+            rows = _mean_over(series, labels)
+            return rows._replace(notes=(*notes, *rows.notes))
+    _refuse_unknown_labels(series, columns, where)
+    epochs = next((columns[name] for name in columns if name.strip().lower() == "epoch"), None)
+    rows = in_order(series, where, None if epochs is None else np.asarray(epochs))
+    return rows._replace(notes=(*notes, *rows.notes))
+
+
+def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the losses of evaluations as validation losses, and without those that are of neither."""
+    loss = series.get("loss", np.full(len(series["step"]), np.nan))
+    with_loss = set(np.unique(labels.codes[~np.isnan(loss)]).tolist()) - {-1}
+    words = {code: set(re.split(r"[\W_\d]+", labels.texts[code].lower())) for code in with_loss}
+    training = {code for code in with_loss if words[code] & _TRAINING}
+    validation: set[int] = set()
+    for names in _VALIDATION:  # a test set counts where there is no validation set
+        validation = validation or {code for code in with_loss - training if words[code] & names}
+    others = with_loss - training - validation
+    if not training and len(others - {code for code in others if words[code] & _VALIDATION[1]}) == 1:
+        training = {code for code in others if not words[code] & _VALIDATION[1]}
+        others -= training
+    if len(with_loss) < 2 and not validation:
+        return series, []
+    if not training and (others or not validation):
+        raise UserError(
+            f"{where}: column {labels.column} tells rows apart ({labels.listed}), and it is not known which of them are of "
+            "the training; keep those alone"
+        )
+    is_validation = np.isin(labels.codes, list(validation)) & ~np.isnan(loss)
+    before = series.get("validation_loss", np.full(len(loss), np.nan))
+    changed = series | {"loss": np.where(is_validation | np.isin(labels.codes, list(others)), np.nan, loss)}
+    if validation:
+        changed["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
+        changed["gradient_norm"], changed["learning_rate"] = (
+            np.where(is_validation, np.nan, series[name]) if name in series else np.full(len(loss), np.nan)
+            for name in ("gradient_norm", "learning_rate")
+        )
+    told = [f"column {labels.column}: {is_validation.sum():,} losses are validation losses"] if validation else []
+    dropped = sorted(labels.texts[code] for code in others)
+    told += [f"column {labels.column}: the losses of {listed(dropped, 4)} were left out"] if dropped else []
+    return changed, told
+
+
+def _are_side_by_side(series: Mapping[str, np.ndarray], labels: _Labels) -> bool:
+    """Return whether most steps of a label are those of another, too: else one label continues another, as at a restart."""
+    steps = [np.unique(series["step"][labels.codes == code]) for code in range(len(labels.texts))]
+    once = np.unique(np.concatenate(steps))
+    return sum(map(len, steps)) > 1.5 * len(once)
+
+
+def _mean_over(series: Mapping[str, np.ndarray], labels: _Labels) -> Rows:
+    """Return the mean over processes at each step."""
+    parts = [
+        in_order({name: values[labels.codes == code] for name, values in series.items()})
+        for code in range(len(labels.texts))
+    ]
+    steps, index = np.unique(np.concatenate([part.columns["step"] for part in parts]), return_inverse=True)
+    means = {"step": steps}
+    for name in series.keys() - {"step"}:
+        values = np.concatenate([part.columns[name] for part in parts])
+        known = ~np.isnan(values)
+        sums, counts = (np.bincount(index[known], weights, len(steps)) for weights in (values[known], None))
+        means[name] = np.divide(sums, counts, out=np.full(len(steps), np.nan), where=counts > 0)
+    note = f"column {labels.column}: the mean of {len(parts)} ({labels.listed}) is read at each step"
+    notes = dict.fromkeys(text for part in parts for text in part.notes)
+    return Rows(means, (note, *notes), tuple({step for part in parts for step in part.restarts}))
+
+
+def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, where: object) -> None:
+    """Raise UserError where many steps have several losses, and some column tells which row is of what."""
+    logged = ~np.isnan(series.get("loss", series["step"]))
+    steps = series["step"][logged]
+    if len(np.unique(steps)) > 0.8 * len(steps):
+        return
+    known = {*SPLITS, *RANKS, *RUNS, "epoch", *(name for names in NAMES.values() for name in names)}
+    for labels in _labels(columns, [name for column in columns if (name := column.strip().lower()) not in known]):
+        codes = labels.codes[logged]
+        pairs = np.unique(codes + 1j * steps)
+        if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and _are_side_by_side(series, labels):
+            raise UserError(
+                f"{where}: most steps have several losses, and column {labels.column} tells them apart ({labels.listed}); "
+                "give the rows of one"
+            )
+
+
+def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | None = None) -> Rows:
+    """Return the rows that count: without those that a later row has made void by going back to their step or before it.
+
+    A count of steps that begins anew is that of another run, or of a further stage where the loss goes on; the last counts.
+    """
+    steps, columns = series["step"], dict(series)
+    loss = main_loss(series)
+    logged = np.flatnonzero(~np.isnan(loss))
+    seen, losses = steps[logged], loss[logged]
+    if not np.any(np.diff(seen) < 0):
+        return Rows(columns)
+    if np.all(np.diff(seen) <= 0):
+        return Rows({name: values[::-1] for name, values in columns.items()})
+    back = np.flatnonzero(np.diff(seen) < 0) + 1
+    stretches = sorted((part.min(), part.max()) for part in np.split(seen, back))
+    apart = all(one[1] < other[0] for one, other in pairwise(stretches))
+    if apart or len(back) > max(3, 0.05 * len(seen)):
+        return Rows(columns, ("the rows are not in the order of their steps: they were sorted",))
+    interval = np.median(np.abs(np.diff(seen)))
+    start = np.minimum.accumulate(seen)[back - 1]
+    is_anew = (seen[back] <= start) | ((seen[back] <= start + 2 * interval) & (seen[back - 1] > start + 10 * interval))
+    if epochs is not None and is_anew.any() and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0):
+        raise UserError(
+            f"{where}: the steps begin anew in each epoch; give a column that counts them through (--step-column)"
+        )
+    to_come = np.full(len(steps) + 1, np.inf)  # the lowest step to which a later row goes back
+    to_come[logged[back]] = np.where(is_anew, -np.inf, seen[back])
+    to_come = np.minimum.accumulate(to_come[::-1])[::-1][1:]
+    kept = steps < to_come
+    dropped = f"{int(np.sum(~kept[logged])):,} rows before that were left out"
+    notes = []
+    if is_anew.any():
+        row = int(back[is_anew][-1])
+        goes_on = abs(np.log(losses[row] / np.median(losses[max(row - 5, 0) : row]))) < abs(
+            np.log(losses[row] / losses[0])
+        )
+        what = "a further stage begins, since the loss goes on" if goes_on else "another run begins"
+        notes.append(f"where the steps begin anew at {seen[row]:,.0f}, {what}: it alone is read, and {dropped}")
+    else:
+        times = f"goes back {len(back)} times, at last" if len(back) > 1 else "goes back"
+        notes.append(f"the log {times} to step {seen[back[-1]]:,.0f}, as after a restart: {dropped}")
+    restarts = seen[back[~is_anew]].tolist()
+    return Rows({name: values[kept] for name, values in columns.items()}, tuple(notes), tuple(restarts))
+
+
+def main_loss(series: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the training losses, or the validation losses where there are none."""
+    loss = series.get("loss", np.full(len(series["step"]), np.nan))
+    return loss if not np.isnan(loss).all() else series.get("validation_loss", loss)
+
+
+def level_drop(steps: np.ndarray, losses: np.ndarray, restart: float) -> float:
+    """Return by how much losses from a restart on lie below the line through those before it, as a share; 0 for noise.
+
+    steps (rows,) ascending. A curve is convex, so that without a change the losses lie above that line.
+    """
+    row = int(np.searchsorted(steps, restart))
+    n = min(len(steps) - row, row // 2, 150)
+    if n < 5:
+        return 0.0
+    times, logs = np.log(np.maximum(steps, 1.0)), np.log(np.maximum(losses, 1e-12))
+    before, after = slice(row - 2 * n, row), slice(row, row + n)
+    x, y = times[before] - times[before].mean(), logs[before] - logs[before].mean()
+    ahead, power = times[after].mean() - times[before].mean(), float(x @ x)
+    slope = float(x @ y) / power
+    change = logs[after].mean() - logs[before].mean() - slope * ahead
+    spread = np.sqrt(np.sum((y - slope * x) ** 2) / (2 * n - 2))
+    error = spread * np.sqrt(1.5 / n + ahead**2 / power)
+    return float(-np.expm1(change)) if change < -3 * max(error, 1e-4) else 0.0
