@@ -21,6 +21,7 @@ _EXAMPLES = """commands:
   python -m toposcale compare checkpoint-100 checkpoint-500
   python -m toposcale advise losses.csv --parameters 25e6 --tokens-per-step 5e5 --schedule cosine --warmup 500 --steps 24000
   python -m toposcale curves a.csv b.csv --parameters 25e6 --tokens-per-step 5e5
+  python -m toposcale check losses.csv
   python -m toposcale watch my-run
 
 A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _advise(options)
         elif options.command == "curves":
             _curves(options)
+        elif options.command == "check":
+            _check(options)
         else:
             _show(_table(options), csv=options.csv)
     except (UserError, OSError) as error:
@@ -111,6 +114,11 @@ def _parser() -> argparse.ArgumentParser:
     text = "standard deviation of the loss between seeds, nats; by default that of published replicates"
     command.add_argument("--seed-noise", type=_amount, metavar="NATS", help=text)
     command.add_argument("--json", action="store_true", help="the same as an object")
+    text = "what advise would read of a file: columns, rows, units, what is left out; without advice"
+    command = commands.add_parser("check", help=text, description=text)
+    command.add_argument("curve", metavar="CURVE", help="losses as advise takes them")
+    for name in ("loss_column", "step_column"):
+        command.add_argument(f"--{name.replace('_', '-')}", metavar=name.upper(), help=_OF_A_RUN[name])
     text = "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's"
     command = commands.add_parser("watch", help=text, description=text)
     command.add_argument("folder", metavar="FOLDER")
@@ -182,6 +190,14 @@ def _curves(given: argparse.Namespace) -> None:
         runs.append({"curve": curve, **_arguments(options)})
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
     print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else comparison)
+
+
+def _check(given: argparse.Namespace) -> None:
+    from toposcale.runs.curve_check import check_curve
+    from toposcale.runs.from_curve import Stated
+
+    columns = {"loss_column": given.loss_column, "step_column": given.step_column}
+    print(check_curve(Stated(given.curve, given.curve, **columns)))
 
 
 def _amount(text: str) -> float:

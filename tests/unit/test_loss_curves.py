@@ -94,11 +94,11 @@ def test_of_a_step_that_was_logged_again_the_last_value_counts_in_every_reader(t
     else:
         curve = loss_curves.read(written(tmp_path, columns, name))
     assert curve.log()["loss"].to_pylist() == [5.0, 4.1, 3.5]
-    assert curve.repeated == 2
+    assert curve.notes == ("the log goes back to step 20, as after a restart: 2 rows before that were left out",)
 
 
 def test_a_row_that_is_there_twice_is_no_repeated_step(tmp_path):
-    assert loss_curves.of_columns({"step": [1, 2, 2], "loss": [3.0, 2.0, 2.0]}).repeated == 0
+    assert loss_curves.of_columns({"step": [1, 2, 2], "loss": [3.0, 2.0, 2.0]}).notes == ()
 
 
 @pytest.mark.parametrize("names", [("step", "val_loss"), ("iter", "lm loss validation"), ("Step", "eval/loss")])
@@ -158,7 +158,7 @@ def test_a_compressed_file_and_one_without_its_ending_are_read_by_their_content(
 def test_a_compressed_file_that_is_cut_is_one_line(tmp_path):
     packed = gzip.compress(b"step,loss\n" + b"1,2\n" * 5000)
     (tmp_path / "a.csv.gz").write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(UserError, match="not a readable Parquet or CSV table"):
+    with pytest.raises(UserError, match="not readable"):
         loss_curves.read(tmp_path / "a.csv.gz")
 
 
@@ -246,8 +246,8 @@ def test_scalars_of_tensorboard_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"step": [1], "ppl": [2.0]}, "no column for loss; its columns are step, ppl (separated by commas)"),
-        ({"loss": [2.0], "time": [1]}, "no column for step; its columns are loss, time (separated by commas)"),
+        ({"step": [1], "ppl": [2.0]}, "no column for loss; its columns are step, ppl (CSV separated by commas)"),
+        ({"loss": [2.0], "time": [1]}, "no column for step; its columns are loss, time (CSV separated by commas)"),
         ({"step": [], "loss": []}, "no rows"),
         ({"step": [1.5], "loss": [1]}, "step holds 1.5"),
         ({"step": [-1], "loss": [1]}, "step holds -1"),
@@ -311,7 +311,7 @@ def test_a_list_of_json_objects_is_read_like_its_lines(tmp_path):
     [
         ("a.json", b'{"step": {"0": 5}}', "neither a list of objects with a step and a loss nor the state"),
         ("a.json", b'[{"step": 5', "not JSON"),
-        ("a.jsonl", b'{"step": 5, "loss": 3}\n{"step": 6, "lo', "line 2 is not JSON, one object a line"),
+        ("a.jsonl", b'{"step": 5, "loss": 3}\n{"step": 6, "lo\n{}', "line 2 is not JSON, one object a line"),
         ("a.jsonl", b'{"step": 5, "loss": 3}\n[1]', "line 2 is not JSON, one object a line"),
         ("a.csv", "step,loss\n1,2\n".encode("utf-16"), "not a text in UTF-8, so not a CSV table"),
         ("a.csv", b"\x89PNG\r\n\x1a\n\x00\x00", "not a text in UTF-8, so not a CSV table"),

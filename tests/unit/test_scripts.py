@@ -52,8 +52,9 @@ def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_
     (tmp_path / "losses.csv").write_text("step,loss\n1,5\n2,4.4\n3,9\n2,4\n3,3\n4,2.5\n")
     files = advice.Files("m", {}, str(tmp_path / "losses.csv"), [])
     row = files.rows({"n_parameters": 9, "final_step": 8, "seed": 1}).model
-    assert row["repeated_steps"] == 2
+    again = "the log goes back to step 2, as after a restart: 2 rows before that were left out"
+    assert (row["log_notes"], row["log_doubts"]) == (again, "")
     features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
     log = files.log.assign(model="m")
     [training] = trainings_from_tables(features, files.metrics, log, models)
-    assert training.metadata.notes == ("of 2 steps that were logged again, as after a restart, the last value counts",)
+    assert training.metadata.notes == (again,)

@@ -86,14 +86,15 @@ def test_steps_that_were_logged_again_count_as_logged_last_and_are_told(curves):
     log = pd.read_parquet(curves.results / "training/live.parquet")
     assert log["loss"].tolist() == [5, 4, 3, 2.5]
     table = pd.read_parquet(curves.results / "tables/warnings.parquet").set_index("model")
-    again = "of 2 steps that were logged again, as after a restart, the last value counts"
+    again = "the log goes back to step 20, as after a restart: 2 rows before that were left out"
     assert again in table.loc["live", "warning"]
     models = pd.read_parquet(curves.results / "tables/models.parquet").set_index("model")
-    assert models["repeated_steps"].to_dict() == {"curve-1m": 0, "curve-10m": 0, "live": 2}
+    assert models["log_notes"].to_dict() == {"curve-1m": "", "curve-10m": "", "live": again}
     # Advice needs more rows, and says what the call from Python says.
     steps = np.array([*range(10, 801, 10), 700, 800])
     losses = loss(steps, 1_000_000) + 0.01 * (np.arange(len(steps)) >= 80)
     pd.DataFrame({"step": steps, "loss": losses}).to_csv(curves.path / "live.csv", index=False)
+    again = "the log goes back to step 700, as after a restart: 11 rows before that were left out"
     assert again in curves.snakemake("--nolock", "advice").stdout
     [written] = json.loads((curves.results / "advice.json").read_text())["models"]
     facts = {"n_parameters": 1_000_000, "tokens_per_step": 1000, "steps": END}

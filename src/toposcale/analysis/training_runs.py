@@ -68,8 +68,8 @@ def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
 
 
 def _clauses(text: Any) -> tuple[str, ...]:
-    """Return the clauses of a cell, none of an empty one."""
-    return (text,) if isinstance(text, str) and text else ()
+    """Return the lines of a cell."""
+    return tuple(text.splitlines()) if isinstance(text, str) else ()
 
 
 def _schedule(model: Mapping[Hashable, Any], rows: pd.DataFrame, log: Mapping[str, np.ndarray]) -> LearningRateSchedule:

@@ -1,5 +1,6 @@
 """Files with a training log: CSV and Parquet tables, JSON and text logs, as columns by the names that they have there."""
 
+import io
 import re
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -80,10 +81,9 @@ def _read_csv(path: Path, content: bytes) -> LogFile:
     content, cut = _without_cut_line(content)
     if cut:
         notes.append(f"the last line, {cut!r}, is half-written: it was dropped")
-    header = content.split(b"\n", 1)[0] + b"\n"
-    if again := content.count(b"\n" + header):
-        content = header + content[len(header) :].replace(b"\n" + header, b"\n")
-        content = content.replace(header + header, header)
+    header = io.BytesIO(content).readline()
+    if again := content.count(b"\n" + header) if header.strip() else 0:
+        content = header + content.replace(header, b"")
         notes.append(f"the names of the columns stand there {again + 1} times, as where files were joined")
     table, separator = tables.parse_csv(content, path)
     return LogFile(table, f"CSV separated by {separator}", tuple(notes))
@@ -115,9 +115,9 @@ def _read_text(path: Path, text: str) -> LogFile:
     if not log.matched:
         raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
     notes = [f"the last line, {last[:40]!r}, is half-written: it was dropped"] if end and last else []
-    form = f"text log, lines of {log.pattern}: {log.matched:,} of {log.lines:,}"
+    said = f"read as a text log: {log.matched:,} of {log.lines:,} lines are those of {log.pattern}"
     columns = log.columns | ({END: np.full(log.matched, float(log.final_step))} if log.final_step else {})
-    return LogFile(columns, form, (f"read as a {form}", *notes))
+    return LogFile(columns, "text log", (said, *notes))
 
 
 def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> LogFile:
@@ -144,8 +144,7 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
         try:
             content = parse_json(text)
         except ValueError as error:
-            lines = text.splitlines()
-            if len(lines) < 2 or _parsed(lines[0]) is None:
+            if "\n" not in text or not _is_parsed(text[: text.index("\n")]):
                 raise UserError(f"{path}: not JSON ({error})") from error
         else:
             if isinstance(content, dict) and isinstance(content.get("log_history"), list):
@@ -173,11 +172,11 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
     return objects
 
 
-def _parsed(line: str) -> Any:
+def _is_parsed(line: str) -> bool:
     try:
-        return parse_json(line)
+        return parse_json(line) is not None
     except ValueError:
-        return None
+        return False
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

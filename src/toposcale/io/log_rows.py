@@ -92,7 +92,7 @@ def _labels(columns: Columns, names: Sequence[str]) -> list[_Labels]:
 
 def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
     """Return a table of one metric a row (columns such as metric and value) with a column for each metric."""
-    value = next((column for column in columns if column.strip().lower() in VALUES), None)
+    value = next((column for column in columns if column.strip().lower() in VALUES), "")
     for labels in _labels(columns, METRICS) if value else []:
         plain = {text.lower() for text in labels.texts}
         if not plain & {*NAMES["loss"], *NAMES["validation_loss"]}:
@@ -109,11 +109,11 @@ def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
 
 def refuse_table_of_runs(columns: Columns, where: object, steps: np.ndarray | None = None) -> None:
     """Raise UserError for a table with one row a run, as W&B exports it."""
-    plain = {column.strip().lower() for column in columns}
+    is_exported = len({column.strip().lower() for column in columns} & OF_A_RUNS_TABLE) >= 3
     for labels in _labels(columns, RUNS):
         n_rows = len(labels.codes)
         again = steps is not None and len(np.unique(steps)) < n_rows
-        if len(labels.texts) == n_rows and (again or len(plain & OF_A_RUNS_TABLE) >= 2):
+        if is_exported or (again and len(labels.texts) == n_rows):
             raise UserError(
                 f"{where}: a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export the "
                 "history of one run, one row a step"
@@ -210,7 +210,7 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
     """Raise UserError where many steps have several losses, and some column tells which row is of what."""
     logged = ~np.isnan(series.get("loss", series["step"]))
     steps = series["step"][logged]
-    if len(np.unique(steps)) > 0.8 * len(steps):
+    if np.all(np.diff(steps) > 0) or len(np.unique(steps)) > 0.8 * len(steps):
         return
     known = {*SPLITS, *RANKS, *RUNS, "epoch", *(name for names in NAMES.values() for name in names)}
     for labels in _labels(columns, [name for column in columns if (name := column.strip().lower()) not in known]):

@@ -62,8 +62,8 @@ class LossCurve(NamedTuple):
     final_step: int | None = None
 
     def told(self) -> dict[str, str]:
-        """Return notes and doubts as texts, the columns of the table of models."""
-        return {"log_notes": "; ".join(self.notes), "log_doubts": "; ".join(self.doubts)}
+        """Return notes and doubts as texts, a line each, the columns of the table of models."""
+        return {"log_notes": "\n".join(self.notes), "log_doubts": "\n".join(self.doubts)}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -397,7 +397,8 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
             + (tokens if steps[wrong][0] > MOST_STEPS else "")
         )
     order = np.argsort(steps, kind="stable")
-    unique, place = np.unique(steps[order], return_inverse=True)
+    is_new = np.append(True, np.diff(steps[order]) > 0)[: len(steps)]
+    unique, place = steps[order][is_new], np.cumsum(is_new) - 1
     joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
     for name in (*_LOG, *(name for name in columns if name not in ("step", *_LOG))):
         values = columns.get(name, np.full(len(steps), np.nan))[order]
@@ -415,11 +416,9 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
         notes.append(logged_again(int(repeated.sum())))
     validation = joined.get("validation_loss", np.empty(0))
     numbers, broken = np.flatnonzero(np.isfinite(validation)), np.flatnonzero(np.isinf(validation))
-    if len(numbers) and len(later := broken[broken > numbers[-1]]):
-        notes.append(
-            f"the validation loss is not a number since step {unique[later[0]]:,.0f}; the last that is one is of step "
-            f"{unique[numbers[-1]]:,.0f}"
-        )
+    if len(later := broken[broken > numbers.max(initial=-1)]):
+        newest = f"; the last that is one is of step {unique[numbers[-1]]:,.0f}" if len(numbers) else ""
+        notes.append(f"the validation loss is not a number since step {unique[later[0]]:,.0f}{newest}")
     return LossCurve(joined, tuple(notes), _doubts(joined, (*rows.restarts, *unique[repeated])))
 
 

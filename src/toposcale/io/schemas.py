@@ -98,8 +98,8 @@ _DEFINITIONS = {
         number("data_fraction", "share of the training text that is read, of models trained here"),
         text("schedule_provenance", "source of the learning rates up to the end: given, logged, recognised or unknown"),
         text("schedule_unknown_because", "why they are not known to the end"),
-        text("log_notes", "what was left out and changed of the user's log"),
-        text("log_doubts", "what in that log makes a forecast unsure"),
+        text("log_notes", "what was left out and changed of the user's log, a line each"),
+        text("log_doubts", "what in that log makes a forecast unsure, a line each"),
     ),
     "schedules": table(
         "learning-rate schedules to the end, in at most 2,000 rows for each model; linear in between",

@@ -5,6 +5,7 @@ compression and its level are pinned here.
 """
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -163,7 +164,7 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
     the first line. A column whose numbers have decimal commas, or commas between thousands, is one of numbers. Raise
     UserError if the text is no CSV table.
     """
-    head = content.split(b"\n", 1)[0].decode("utf-8", "replace").removeprefix("\ufeff").strip()
+    head = io.BytesIO(content).readline().decode("utf-8", "replace").removeprefix("\ufeff").strip()
     separator = max(_SEPARATORS, key=head.count)
     if head.lower().startswith("sep=") and head[4:] in (*_SEPARATORS, ""):
         separator, content = head[4:] or "\t", content.split(b"\n", 1)[1] if b"\n" in content else b""

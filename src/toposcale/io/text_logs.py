@@ -73,8 +73,8 @@ PATTERNS = {
     "transformers": re.compile(r"\{.*['\"](?:eval_)?loss['\"]: .*['\"]epoch['\"]: "),
     "MLflow": _MLFLOW,
 }
-ANY = "a step and a loss on a line"
-"""Name for the lines of an unknown program."""
+ANY = "an unknown program, with a step and a loss"
+"""Name for the lines of none of them."""
 
 
 class TextLog(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.io.errors import NoForecast
-from toposcale.runs.outliers import SPIKE, is_moving_average, is_spike
+from toposcale.runs.outliers import is_moving_average, is_spike, rise
 from toposcale.runs.smoothing import noise_of
 from toposcale.runs.training_run import TrainingRun
 
@@ -26,6 +26,9 @@ decrease by at least 0.088, at any share of their steps."""
 HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
 """Nats per token: a uniform guess among a million tokens costs 13.8; a loss near zero means memorisation."""
 
+FIRST_STEPS = 20
+"""Steps in which a loss may be that of a bad initialisation, far above a uniform guess."""
+
 
 def refuse_curve(run: TrainingRun) -> None:
     """Raise NoForecast where the losses end in NaN, rise, are mostly spikes, or cannot be nats per token."""
@@ -36,12 +39,15 @@ def refuse_curve(run: TrainingRun) -> None:
         )
     # Also the rows as they were logged: a loss that runs away looks like spikes to the curve, which leaves them out.
     for losses, window in ((run.logged, 5), (run.loss_curve.losses, 3)):
-        if len(losses) <= window:
-            continue
-        medians = np.median(np.lib.stride_tricks.sliding_window_view(losses, window), axis=1)
-        now, lowest = medians[-1], medians.min()
-        if now > (1 + max(SPIKE, 6 * noise_of(np.log(np.maximum(losses, 1e-12))))) * lowest:
-            raise NoForecast(f"the loss is rising: it is {now:.4g} now and was {lowest:.4g}")
+        if risen := rise(losses, window):
+            raise NoForecast(f"the loss is rising: it is {risen.now:.4g} now and was {risen.lowest:.4g}")
+    warm_up = np.flatnonzero(np.isfinite(run.losses) & (run.steps >= FIRST_STEPS))[:3]
+    if len(warm_up) and np.median(run.losses[warm_up]) > HIGHEST_LOSS:
+        raise NoForecast(
+            f"a loss of {run.losses[warm_up[0]]:.4g} at step {run.steps[warm_up[0]]:,.0f} is above the {HIGHEST_LOSS:g} "
+            "nats of a uniform guess among a million tokens: is it a sum over the batches of a step (gradient "
+            "accumulation), or a perplexity? Give the mean in nats per token"
+        )
     highest = run.loss_curve.losses.max(initial=0.0)
     if highest > HIGHEST_LOSS:
         raise NoForecast(

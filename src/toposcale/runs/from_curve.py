@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,10 +82,11 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
     """Return the run of losses that were read; the numbers that are stated of it are checked."""
     told, log = facts_of(losses), losses.log_columns()
     given, warmup_steps = _given_schedule(stated.schedule, stated.steps, stated.warmup_steps, log)
-    last = given.steps if given else stated.steps or (like.final_step if like else told.get("final_step"))
+    last = given.steps if given else stated.steps or (like.final_step if like else told.final_step)
+    of = f" of {told.adapter_of}, of which the weights there are an adapter" if told.adapter_of else ""
     facts = {
-        "n_parameters (--parameters)": stated.n_parameters or told.get("n_parameters"),
-        "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or told.get("tokens_per_step"),
+        f"n_parameters{of} (--parameters)": stated.n_parameters or told.n_parameters,
+        "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or told.tokens_per_step,
         "schedule (--schedule), or steps (--steps), the last step of the run": last,
     }
     if missing := [key for key, value in facts.items() if not value]:
@@ -95,12 +96,7 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
     if warmup_steps and warmup_steps >= final_step:
         raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {int(final_step):,}")
     metadata = RunMetadata(
-        stated.name,
-        round(size),
-        tokens,
-        reached_step=told.get("reached") or 0,
-        notes=losses.notes,
-        doubts=losses.doubts,
+        stated.name, round(size), tokens, reached_step=told.reached, notes=losses.notes, doubts=losses.doubts
     )
     if like is not None and like.schedule.is_known and given is None:
         is_logged = bool(np.isfinite(log["learning_rate"]).any())
@@ -218,18 +214,33 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
     return loss_curves.of_columns({str(key): curve[key] for key in curve}, **columns)
 
 
-def facts_of(losses: loss_curves.LossCurve) -> dict[str, int | None]:
-    """Return what a file, or the weights beside a Trainer's state, tell of the run."""
+class Facts(NamedTuple):
+    """What a file, or the weights beside a Trainer's state, tell of a run; None is not told.
+
+    adapter_of: the model of which the weights are an adapter.
+    """
+
+    n_parameters: int | None = None
+    tokens_per_step: int | None = None
+    final_step: int | None = None
+    reached: int = 0
+    adapter_of: str = ""
+
+
+def facts_of(losses: loss_curves.LossCurve) -> Facts:
+    """Return what the curve and the weights beside it tell of the run."""
     if (state := losses.trainer) is None:
-        return {"final_step": losses.final_step}
-    folder, reached = state.path.parent, {"reached": int(state.content["global_step"])}
-    if (adapter := folder / "adapter_config.json").exists():  # its parameters are not the model's
-        folder = Path(str(read_json(adapter).get("base_model_name_or_path")))
+        return Facts(final_step=losses.final_step)
+    folder, base, size = state.path.parent, "", None
+    if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
+        base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
+    weights = Path(base) if base else folder
     try:
-        size = checkpoints.count_parameters(folder)
-        return {"n_parameters": size, **checkpoints.trainer_facts(state.content, folder), **reached}
+        size = checkpoints.count_parameters(weights)
+        told = checkpoints.trainer_facts(state.content, weights)
     except (UserError, OSError):  # no weights there
-        return {**checkpoints.trainer_facts(state.content, None), **reached}
+        told = checkpoints.trainer_facts(state.content, None)
+    return Facts(size, **told, reached=int(state.content["global_step"]), adapter_of=base)
 
 
 def _given_schedule(

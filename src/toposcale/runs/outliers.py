@@ -1,8 +1,11 @@
 """Rows of a loss curve that no law describes: spikes, intervals above the level, false starts, moving averages."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+
+from toposcale.runs.smoothing import noise_of
 
 SPIKE = 0.03
 """A loss is a spike where it lies this share, and six times the noise, above its neighbours on both sides."""
@@ -14,7 +17,7 @@ def is_spike(losses: np.ndarray) -> np.ndarray:
     if n < width:
         return np.zeros(n, dtype=bool)
     logs = np.log(np.maximum(losses, 1e-12))
-    running = np.median(np.lib.stride_tricks.sliding_window_view(logs, width), axis=1)  # of rows i .. i + 8
+    running = _running_median(logs, width)  # of rows i .. i + 8
     missing = np.full(width, -np.inf)
     before = np.concatenate([missing, running])[:n]
     after = np.concatenate([running[1:], missing])[:n]
@@ -23,20 +26,50 @@ def is_spike(losses: np.ndarray) -> np.ndarray:
     return np.asarray((logs > np.maximum(before, after) + max(SPIKE, 6 * noise)) & np.isfinite(before))
 
 
+def _running_median(values: np.ndarray, width: int) -> np.ndarray:
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1))
+
+
+class Rise(NamedTuple):
+    """The loss now, and the lowest level that it had."""
+
+    now: float
+    lowest: float
+
+
+def rise(losses: np.ndarray, width: int) -> Rise | None:
+    """Return the rise of losses (rows,) above their lowest level, None where it is within noise.
+
+    Now is the median of the last `width` rows. A level is the median of a tenth of the rows, which a dip of a few does not
+    move. Noise is that of single rows, and that of medians of `width` rows around the levels.
+    """
+    n = len(losses)
+    if n <= width:
+        return None
+    logs = np.log(np.maximum(losses, 1e-12))
+    wide = max(width, min(11, n // 3), n // 10)
+    medians, levels = _running_median(logs, width), _running_median(logs, wide)
+    around = medians[(wide - width) // 2 :][: len(levels)] - levels
+    scatter = 1.4826 * float(np.median(np.abs(around - np.median(around)))) if len(around) > width else 0.0
+    if medians[-1] - levels.min() <= max(np.log1p(SPIKE), 6 * noise_of(logs), 6 * scatter):
+        return None
+    return Rise(float(np.exp(medians[-1])), float(np.exp(levels.min())))
+
+
 def is_excursion(losses: np.ndarray) -> np.ndarray:
     """(rows,) whether a loss belongs to an interval that rose above what was reached before, and came back later.
 
     A level shift of many rows is no spike to `is_spike`, whose neighbours are as high. Rows at the end that have not come
     back are none: whether they do is not known.
     """
-    n, width = len(losses), 9
+    n, width, wide = len(losses), 9, 19
     if n < 3 * width:
         return np.zeros(n, dtype=bool)
     logs = np.log(np.maximum(losses, 1e-12))
-    running = np.median(np.lib.stride_tricks.sliding_window_view(logs, width), axis=1)
+    running, levels = (_running_median(logs, rows) for rows in (width, wide))
     noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
-    reached = np.full(n, np.inf)  # the lowest level of the rows before
-    reached[width:] = np.minimum.accumulate(running)[: n - width]
+    reached = np.full(n, np.inf)  # the lowest level of the rows before; a dip of half a stretch is no level
+    reached[wide:] = np.minimum.accumulate(levels)[: n - wide]
     to_come = np.full(n, np.inf)  # the lowest level of the rows after
     to_come[: n - width] = np.minimum.accumulate(running[::-1])[::-1][1 : n - width + 1]
     limit = max(SPIKE, 6 * noise)

@@ -1,0 +1,66 @@
+"""What would be read of a loss curve, without advice: its columns, rows and units, what is left out, and what it tells."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from toposcale.features.names import metric_name
+from toposcale.io.errors import listed
+from toposcale.runs.from_curve import Stated, facts_of, read_curve
+
+
+def check_curve(stated: Stated) -> str:
+    """Return what would be read of a loss curve, as text.
+
+    Parameters
+    ----------
+    stated : Stated
+        The curve, its name, and the columns that the user named.
+
+    Returns
+    -------
+    str
+        Lines: the kind of file, a line for each column, the facts of the run, and notes.
+
+    Raises
+    ------
+    UserError
+        One line on what is missing or wrong.
+
+    Examples
+    --------
+    >>> from toposcale.runs.from_curve import Stated
+    >>> print(check_curve(Stated({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run")))
+    run: columns, 2 steps from 50 to 100
+      training loss   loss: 2 values, 8.6 at first, 7.2 at last, taken as nats per token
+      not read        time
+      not told        parameters, tokens per step, last step
+    """
+    return "\n".join(_lines(stated))
+
+
+def _lines(stated: Stated) -> Iterator[str]:
+    """Yield the lines of the text."""
+    curve = read_curve(stated)
+    steps = curve.columns["step"]
+    column = f" (column {name})" if (name := curve.names.get("step", "step")) != "step" else ""
+    yield f"{stated.name}: {curve.form}, {len(steps):,} steps{column} from {steps.min():,.0f} to {steps.max():,.0f}"
+    quantities = {"loss": "training loss", "gradient_norm": "gradient norm", "learning_rate": "learning rate"}
+    for quantity, values in curve.columns.items():
+        finite = values[np.isfinite(values)]
+        if quantity == "step" or np.isnan(values).all():
+            continue
+        broken = f", {np.isinf(values).sum():,} not a number" if np.isinf(values).any() else ""
+        ends = f", {finite[0]:.4g} at first, {finite[-1]:.4g} at last" if len(finite) else ""
+        unit = ", taken as nats per token" if quantity.endswith("loss") else ""
+        text = f"{curve.names.get(quantity, quantity)}: {len(finite):,} values{ends}{broken}{unit}"
+        yield f"  {quantities.get(quantity) or metric_name(quantity):<15} {text}"
+    if curve.unread:
+        yield f"  {'not read':<15} {listed(curve.unread, 20)}"
+    facts = facts_of(curve)
+    told = {"parameters": facts.n_parameters, "tokens per step": facts.tokens_per_step, "last step": facts.final_step}
+    if known := [f"{name} {value:,}" for name, value in told.items() if value]:
+        yield f"  {'told':<15} {', '.join(known)}"
+    if unknown := [name for name, value in told.items() if not value]:
+        yield f"  {'not told':<15} {', '.join(unknown)}"
+    yield from (f"  note: {text}" for text in (*curve.notes, *curve.doubts))
