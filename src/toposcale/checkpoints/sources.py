@@ -136,7 +136,8 @@ def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str
     """
     inner = count_parameters(checkpoint, embeddings=False) if checkpoint else 0
     tokens = loss_curves.tokens_per_step(state, inner)
-    return {"final_step": state.get("max_steps") or None, "tokens_per_step": tokens}
+    last = state.get("max_steps")
+    return {"final_step": last if isinstance(last, int) and last > 0 else None, "tokens_per_step": tokens}
 
 
 def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:

@@ -109,8 +109,8 @@ def _read_text(path: Path, text: str) -> LogFile:
     log = text_logs.read(complete if end and last else text)
     if log.without_step > log.matched:
         raise UserError(
-            f"{path}: {log.without_step:,} lines have a loss and no step; trainer_state.json beside the checkpoints of a "
-            f"Trainer has both. {TEXT_LOGS.capitalize()}"
+            f"{path}: {log.without_step:,} lines have a loss and no step; give a log with both, or the trainer_state.json "
+            "that transformers' Trainer writes beside its checkpoints"
         )
     if not log.matched:
         raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")

@@ -159,7 +159,8 @@ def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> 
     if not training and len(others - {code for code in others if words[code] & _VALIDATION[1]}) == 1:
         training = {code for code in others if not words[code] & _VALIDATION[1]}
         others -= training
-    if len(with_loss) < 2 and not validation:
+    changes = np.count_nonzero(np.diff(labels.codes[~np.isnan(loss)]))
+    if not validation and changes < max(len(with_loss), 2):  # stages of the training, one after the other
         return series, []
     if not training and (others or not validation):
         raise UserError(
@@ -183,9 +184,7 @@ def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> 
 
 def _are_side_by_side(series: Mapping[str, np.ndarray], labels: _Labels) -> bool:
     """Return whether most steps of a label are those of another, too: else one label continues another, as at a restart."""
-    steps = [np.unique(series["step"][labels.codes == code]) for code in range(len(labels.texts))]
-    once = np.unique(np.concatenate(steps))
-    return sum(map(len, steps)) > 1.5 * len(once)
+    return len(np.unique(labels.codes + 1j * series["step"])) > 1.5 * len(np.unique(series["step"]))
 
 
 def _mean_over(series: Mapping[str, np.ndarray], labels: _Labels) -> Rows:
@@ -244,7 +243,12 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
     interval = np.median(np.abs(np.diff(seen)))
     start = np.minimum.accumulate(seen)[back - 1]
     is_anew = (seen[back] <= start) | ((seen[back] <= start + 2 * interval) & (seen[back - 1] > start + 10 * interval))
-    if epochs is not None and is_anew.any() and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0):
+    if (
+        epochs is not None
+        and epochs.dtype.kind in "iuf"
+        and is_anew.any()
+        and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0)
+    ):
         raise UserError(
             f"{where}: the steps begin anew in each epoch; give a column that counts them through (--step-column)"
         )
@@ -256,9 +260,8 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
     notes = []
     if is_anew.any():
         row = int(back[is_anew][-1])
-        goes_on = abs(np.log(losses[row] / np.median(losses[max(row - 5, 0) : row]))) < abs(
-            np.log(losses[row] / losses[0])
-        )
+        level = np.median(losses[max(row - 5, 0) : row])
+        goes_on = abs(losses[row] - level) < abs(losses[row] - losses[0])
         what = "a further stage begins, since the loss goes on" if goes_on else "another run begins"
         notes.append(f"where the steps begin anew at {seen[row]:,.0f}, {what}: it alone is read, and {dropped}")
     else:
@@ -274,15 +277,15 @@ def main_loss(series: Mapping[str, np.ndarray]) -> np.ndarray:
     return loss if not np.isnan(loss).all() else series.get("validation_loss", loss)
 
 
-def level_drop(steps: np.ndarray, losses: np.ndarray, restart: float) -> float:
-    """Return by how much losses from a restart on lie below the line through those before it, as a share; 0 for noise.
+def has_dropped(steps: np.ndarray, losses: np.ndarray, restart: float) -> bool:
+    """Return whether losses from a restart on lie below the line through those before it, by more than noise.
 
-    steps (rows,) ascending. A curve is convex, so that without a change the losses lie above that line.
+    steps (rows,) ascending. A curve is convex, so that without a change they lie above that line.
     """
     row = int(np.searchsorted(steps, restart))
     n = min(len(steps) - row, row // 2, 150)
     if n < 5:
-        return 0.0
+        return False
     times, logs = np.log(np.maximum(steps, 1.0)), np.log(np.maximum(losses, 1e-12))
     before, after = slice(row - 2 * n, row), slice(row, row + n)
     x, y = times[before] - times[before].mean(), logs[before] - logs[before].mean()
@@ -291,4 +294,4 @@ def level_drop(steps: np.ndarray, losses: np.ndarray, restart: float) -> float:
     change = logs[after].mean() - logs[before].mean() - slope * ahead
     spread = np.sqrt(np.sum((y - slope * x) ** 2) / (2 * n - 2))
     error = spread * np.sqrt(1.5 / n + ahead**2 / power)
-    return float(-np.expm1(change)) if change < -3 * max(error, 1e-4) else 0.0
+    return bool(change < -3 * max(error, 1e-4))

@@ -154,7 +154,8 @@ def of_columns(
     how: str = "",
 ) -> LossCurve:
     """The loss curve of columns by their names in a tracker, such as a data frame; where, how: for messages about them."""
-    columns = {name: columns[name] for name in (columns.schema.names if isinstance(columns, pa.Table) else columns)}
+    names = columns.schema.names if isinstance(columns, pa.Table) else list(columns)
+    columns = {name: _without_gradient(columns[name]) for name in names}
     log_rows.refuse_table_of_runs(columns, where)
     columns, pivoted = log_rows.pivoted(columns)
     chosen = {what: name for what, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
@@ -185,6 +186,14 @@ def of_columns(
         unread=tuple(others),
         final_step=known[0] if known and known[0] > 0 else None,
     )
+
+
+def _without_gradient(values: Any) -> Any:
+    """Return tensors of PyTorch as numbers, and anything else as it is."""
+    if hasattr(values, "detach"):
+        return values.tolist()
+    is_list = isinstance(values, list | tuple) and any(hasattr(value, "detach") for value in values[:1])
+    return list(map(_without_gradient, values)) if is_list else values
 
 
 def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
@@ -228,7 +237,7 @@ def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[
         perplexity = _floats(others[column], column, column)
         for name in ("loss", "validation_loss"):
             losses = series.get(name, np.full(len(perplexity), np.nan))
-            both = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1)
+            both = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
             if both.sum() < 2:
                 continue
             ratio = float(np.median(np.log(perplexity[both]) / losses[both]))
@@ -245,10 +254,6 @@ def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
         if isinstance(values, pa.ChunkedArray):
             numbers = pc.cast(values, pa.float64())
             return pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
-        if any(
-            hasattr(value, "detach") for value in (values, *values[:1])
-        ):  # tensors of PyTorch, with a gradient or not
-            values = values.tolist() if hasattr(values, "detach") else [float(value) for value in values]
         numbers = np.asarray(values, dtype=np.float64)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -375,10 +380,8 @@ def _scalars(path: Path) -> dict[str, list[Any]]:
 
 def _what_else(path: Path) -> str:
     """Return what a path is that has no losses: missing, a folder of trainings, or a folder of other files."""
-    trainings = sorted(
-        {str(state.parent.relative_to(path)) for state in path.rglob(TRAINER_STATE)} if path.is_dir() else ()
-    )
-    if trainings:
+    states = [state.parent.relative_to(path) for state in path.rglob(TRAINER_STATE)] if path.is_dir() else []
+    if trainings := sorted({str(at.parent if at.name.startswith("checkpoint-") else at) for at in states}):
         return f"no training of its own; give one of {listed(trainings, 8)}"
     files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
     has = f"; of its files give the one with the losses: {listed(files, 8)}" if files else ""
@@ -430,9 +433,9 @@ def _doubts(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tup
     at = np.searchsorted(columns["step"], sorted(set(restarts)))
     for row in at[np.diff(at, prepend=-2) > 1][-20:]:
         step = columns["step"][row]
-        if drop := log_rows.level_drop(columns["step"][finite], loss[finite], step):
+        if log_rows.has_dropped(columns["step"][finite], loss[finite], step):
             return (
-                f"the loss fell by {drop:.1%} at the restart at step {step:,.0f}: if the batch or the data changed there, "
-                "the curve before it tells little",
+                f"the loss fell to another level at the restart at step {step:,.0f}: if the batch or the data changed "
+                "there, the curve before it tells little",
             )
     return ()
