@@ -428,7 +428,8 @@ def test_validation_losses_alone_are_forecast():
 def test_steps_that_were_logged_again_are_said():
     once = columns()
     again = {
-        name: np.concatenate([values[:20] * (1.02 if name == "loss" else 1), values[10:]]) for name, values in once.items()
+        name: np.concatenate([values[:20] * (1.02 if name == "loss" else 1), values[10:]])
+        for name, values in once.items()
     }
     advice = toposcale.advise(again, **GIVEN)
     said = f"the log goes back to step {once['step'][10]:,.0f}, as after a restart: 10 rows before that were left out"

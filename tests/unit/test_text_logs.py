@@ -29,7 +29,7 @@ LOGS = {
         " iteration       50/   19073 | learning rate: 4.280E-05 | lm loss: 8.583700E+00 | grad norm: 2.300 |\n"
     ),
     "torchtitan": (
-        "[rank0]:2024-08-01 10:00 - root - INFO - \x1b[36mstep:  0  \x1b[32mloss:  10.955  \x1b[33mmemory:  5.1GiB(5%)\x1b[39m\n"
+        "[rank0]:2024-08-01 10:00 - root - INFO - \x1b[36mstep:  0  \x1b[32mloss:  10.955  \x1b[33mtps: 5\x1b[39m\n"
         "[rank0]:2024-08-01 10:00 - root - INFO - validate step:  0  loss:  10.975\n"
         "[rank0]:2024-08-01 10:00 - root - INFO - step: 50  loss:  8.5837  grad_norm:  1.5  tps: 1,234\n"
     ),

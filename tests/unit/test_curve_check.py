@@ -1,0 +1,39 @@
+"""What `python -m toposcale check` says of a file."""
+
+import json
+
+import pytest
+
+from toposcale.__main__ import main
+
+
+def test_a_file_is_described_without_advice(tmp_path, capsys):
+    path = tmp_path / "losses.csv"
+    path.write_text("Step,train/loss,val_loss,time\n50,8.5,,1\n100,7.5,7.6,2\n150,7,nan,3\n100,7.4,,4\n")
+    assert main(["check", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}: CSV separated by commas, 2 steps (column Step) from 50 to 100",
+        "  training loss   train/loss: 2 values, 8.5 at first, 7.4 at last, taken as nats per token",
+        "  not read        time",
+        "  not told        parameters, tokens per step, last step",
+        "  note: the log goes back to step 100, as after a restart: 2 rows before that were left out",
+    ]
+
+
+def test_what_a_state_tells_is_said(tmp_path, capsys):
+    facts = {
+        "log_history": [{"step": 10, "loss": 3.5}],
+        "global_step": 10,
+        "max_steps": 1200,
+        "num_input_tokens_seen": 5120,
+    }
+    (tmp_path / "trainer_state.json").write_text(json.dumps(facts))
+    assert main(["check", str(tmp_path)]) == 0
+    assert "  told            tokens per step 512, last step 1,200\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["check", "advise"])
+def test_what_is_wrong_with_a_file_is_the_last_line(tmp_path, capsys, command):
+    (tmp_path / "a.log").write_text("hello\n")
+    assert main([command, str(tmp_path / "a.log")]) == 1
+    assert "no line with a step and a loss; text logs of" in capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,123 @@
+"""Files with a training log as programs, spreadsheets and broken copies leave them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from toposcale.io import loss_curves
+from toposcale.io.errors import UserError
+
+STEPS = list(range(0, 1500, 50))
+LOSSES = [round(3 + 8 / (1 + step / 100), 4) for step in STEPS]
+ROWS = [{"step": step, "loss": loss} for step, loss in zip(STEPS, LOSSES, strict=True)]
+LINES = "".join(f"{step},{loss}\n" for step, loss in zip(STEPS, LOSSES, strict=True))
+CUT = "is half-written: it was dropped"
+
+
+def comma(number):
+    return str(number).replace(".", ",")
+
+
+def lines(text):
+    return "".join(
+        text.format(step=step, loss=loss, comma=comma(loss)) for step, loss in zip(STEPS, LOSSES, strict=True)
+    )
+
+
+def read(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return loss_curves.read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "note"),
+    [
+        ("tabs.tsv", "step\tloss\n" + lines("{step}\t{comma}\n"), ""),
+        ("later.csv", "step;loss\n0;11\n" + lines("{step};{comma}\n").split("\n", 1)[1], ""),
+        ("quoted.csv", "step,loss\n" + lines('{step},"{comma}"\n'), ""),
+        ("thousands.csv", "step,loss\n" + lines('"{step:,}",{loss}\n'), ""),
+        ("sep.csv", "sep=;\r\nstep;loss\r\n" + lines("{step};{comma}\r\n"), ""),
+        ("mark.csv", b"\xef\xbb\xbfstep,loss\n" + LINES.encode(), ""),
+        ("mark.jsonl", "\ufeff" + lines('{{"step": {step}, "loss": {loss}}}\n'), ""),
+        ("lines.json", lines('{{"step": {step}, "loss": {loss}}}\n'), ""),
+        (
+            "current.jsonl",
+            lines('{{"current_steps": {step}, "total_steps": 9000, "loss": {loss}, "eval_loss": null}}\n'),
+            "",
+        ),
+        ("history.json", json.dumps({"log_history": [*ROWS, None, 3]}), ""),
+        (
+            "list.json",
+            json.dumps([*ROWS, {"step": 1450, "train_loss": 4.1, "train_runtime": 9}]),
+            "summary of the whole",
+        ),
+        (
+            "windows.log",
+            lines("iter {step}: loss {loss}, time 1ms\n").encode("utf-16"),
+            "30 of 30 lines are those of nanoGPT",
+        ),
+        ("table.txt", "step\tloss\n" + lines("{step}\t{loss}\n"), ""),
+        (
+            "joined.csv",
+            "step,loss\n" + LINES[: LINES.index("500,")] + "step,loss\n" + LINES[LINES.index("500,") :],
+            "2 times",
+        ),
+        ("whole.csv", "step,loss\n" + LINES.rstrip(), ""),
+        ("cut.csv", "step,loss\n" + LINES + "1500,3", CUT),
+        ("step.csv", "step,loss\n" + LINES + "15", CUT),
+        ("cut.jsonl", lines('{{"step": {step}, "loss": {loss}}}\n') + '{"step": 1500, "loss": 3', CUT),
+        ("cut.log", lines("step {step} | loss {loss} | x\n") + "step 1500 | loss 3", CUT),
+    ],
+)
+def test_the_same_log_in_every_form(tmp_path, name, content, note):
+    curve = read(tmp_path, name, content)
+    log = curve.log()
+    assert log["step"].to_pylist() == STEPS
+    assert log["loss"].to_pylist() == pytest.approx(LOSSES)
+    assert note in " ".join(curve.notes)
+    assert bool(curve.notes) == bool(note)
+    assert curve.final_step == (9000 if name == "current.jsonl" else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:a8\nsize 3\n", "git lfs pull"),
+        ("trainer_state.json", "version https://git-lfs.github.com/spec/v1\noid sha256:a8\nsize 3\n", "git lfs pull"),
+        ("a.log", "hello\nworld\n", "text logs of nanoGPT, build-nanogpt, llm.c"),
+        ("a.log", "{'loss': 3.0, 'epoch': 0.1}\n" * 3, "3 lines have a loss and no step"),
+        ("a.jsonl", '{"epoch": 1, "loss": 3.5}\n{"epoch": 2, "loss": 3.0}\n', "its columns are epoch, loss"),
+        ("a.csv", 'step,loss\n1,"3,1"\n2,"a, b"\n', "column loss contains values that are not numbers"),
+    ],
+)
+def test_what_is_no_log_is_named(tmp_path, name, content, said):
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, name, content)
+
+
+def test_entries_of_a_state_without_a_step_are_left_out_and_rates_have_two_names(tmp_path):
+    history = [
+        None,
+        [1],
+        {"step": None, "loss": 3.0},
+        {"step": "x"},
+        {"predict_loss": 1.0},
+        {"step": 10, "loss": 3.5, "lr": 0.1},
+    ]
+    history += [{"step": 20, "loss": float("nan"), "learning_rate": 0.2}, {"step": 20, "eval_loss": float("nan")}]
+    curve = read(tmp_path, "trainer_state.json", json.dumps({"log_history": history, "global_step": 20}))
+    assert curve.log()["learning_rate"].to_pylist() == [0.1, 0.2]
+    assert curve.log()["loss"].to_pylist() == [3.5, np.inf]
+    assert curve.notes == (
+        "5 of 8 entries have no step: they were left out",
+        "the validation loss is not a number since step 20",
+    )
+
+
+def test_a_folder_of_trainings_names_them(tmp_path):
+    for name in ("a/checkpoint-5", "b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "trainer_state.json").write_text("{}")
+    with pytest.raises(UserError, match="no training of its own; give one of a, b"):
+        loss_curves.read(tmp_path)

@@ -1,0 +1,185 @@
+"""Rows of several things in one log, and rows out of order."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from toposcale.io import loss_curves
+from toposcale.io.errors import UserError
+
+STEPS = np.arange(0, 7600, 50)
+LOSSES = 3 + 8 / (1 + STEPS / 200)
+BASE = pd.DataFrame({"step": STEPS, "loss": LOSSES, "lr": 1e-3})
+EVALUATED = BASE[BASE["step"] % 500 == 0].drop(columns="lr")
+
+
+def curve_of(*frames):
+    return loss_curves.of_columns(pd.concat(frames, ignore_index=True))
+
+
+def interleaved(column, labels, apart=0.1):
+    """Rows of every label at each step."""
+    frames = [BASE.assign(**{column: label, "loss": LOSSES + apart * at}) for at, label in enumerate(labels)]
+    return pd.concat(frames).sort_values("step", kind="stable")
+
+
+def validation_of(curve):
+    return curve.metric_columns().get("validation_loss", ((), ()))[1]
+
+
+@pytest.mark.parametrize(
+    ("column", "training", "evaluation"),
+    [
+        ("split", "train", "val"),
+        ("event", "log", "eval"),
+        ("Phase", "training_step", "valid"),
+        ("set", "train", "test"),
+    ],
+)
+def test_losses_of_evaluations_are_validation_losses(column, training, evaluation):
+    rows = pd.concat([BASE.assign(**{column: training}), EVALUATED.assign(**{column: evaluation, "loss": 9.0})])
+    curve = loss_curves.of_columns(rows.sort_values("step", kind="stable"))
+    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert set(validation_of(curve)) == {9.0}
+    assert curve.notes == (f"column {column}: {len(EVALUATED)} losses are validation losses",)
+
+
+def test_a_test_set_beside_a_validation_set_is_left_out():
+    curve = loss_curves.of_columns(interleaved("set", ["train", "val", "test"]))
+    assert validation_of(curve) == pytest.approx(LOSSES + 0.1)
+    assert curve.notes[1] == "column set: the losses of test were left out"
+
+
+def test_stages_one_after_the_other_are_one_training():
+    curve = loss_curves.of_columns(BASE.assign(stage=np.where(STEPS < 5000, "stable", "decay")))
+    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert curve.notes == ()
+
+
+@pytest.mark.parametrize(("name", "value"), [("metric", "value"), ("tag", "Value"), ("key", "value")])
+def test_one_metric_a_row(name, value):
+    rows = (
+        BASE.rename(columns={"loss": "train/loss"}).assign(grad_norm=0.5).melt("step", var_name=name, value_name=value)
+    )
+    validation = EVALUATED.rename(columns={"loss": value}).assign(**{name: "val/loss"})
+    curve = curve_of(rows, validation)
+    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert set(curve.log()["gradient_norm"].to_pylist()) == {0.5}
+    assert len(validation_of(curve)) == len(EVALUATED)
+    assert curve.notes[0].startswith(f"columns {name} and {value}: one metric a row")
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_of_processes_the_mean_is_read(in_turn):
+    rows = interleaved("rank", [0, 1, 2])
+    curve = loss_curves.of_columns(rows if in_turn else rows.sort_values("rank", kind="stable"))
+    assert curve.log()["loss"].to_pylist() == pytest.approx(LOSSES + 0.1)
+    assert curve.notes == ("column rank: the mean of 3 (0, 1, 2) is read at each step",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (interleaved("run", ["a", "b"]), r"column run tells 2 runs apart \(a, b\)"),
+        (
+            interleaved("seed", [1, 2, 3]).sort_values("seed", kind="stable"),
+            r"column seed tells 3 runs apart \(1, 2, 3\)",
+        ),
+        (interleaved("shard", ["x", "y", "z"]), "column shard tells them apart"),
+        (interleaved("phase", ["x", "y"]), "column phase tells rows apart .* which of them are of the training"),
+        (
+            BASE.assign(Name=[*"abcd"] * 38, State="finished", Created=1, User="me"),
+            "a table of 152 runs, one row a run",
+        ),
+        (pd.DataFrame({"run_id": [*"abc"], "step": 9, "loss": [3.1, 3.2, 3.3]}), "a table of 3 runs, one row a run"),
+        (
+            pd.DataFrame({"epoch": np.repeat(range(4), 38), "step": np.tile(range(38), 4), "loss": LOSSES}),
+            "anew in each epoch",
+        ),
+    ],
+)
+def test_several_runs_are_refused_by_the_column_that_tells_them_apart(rows, said):
+    with pytest.raises(UserError, match=said):
+        loss_curves.of_columns(rows)
+
+
+def test_rows_that_a_restart_made_void_are_left_out():
+    """Also those past the present end, and the validation losses among them."""
+    abandoned = BASE.iloc[60:100].assign(loss=7.0, val_loss=8.0)
+    curve = curve_of(BASE.iloc[:60], abandoned, BASE.iloc[60:80])
+    assert curve.log()["loss"].to_pylist() == LOSSES[:80].tolist()
+    assert len(validation_of(curve)) == 0
+    assert curve.notes == ("the log goes back to step 3,000, as after a restart: 40 rows before that were left out",)
+    twice = curve_of(BASE.iloc[:70], BASE.iloc[50:90], BASE.iloc[80:])
+    assert "goes back 2 times, at last to step 4,000, as after a restart: 30 rows" in twice.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [(BASE.iloc[:60], "another run begins"), (BASE.iloc[90:].assign(step=STEPS[:62]), "a further stage begins")],
+)
+def test_steps_that_begin_anew_are_those_of_the_last_run_or_stage(second, what):
+    curve = curve_of(BASE, second)
+    assert curve.log()["loss"].to_pylist() == second["loss"].tolist()
+    assert what in curve.notes[0]
+    assert "152 rows before that were left out" in curve.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_said"),
+    [
+        (BASE[::-1], False),
+        (BASE.sample(frac=1, random_state=0), True),
+        (BASE.sort_values("step", key=lambda steps: steps.astype(str)), True),
+        (pd.concat([BASE.iloc[80:], BASE.iloc[:80]]), True),
+        (pd.concat([BASE, EVALUATED.rename(columns={"loss": "val_loss"})]), False),
+    ],
+)
+def test_rows_out_of_order_are_sorted(rows, is_said):
+    curve = loss_curves.of_columns(rows)
+    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert curve.notes == (("the rows are not in the order of their steps: they were sorted",) if is_said else ())
+
+
+@pytest.mark.parametrize("change", [1.0, 0.9])
+def test_a_lower_level_after_a_restart_is_a_doubt(change):
+    noise = np.random.default_rng(0).normal(1, 0.005, len(BASE))
+    curve = curve_of(
+        BASE.assign(loss=LOSSES * noise), BASE.iloc[100:].assign(loss=change * (LOSSES * noise[::-1])[100:])
+    )
+    assert [text[:58] for text in curve.doubts] == ["the loss fell to another level at the restart at step 5,00"] * (
+        change < 1
+    )
+
+
+@pytest.mark.parametrize("other", [{}, {"time": 1.0}])
+def test_empty_losses_at_the_end_are_a_run_that_failed(other):
+    rows = BASE[["step", "loss"]].assign(**other)
+    rows.loc[150:, "loss"] = np.nan
+    assert loss_curves.of_columns(rows).columns["loss"][-2:].tolist() == [np.inf, np.inf]
+
+
+def test_a_row_of_something_else_at_the_end_is_no_loss():
+    curve = curve_of(BASE, pd.DataFrame({"step": [7600], "total_flops": [1e18]}))
+    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+
+
+def test_bits_are_told_by_a_perplexity_or_a_name():
+    bits = LOSSES / np.log(2)
+    curve = loss_curves.of_columns({"step": STEPS, "loss": bits, "ppl": (2**bits).round(2)})
+    assert curve.log()["loss"].to_pylist() == pytest.approx(LOSSES)
+    assert curve.notes == ("losses are in bits, since ppl is 2^loss: they were multiplied by ln 2",)
+    assert loss_curves.of_columns({"step": STEPS, "loss": LOSSES, "ppl": np.exp(LOSSES)}).notes == ()
+    for name, chosen in (("val_bpb", None), ("bits_per_byte", "bits_per_byte")):
+        with pytest.raises(UserError, match=f"column {name} is in bits by its name"):
+            loss_curves.of_columns({"step": STEPS, name: bits}, loss_column=chosen)
+
+
+def test_tensors_are_numbers():
+    torch = pytest.importorskip("torch")
+    losses = torch.tensor(LOSSES, requires_grad=True)
+    for column in (losses, list(losses)):
+        assert (
+            loss_curves.of_columns({"step": torch.tensor(STEPS), "loss": column}).log()["loss"].to_pylist()
+            == LOSSES.tolist()
+        )
