@@ -110,13 +110,13 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
 
 def run_as_read(stated: Stated) -> TrainingRun:
     """Return the run of a curve with what is known of it; without an end that is stated it ends at its last row."""
-    losses = _read(stated)
-    by_trainer = _facts(losses.trainer)
+    losses = read_curve(stated)
+    told = facts_of(losses)
     tells_the_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
-    if not (tells_the_end or stated.has_schedule_file or by_trainer.get("final_step")):
+    if not (tells_the_end or stated.has_schedule_file or told.final_step):
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
     unknown = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": 1.0}
-    unknown = {name: least for name, least in unknown.items() if not (getattr(stated, name) or by_trainer.get(name))}
+    unknown = {name: least for name, least in unknown.items() if not (getattr(stated, name) or getattr(told, name))}
     run = run_of_curve(replace(stated, **unknown))
     facts = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
     return replace(run, metadata=replace(run.metadata, **facts))
