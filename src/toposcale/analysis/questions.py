@@ -32,7 +32,7 @@ class Question:
     """One question about a feature and a metric.
 
     asks: the question in words. asked: of which features, layers and runs. control: what is held fixed. shows: what the
-    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures. needs: what an answer takes.
+    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures. needs: for an answer.
 
     Estimate and p come from the column `estimate` of `correlations` and `pooled_correlations`, or from `over_seeds`,
     which `test` fills. simulation: makes features with a known effect, for positive control and power.

@@ -47,4 +47,4 @@ class RunMetadata:
 
 def repeated_note(count: int) -> str:
     """Return what a reader has to know of steps that a log has more than once."""
-    return f"of {count:,} steps that were logged again, as after a restart, the last value counts"
+    return f"of {count:,} steps with several rows the last value counts"
