@@ -228,7 +228,9 @@ class Advice(Mapping[str, Any]):
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<Advice on {self.run.model} at step {self.run.last_step:,} of {self.run.final_step:,}: {self.sentence}>"
+        return (
+            f"<Advice on {self.run.model} at step {self.run.last_step:,} of {self.run.final_step:,}: {self.sentence}>"
+        )
 
     def _repr_png_(self) -> bytes:
         return self._picture("png")

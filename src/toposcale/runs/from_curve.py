@@ -72,7 +72,7 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
     tokens_per_step = number(stated.tokens_per_step, "tokens_per_step", 1, MOST_TOKENS)
     if tokens_per_step is not None and tokens_per_step < LEAST_TOKENS:
         raise UserError(
-            f"tokens_per_step (--tokens-per-step): {tokens_per_step:g}, but a step reads sequences x tokens of each, such as "
+            f"tokens_per_step (--tokens-per-step): {tokens_per_step:g}, but a step reads sequences x tokens of each, as "
             f"{tokens_per_step:g} x 1024; that is {1024 * tokens_per_step:g}"
         )
     losses = _read(stated)
