@@ -67,11 +67,15 @@ def opened(browser, page, width, scheme):
 def seen_whole(browser):
     """Everything is drawn when it comes into view."""
     browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
-    for selector in (".chart", "[data-drawing]", "[data-sortable]"):
+    browser.run("document.querySelector('#training')?.scrollIntoView({behavior: 'instant'})")
+    browser.wait_for("document.body.dataset.ready === 'yes'")
+    for selector in (".chart", "[data-figure]", "[data-sortable]"):
         for index in range(browser.run(f"document.querySelectorAll('{selector}').length")):
             browser.run(f"document.querySelectorAll('{selector}')[{index}].scrollIntoView({{behavior: 'instant'}})")
             browser.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    browser.wait_for("[...document.querySelectorAll('.chart')].every((e) => !e.offsetParent || e.dataset.drawn || e.textContent)")
+    browser.wait_for(
+        "[...document.querySelectorAll('.chart')].every((e) => !e.offsetParent || e.dataset.drawn || e.textContent)"
+    )
     browser.wait_for("[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)")
     browser.run("scrollTo({top: 0, behavior: 'instant'})")
 
@@ -97,7 +101,9 @@ def test_no_text_overlaps_and_every_text_is_legible(name, width, scheme, finishe
 def test_overlap_and_faint_text_would_be_found(emulated, tmp_path):
     page = tmp_path / "page.html"
     lines = ["<p style='margin: -12px 0 0; color: #888'>second line</p>", "<p style='color: #999'>faint line</p>"]
-    page.write_text(f"<body data-ready='yes' style='background: #fff; color: #111'><p>first line</p>{''.join(lines)}</body>")
+    page.write_text(
+        f"<body data-ready='yes' style='background: #fff; color: #111'><p>first line</p>{''.join(lines)}</body>"
+    )
     opened(emulated, page, 400, "light")
     found = measured(emulated)
     assert found["overlaps"] != []
