@@ -1,5 +1,6 @@
-"""No text lies on other text, and every text stands out from what is behind it: on a desk and on a phone, by day and by night."""
+"""No text lies on other text, and every text stands out from what is behind it: wide and narrow, light and dark."""
 
+# ruff: noqa: E501 (a script of the page)
 import pytest
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]

@@ -432,7 +432,7 @@ def test_steps_that_were_logged_again_are_said():
     }
     advice = toposcale.advise(again, **GIVEN)
     assert advice["forecast"] == toposcale.advise(once, **GIVEN)["forecast"]
-    assert "of 20 steps that were logged again, as after a restart, the last value counts" in advice["assumed"]
+    assert "of 20 steps with several rows the last value counts" in advice["assumed"]
 
 
 def test_columns_of_other_names_may_be_named(tmp_path, capsys):

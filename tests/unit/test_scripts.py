@@ -56,4 +56,4 @@ def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_
     features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
     log = files.log.assign(model="m")
     [training] = trainings_from_tables(features, files.metrics, log, models)
-    assert training.metadata.notes == ("of 2 steps that were logged again, as after a restart, the last value counts",)
+    assert training.metadata.notes == ("of 2 steps with several rows the last value counts",)

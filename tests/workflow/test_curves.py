@@ -86,7 +86,7 @@ def test_steps_that_were_logged_again_count_as_logged_last_and_are_told(curves):
     log = pd.read_parquet(curves.results / "training/live.parquet")
     assert log["loss"].tolist() == [5, 4, 3, 2.5]
     table = pd.read_parquet(curves.results / "tables/warnings.parquet").set_index("model")
-    again = "of 2 steps that were logged again, as after a restart, the last value counts"
+    again = "of 2 steps with several rows the last value counts"
     assert again in table.loc["live", "warning"]
     models = pd.read_parquet(curves.results / "tables/models.parquet").set_index("model")
     assert models["repeated_steps"].to_dict() == {"curve-1m": 0, "curve-10m": 0, "live": 2}
