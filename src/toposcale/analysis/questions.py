@@ -21,8 +21,8 @@ CLOSE = 0.5
 configuration."""
 YES, NO, NOT_TESTED = "yes", "no", "not tested"
 NEEDED = (
-    "10 evenly spaced checkpoints after twice the warm-up to be tested at all, but to find a correlation of prewhitened "
-    "residuals of 0.7 among 33 features with 80% power 40 of one model or 24 of each of five, and of 0.5, 90 or 30"
+    "10 evenly spaced checkpoints after twice the warm-up to be tested at all; to find a correlation of prewhitened "
+    "residuals of 0.7 with 80% power among 33 features, 40 of one model or 25 of each of five; of 0.5, 90 or 30"
 )
 """Measured by `python -m studies.nulls.checkpoints_needed`; docs/statistics.md has the table."""
 
