@@ -37,7 +37,7 @@ def main(snakemake):
     config_text = Path(inputs.configuration).read_text()
     config = yaml.safe_load(config_text)
     corpus = files.read_json(inputs.corpus) if inputs.corpus else None
-    read = _tables.read_inputs(snakemake, ("models", "summary", "metrics", "features"))
+    read = _tables.read_inputs(snakemake, ("models", "summary", "claims", "metrics", "features"))
     made = {Path(path).stem: path for path in inputs.made}
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:

@@ -6,7 +6,8 @@ import shutil
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -57,8 +58,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parser that names the option that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2 and one line."""
+        before, _, unknown = message.partition("unrecognized arguments: ")
+        if not before and unknown:
+            option = next((word.partition("=")[0] for word in unknown.split() if word.startswith("-")), "")
+            options = [f"--{name.replace('_', '-')}" for name in (*_OF_A_RUN, "size", "known", "remaining", "target")]
+            near = get_close_matches(option, [*_MEANT, *options], 1)
+            if near:
+                message += f"; did you mean {_MEANT.get(near[0], near[0])}?"
+            elif not option:
+                message += "; an option takes one value, so give it again for each: --size 50e6 --size 100e6"
+        super().error(message)
+
+
+_MEANT = {
+    **dict.fromkeys(("--lr", "--learning-rate", "--max-lr"), "--peak"),
+    **dict.fromkeys(("--min-lr", "--end-lr"), "--final"),
+    **dict.fromkeys(("--params", "--n-parameters", "--model-size"), "--parameters"),
+    **dict.fromkeys(("--batch-size", "--batch-tokens"), "--tokens-per-step"),
+    **dict.fromkeys(("--max-steps", "--total-steps"), "--steps"),
+    **dict.fromkeys(("--lr-schedule", "--scheduler"), "--schedule"),
+}
+"""Options by the names that other tools give them."""
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "python -m toposcale",
         description="Topology, norms and spectra of the weights of language models.",
         epilog=_EXAMPLES,
@@ -103,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
+    command.add_argument("--plot", metavar="FILE", help="write a picture too, .svg or .png")
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
     text = "which of two training runs is better: from their loss curves"
     command = commands.add_parser("curves", help=text, description=text)
@@ -166,6 +196,8 @@ def _advise(given: argparse.Namespace) -> None:
         remaining=given.remaining,
         target_loss=given.target,
     )
+    if given.plot:
+        advice.plot(given.plot)
     if given.json:
         print(json.dumps(dict(advice), indent=1, allow_nan=False))
     else:

@@ -110,10 +110,10 @@ def test_a_figure_takes_no_other_place_once_it_is_drawn(opened):
 
 
 def test_a_table_sorts_by_value_both_ways(unpacked):
-    rows = "#verdicts + div + .scroll tbody tr"
+    rows = "#verdicts + .listing .scroll tbody tr"
     column = f"[...document.querySelectorAll('{rows}')].map((row) => row.cells[4].dataset.key)"
     before = unpacked.run(column)
-    head = "#verdicts + div + .scroll th:nth-child(5) button"
+    head = "#verdicts + .listing .scroll th:nth-child(5) button"
     unpacked.click(head)
     up = unpacked.run(column)
     unpacked.click(head)
@@ -168,8 +168,8 @@ def test_pointing_at_a_chart_says_the_value_of_the_table(charted, finished):
 
 
 def test_a_box_of_steps_narrows_every_chart(charted):
-    charted.put("#from", "8")
-    charted.put("#to", "24")
+    charted.put("#from", "24")  # the other way round means the same
+    charted.put("#to", "8")
     axis = "document.querySelector('#charts .chart').layout.xaxis.range"
     charted.wait_for(f"{axis}?.[1] === 24")
     assert charted.run(axis) == [8, 24]
@@ -204,10 +204,31 @@ def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(charted):
 
 
 def test_rows_are_found_by_their_words(unpacked):
-    rows = SEEN.format("#verdicts + div + .scroll tbody tr")
+    rows = SEEN.format("#verdicts + .listing .scroll tbody tr")
     everything = unpacked.run(rows)
-    unpacked.put("#search", "stable_rank", "input")
+    unpacked.put("#verdicts + .listing input", "stable_rank", "input")
     assert 0 < unpacked.run(rows) < everything
+    unpacked.put("#verdicts + .listing input", "no such words", "input")
+    assert unpacked.run(rows) == 0
+    assert "No row matches" in unpacked.run("document.querySelector('#verdicts + .listing').innerText")
+
+
+def test_enter_opens_a_figure_and_leaves_it_open(unpacked):
+    unpacked.run("document.querySelector('[data-figure=homology]').focus()")
+    for kind in ("keyDown", "keyUp"):
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        unpacked.call("Input.dispatchKeyEvent", type=kind, **key)
+    assert unpacked.run("document.querySelector('#large').open")
+    unpacked.click("#close")
+
+
+def test_every_claim_stands_in_the_report(unpacked, finished):
+    claims = pd.read_parquet(finished.results / "tables" / "claims.parquet")
+    shown = unpacked.run("[...document.querySelectorAll('#claims tbody tr')].map((row) => row.cells[3].textContent)")
+    assert shown == list(claims["answer"])
+    assert f"{(claims['answer'] == 'not tested').sum()} not tested" in unpacked.run(
+        "document.querySelector('#claims').innerText"
+    )
 
 
 def test_nothing_is_wider_than_a_phone(finished, browser):

@@ -238,6 +238,15 @@ def test_checkpoints_that_do_not_tell_where_they_end_are_not_called_finished(tmp
     assert follower.parts["model-0"]["steps"] == [10, 20]
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no such folder"):
-        watch.watch(tmp_path / "nothing", port=0, every=1.0)
+def test_a_file_is_refused_and_a_folder_that_is_not_there_is_waited_for(tmp_path):
+    file = tmp_path / "losses.csv"
+    file.touch()
+    with pytest.raises(UserError, match="a file"):
+        watch.Follower(file)
+    follower = watch.Follower(tmp_path / "later")
+    follower.refresh()
+    assert "is not there yet" in follower.parts["run"]["state"]
+    (tmp_path / "later").mkdir()
+    Trained(tmp_path / "later").reach(10)
+    follower.refresh()
+    assert follower.parts["model-0"]["steps"] == [10]

@@ -1,6 +1,7 @@
 """From a loss curve to the advice in one call: `toposcale.advise`, and the same in a terminal."""
 
 import json
+import re
 import time
 
 import numpy as np
@@ -502,3 +503,41 @@ def test_no_line_is_longer_than_the_terminal(curve, capsys, monkeypatch):
 def test_a_port_that_is_none_is_one_line(tmp_path, capsys, port):
     assert main(["watch", str(tmp_path), "--port", port]) == 1
     assert f"--port {port}: a port is a number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("--size", "50e6", "100e6"), "--size 50e6 --size 100e6"),
+        (("--lr", "3e-4"), "did you mean --peak?"),
+        (("--learning-rate=3e-4",), "did you mean --peak?"),
+        (("--tokens-per-stap", "5"), "did you mean --tokens-per-step?"),
+    ],
+)
+def test_an_option_that_there_is_not_names_the_right_one(arguments, hint, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["advise", "losses.csv", *arguments])
+    assert hint in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("stated", "error", "hint"),
+    [
+        ({"parameters": 1e8}, TypeError, "did you mean n_parameters?"),
+        ({"schedule": SCHEDULE | {"peak": 3e-4, "final": 0.1}}, UserError, "such as 3e-05"),
+        ({"schedule": SCHEDULE | {"final": 3e-5}}, UserError, "give the peak too"),
+        ({"tokens_per_step": 8}, UserError, "sequences x tokens of each"),
+    ],
+)
+def test_a_number_that_means_something_else_is_doubted(stated, error, hint):
+    with pytest.raises(error, match=re.escape(hint)):
+        toposcale.advise(columns(), **GIVEN | stated)
+
+
+def test_a_file_without_names_of_columns_is_told_as_that(tmp_path):
+    file = tmp_path / "losses.csv"
+    file.write_text("0,4.2\n100,3.9\n200,3.8\n")
+    with pytest.raises(
+        UserError, match="its first line holds numbers; begin it with the names of the columns: step,loss"
+    ):
+        toposcale.advise(file, **GIVEN)

@@ -91,6 +91,14 @@ ANALYSES = {
         reads=("published", *_RUN, "correlations", "scaling", "transitions", "forecast_evaluation"),
         settings=("training_settings", "corpus_settings", "seeds"),
     ),
+    "claims": Analysis(
+        "claims.claims_tables",
+        "What the sources claim, and what this run shows",
+        reads=(
+            *("published", *_RUN, "correlations", "verdicts", "tested_features", "sensitivity"),
+            *("transitions", "scaling", "early_stopping", "forecasts", "forecast_evaluation"),
+        ),
+    ),
     "summary": Analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",

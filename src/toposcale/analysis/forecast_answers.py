@@ -18,6 +18,8 @@ from toposcale.statistics.multiple_testing import holm
 
 MOST_NAMED = 5
 POLICY_WORDS = ("the advice", "always continuing", "always the next size", "stopping at random")
+IMPROVES, NOT_SHOWN, WORSENS = "Yes", "Not shown", "No, it makes it worse"
+"""Verdicts on forecasts with topology."""
 FEWEST_FOR_A_VERDICT = 10
 """Fewest runs, and fewest decisions, for a verdict."""
 
@@ -80,9 +82,9 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
     enough = judged["n_compared"] >= FEWEST_FOR_A_VERDICT
     if (enough & (judged["improvement_low"] > 0) & (corrected <= LEVEL)).any():
-        return Answer("Yes", text, numbers)
+        return Answer(IMPROVES, text, numbers)
     is_worse = (enough & (judged["improvement_high"] < 0)).all()
-    return Answer("No, it makes it worse" if is_worse else "Not shown", text, numbers)
+    return Answer(WORSENS if is_worse else NOT_SHOWN, text, numbers)
 
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
@@ -112,7 +114,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     numbers += f" Less than always continuing by {advised['regret_saved']:.3f} {against}."
     if advised["regret_saved_low"] > 0:
         return Answer("Yes, against always continuing", text, numbers)
-    return Answer("No, it would have cost loss" if advised["regret_saved_high"] < 0 else "Not shown", text, numbers)
+    return Answer("No, it would have cost loss" if advised["regret_saved_high"] < 0 else NOT_SHOWN, text, numbers)
 
 
 def now(advice: pd.DataFrame) -> Answer | None:

@@ -12,6 +12,7 @@ import pandas as pd
 from toposcale.analysis.controls import CONTROLS, NOTHING
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.simulated_features import SimulatedEarlyFeatures, SimulatedFeatures
+from toposcale.statistics.run_permutation import MIN_SEEDS
 
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""
@@ -19,6 +20,11 @@ CLOSE = 0.5
 """A feature follows the metric where the Spearman correlation is at least so large, with one sign in every
 configuration."""
 YES, NO, NOT_TESTED = "yes", "no", "not tested"
+NEEDED = (
+    "10 evenly spaced checkpoints after twice the warm-up to be tested at all; to find a correlation of prewhitened "
+    "residuals of 0.7 with 80% power among 33 features, 40 of one model or 25 of each of five; of 0.5, 90 or 30"
+)
+"""Measured by `python -m studies.nulls.checkpoints_needed`; docs/statistics.md has the table."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Question:
     """One question about a feature and a metric.
 
     asks: the question in words. asked: of which features, layers and runs. control: what is held fixed. shows: what the
-    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures.
+    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures. needs: for an answer.
 
     Estimate and p come from the column `estimate` of `correlations` and `pooled_correlations`, or from `over_seeds`,
     which `test` fills. simulation: makes features with a known effect, for positive control and power.
@@ -38,6 +44,7 @@ class Question:
     asked: str = "every feature, layer and metric; each run, and all runs together"
     shows: str = "correlation of prewhitened residuals; over runs the median over configurations"
     beyond: str = ""
+    needs: str = ""
     given: str = ""
     estimate: str = "residual_correlation"
     test: Callable[..., pd.DataFrame] | None = None
@@ -64,6 +71,7 @@ QUESTIONS = {
             "Does the feature follow the metric, with one sign in every configuration? Drift alone can cause this.",
             NOTHING,
             shows="Spearman correlation; over runs the median over configurations",
+            needs="4 checkpoints with a loss",
             given="as it is",
             estimate="spearman",
         ),
@@ -72,6 +80,7 @@ QUESTIONS = {
             "Does the feature add information about the metric to the norm of the weights?",
             "weight_norm",
             beyond="the norm of the weights",
+            needs=NEEDED,
             given="given the weight norm",
             simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm"]),
         ),
@@ -97,6 +106,7 @@ QUESTIONS = {
             "weight_norm",
             asked=_SEEDS,
             shows="mean over runs of the correlation of prewhitened residuals with the loss of the same run",
+            needs=f"{MIN_SEEDS} seeds of a configuration",
             estimate="",
             test=run_permutation_table,
         ),
@@ -106,6 +116,7 @@ QUESTIONS = {
             "loss_and_weight_norm",
             asked=_SEEDS,
             shows="partial correlation of the final value of the metric with the feature",
+            needs=f"{MIN_SEEDS} seeds of a configuration, all finished",
             estimate="",
             test=between_runs_table,
             simulation=SimulatedEarlyFeatures,

@@ -7,6 +7,8 @@ pages and texts only render an `Advice`.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,10 @@ from toposcale.decision.candidates import USUAL, Candidate, Request
 from toposcale.decision.decay import DecayDecision, when_to_decay
 from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
 from toposcale.decision.on_track import Track, on_track
+from toposcale.decision.picture import KINDS, draw, rendered
 from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
-from toposcale.io.errors import NoForecast
+from toposcale.io.errors import NoForecast, UserError
+from toposcale.io.files import atomic_write
 from toposcale.laws.checked_law import checked_law
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
@@ -26,7 +30,8 @@ from toposcale.runs.training_run import TrainingRun
 VERSION = 2
 """Version of the keys of advice.json."""
 
-FORECAST_POINTS = 48
+FORECAST_POINTS, TERMINAL = 48, 100
+"""Steps of the forecast curve, and columns of the text in a notebook."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +241,42 @@ class Advice(Mapping[str, Any]):
 
     def __str__(self) -> str:
         return self.text()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Advice on {self.run.model} at step {self.run.last_step:,} of {self.run.final_step:,}: {self.sentence}>"
+        )
+
+    def _repr_png_(self) -> bytes:
+        return self._picture("png")
+
+    def _repr_html_(self) -> str:
+        return f"{self._picture('svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
+
+    def _picture(self, kind: str) -> bytes:
+        """Return the picture as SVG or PNG."""
+        options = self.decision.options if self.decision else ()
+        return rendered(draw(self.run, self.forecast_curve, options, self.sentence), kind)
+
+    def plot(self, path: str | Path) -> None:
+        """Write the picture: the losses so far, the forecast of the rest, and the candidates at the end.
+
+        Parameters
+        ----------
+        path : path
+            File to write; it ends in .svg or .png.
+
+        Raises
+        ------
+        UserError
+            If the ending is another one, or matplotlib is not installed.
+        """
+        kind = Path(path).suffix.lower().removeprefix(".")
+        if kind not in KINDS:
+            raise UserError(f"{path}: a picture ends in .svg or .png")
+        picture = self._picture(kind)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(picture)
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""

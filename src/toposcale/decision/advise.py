@@ -1,6 +1,8 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ def advise(
     loss_column: str | None = None,
     step_column: str | None = None,
     name: str = "this run",
+    **unknown: Any,
 ) -> Advice:
     """Forecast the final loss of a training run, and advise to continue it or to train another size.
 
@@ -63,6 +66,8 @@ def advise(
         Columns of the loss and of the step, where no usual name tells them.
     name : str, optional
         Name of the run in texts.
+    **unknown : Any
+        Nothing: an argument of another name is refused with the right one.
 
     Returns
     -------
@@ -73,6 +78,8 @@ def advise(
     ------
     UserError
         One line on what is missing or wrong.
+    TypeError
+        For an argument that there is not.
 
     References
     ----------
@@ -91,6 +98,9 @@ def advise(
     Traceback (most recent call last):
     toposcale.io.errors.UserError: this run: not known and not in the curve: tokens_per_step (--tokens-per-step); ...
     """
+    for argument in unknown:
+        near = get_close_matches(argument, [*signature(advise).parameters], 1)
+        raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
     stated = Stated(curve, name, n_parameters, tokens_per_step, schedule, steps, warmup_steps, loss_column, step_column)
     run = run_of_curve(stated)
     given: Sequence[Any] = [known] if isinstance(known, Mapping | str | Path) else known

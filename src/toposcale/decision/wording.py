@@ -112,9 +112,10 @@ def schedule(run: TrainingRun) -> str:
     if not run.schedule.is_known:
         return f"unknown: {why_schedule_unknown(run)}"
     now, end = run.schedule.rate_at(run.last_step), run.schedule.rate_at(run.final_step)
+    of_peak = " of the peak" if run.schedule.peak_rate == 1 else ""
     ahead = "constant to the end" if abs(end - now) <= 0.01 * now else f"{end:.3g} at the end"
     provenance = _PROVENANCE.get(run.schedule.provenance)
-    return f"learning rate {now:.3g} now, {ahead}" + (f" ({provenance})" if provenance else "")
+    return f"learning rate {now:.3g}{of_peak} now, {ahead}" + (f" ({provenance})" if provenance else "")
 
 
 def end(forecast: Prediction, law: Joint) -> str:
@@ -269,7 +270,7 @@ def find_out_first(run: TrainingRun, law: Joint, decision: Decision, *, is_confi
         cost = run.compute(run.final_step) / 16
         return (
             "how the loss scales with size: train a quarter of the size on a quarter of the tokens, to the end of the "
-            f"same schedule ({cost:.2g} FLOP), and give it, too (--known; in a run under models)"
+            f"same schedule ({cost:.2g} FLOP), and give it as a known run"
         )
     later = min(run.last_step + max(run.final_step // 10, 1), run.final_step)
     return f"ask again at step {later:,}: by then the forecast of continuing is narrower"

@@ -193,8 +193,7 @@ FIGURES: dict[str, FigureEntry] = {
     "embedding_layer_heat_map": _embeddings(
         "layers",
         "Embeddings layer by layer over training",
-        "Features of the embeddings layer by layer over training, for the largest model. This figure needs "
-        "embeddings.layers: all in the configuration.",
+        "Features of the embeddings layer by layer over training, for the largest model.",
         of="model",
         panels=_of("embeddings", "effective_rank", "h0_total_scaled", "h1_total_scaled"),
     ),

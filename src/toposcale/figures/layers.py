@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, lookup
+from toposcale.features.roles import Role, role_of
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
 from toposcale.io.schemas import ALL_LAYERS
 
-RADII = 120
+RADII, FEWEST_STEPS = 120, 3
 
 
 def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
@@ -26,7 +27,10 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     rows, model = panels.of_the_largest(_of_layers(features, source, chosen), models)
     if rows.empty:
         names = ", ".join(feature_name(feature) for feature in chosen)
-        return panels.missing_figure(f"no rows per layer for: {names}", model)
+        remedy = " (embeddings.layers: all)" if source == "embeddings" else ""
+        return panels.missing_figure(f"no rows per layer{remedy} for: {names}", model)
+    if (n_steps := rows["step"].nunique()) < FEWEST_STEPS:
+        return panels.missing_figure(f"at least {FEWEST_STEPS} checkpoints are needed, and there are {n_steps}", model)
     present = [feature for feature in chosen if (rows["feature"] == feature).any()]
     layers = sorted(rows["layer"].unique(), key=layer_order)
     figure, axes_of = panels.new_grid(len(present), row_height=1.1 + 0.2 * len(layers), sharey=True, title=model)
@@ -70,29 +74,18 @@ def short_layer(layer: str) -> str:
     return re.sub(r"^.*?(?:layers|blocks|h)\.(?=\d)", "", name)
 
 
-ATTENTION, FEED_FORWARD = "attention", "feed-forward"
-
-
-def layer_part(layer: str) -> str:
-    """Return the part of a transformer block that a layer's name belongs to; "" for embeddings and norms."""
-    if re.search(r"attn|attention", layer):
-        return ATTENTION
-    return FEED_FORWARD if re.search(r"mlp|feed_?forward|ffn", layer) else ""
-
-
 def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw neural persistence over training, averaged over the attention and over the feed-forward matrices."""
     source, _, feature = NEURAL_PERSISTENCE
     rows = _of_layers(features, source, [feature])
-    part_of = rows["layer"].map(layer_part)
-    series = []
-    for part in (ATTENTION, FEED_FORWARD):
+    part_of = rows["layer"].map(role_of)
+    series, parts = [], (Role.ATTENTION, Role.FEED_FORWARD)
+    for part in parts:
         values_of = rows[part_of == part].groupby(["model", "step"])["value"]
         # A mean over the matrices that are left would hide a NaN.
         means = values_of.agg(lambda values: values.mean(skipna=False)).reset_index()
         series.append((means, f"mean {feature_label(feature)}"))
-    titles = (ATTENTION.capitalize(), FEED_FORWARD.capitalize())
-    figure = grids.line_grid(models, series, titles, 2, sharey=True)
+    figure = grids.line_grid(models, series, [part.capitalize() for part in parts], 2, sharey=True)
     for axes in figure.axes[1:]:
         axes.set_ylabel("")
     return figure

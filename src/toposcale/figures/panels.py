@@ -84,8 +84,9 @@ def set_title(figure: Figure, title: str) -> None:
 
 
 def missing_figure(reason: str, title: str = "") -> Figure:
-    """Create a figure that says what is missing."""
+    """Create a figure that says what is missing; the report leaves it out, with the reason, which is its label."""
     figure = new_figure(2.2, title)
+    figure.set_label(reason)
     say_missing(figure.add_subplot(), reason)
     return figure
 

@@ -13,7 +13,7 @@ from toposcale.figures import panels
 from toposcale.figures.style import DIVERGING, MUTED, mark_of
 from toposcale.io.schemas import METRIC_SOURCE
 
-MAX_ROWS = 36
+MAX_ROWS, FEWEST_SIZES = 36, 3
 
 
 def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
@@ -24,6 +24,8 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     if panels.finite(chosen, ["spearman"]).empty:
         return panels.missing_figure(f"no correlations with {names.metric_name(metric)}", title)
     order = [name for name, _ in panels.in_order(chosen["model"], models)]
+    if len(order) < 2:
+        return panels.missing_figure("one model: the ranking has the same correlations", title)
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
     strength = table.abs().mean(axis=1)
@@ -65,6 +67,8 @@ SCALED = {
 
 def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
+    if (n_sizes := models["n_parameters"].nunique()) < FEWEST_SIZES:
+        return panels.missing_figure(f"a power law needs {FEWEST_SIZES} sizes, and this run has {n_sizes}")
     figure, axes_of = panels.new_grid(len(SCALED), 2, row_height=2.7)
     panels.lettered(axes_of, SCALED.values())
     drawn: set[str] = set()

@@ -18,6 +18,9 @@ from toposcale.io.files import atomic_write
 WIDTH = 9.0
 """Width of a figure in inches: at the report's width, 9-point text stays readable."""
 
+MISSING = "Description"
+"""Metadata of the SVG of a figure that shows nothing: why."""
+
 INK = "#222222"
 MUTED = "#6b6b6b"
 
@@ -142,7 +145,8 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
     svg, png = (base.with_name(f"{base.name}.{suffix}") for suffix in ("svg", "png"))
     layout = figure.get_layout_engine()
     # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too.
-    for target, metadata in ((png, {"Software": None}), (svg, {"Date": None, "Creator": None})):
+    of_svg = {"Date": None, "Creator": None, **({MISSING: figure.get_label()} if figure.get_label() else {})}
+    for target, metadata in ((png, {"Software": None}), (svg, of_svg)):
         with atomic_write(target) as temporary, matplotlib.style.context(["default", STYLE]):
             figure.savefig(temporary, format=target.suffix[1:], dpi=dpi, metadata=metadata, facecolor="white")
         figure.set_layout_engine("none")

@@ -81,7 +81,7 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     _learning_rate_panel(lower, training)
     panels.step_axis(lower, validation["step"] if points else training["step"])
     keys = [
-        Line2D([], [], color=MUTED, label=f"training, median\nof {window} steps"),
+        Line2D([], [], color=MUTED, label="training" if window == 1 else f"training, median\nof {window} steps"),
         panels.mark_key("validation", color=MUTED, marker="o", markerfacecolor="white"),
     ]
     panels.model_legend(figure, [*drawn, *points], models, keys)

@@ -75,6 +75,9 @@ def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: st
     """Raise UserError if there is no column for the step, or none for a training or validation loss; `how` is a remark."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
     if missing := [what for what, columns in needed.items() if not columns & column_of.keys()]:
+        names = list(names)
+        if names and all(re.fullmatch(r"[-+\d.eE]+", name) for name in names):
+            raise UserError(f"{where}: its first line holds numbers; begin it with the names of the columns: step,loss")
         present = f"its columns are {columns}{how}" if (columns := listed(names, 40)) else "it has none"
         first = missing[0]
         usual = ", ".join(NAMES[first][:3])

@@ -432,6 +432,17 @@ _DEFINITIONS = {
         text("note", "remark of the publication"),
         text("setting", "how this run differs from the published one"),
     ),
+    "claims": table(
+        "what the sources claim, and what this run shows",
+        (count("position", "order of the claims"),),
+        text("source", "research plan, paper, embedding report or landscape review (docs/method.md)"),
+        text("claim", "name of the claim in its source"),
+        text("statement", "the claim, with the published values"),
+        text("answer", "reproduced, not reproduced, opposite (the contrary passes the test) or not tested"),
+        text("numbers", "the numbers of this run"),
+        text("test", "what decides"),
+        text("reason", "why it was not tested; empty where it was"),
+    ),
     "warnings": table(
         "problems that affect numbers, and what can be done about them",
         (MODEL, CONCERNS, STEPS, WARNING),

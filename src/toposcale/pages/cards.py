@@ -58,7 +58,8 @@ def cards(
 def _size(row: Mapping[Any, Any]) -> str:
     """Return the number of parameters and the shape, as far as known."""
     words = {"n_parameters": "{:,} parameters", "d_model": "width {}", "n_layers": "{} blocks", "n_heads": "{} heads"}
-    return ", ".join(text.format(int(row[key])) for key, text in words.items() if pd.notna(row.get(key)))
+    told = [text.format(int(row[key])) for key, text in words.items() if pd.notna(row.get(key))]
+    return ", ".join(text.removesuffix("s") if text.startswith("1 ") else text for text in told)
 
 
 def _checkpoints(features: pd.DataFrame, final_step: float) -> str:
@@ -79,7 +80,9 @@ def _loss(metrics: pd.DataFrame) -> str:
             last, lowest = rows.iloc[-1], rows.iloc[int(rows["value"].argmin())]
             text = f"{metric_name(name)} {last['value']:.4g} at step {last['step']:,}"
             return text + (
-                f", lowest {lowest['value']:.4g} at {lowest['step']:,}" if lowest["step"] != last["step"] else ""
+                f", lowest {lowest['value']:.4g} at {lowest['step']:,}"
+                if f"{lowest['value']:.4g}" != f"{last['value']:.4g}"
+                else ""
             )
     return "none was measured"
 

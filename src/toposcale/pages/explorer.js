@@ -256,7 +256,7 @@ function drawLandscape(side, one, step, file) {
 /** The steps of the curves' axes, where someone asked for some. */
 function shownSteps() {
   if (range.every((end) => end === null)) return null;
-  return [range[0] ?? all[0], range[1] ?? all.at(-1)];
+  return [range[0] ?? all[0], range[1] ?? all.at(-1)].sort((a, b) => a - b);
 }
 
 // What is shown stands in the address, by name: a link shows the same.

@@ -46,9 +46,9 @@ function featureChart(key) {
   const lines = data.models.map((one) => ({ name: one.name, color: one.color, ...line(data.keys, one, source, layer, feature) })).filter((one) => one.steps.length && !hidden.model.has(one.name));
   const ends = ["from", "to"].map((id) => $("#" + id).value);
   const all = distinct(data.models.flatMap((one) => one.steps)).sort((a, b) => a - b);
-  const range = ends.some(Boolean) ? [+ends[0] || 0, ends[1] === "" ? all.at(-1) : +ends[1]] : null;
+  const range = ends.some(Boolean) ? [+ends[0] || 0, ends[1] === "" ? all.at(-1) : +ends[1]].sort((a, b) => a - b) : null;
   const { place, axis } = stepAxis(all, range);
-  return { traces: lines.map((one) => lineTrace(one, place)), name: `${source}-${feature}`, alt: `${name} over training, ${lines.length} models`, layout: { xaxis: axis, yaxis: { title: { text: unit } }, uirevision: ends.join() } };
+  return { traces: lines.map((one) => lineTrace(one, place)), name: `${source}-${feature}`, alt: `${name} over training: ${lines.map((one) => one.name).join(", ")}`, layout: { xaxis: axis, yaxis: { title: { text: unit } }, uirevision: ends.join() } };
 }
 
 function drawCharts() {
@@ -128,7 +128,7 @@ async function fillTable(table) {
     return row;
   });
   body.replaceChildren(...rows);
-  search();
+  search(table);
   body.dataset.filled = "yes";
 }
 
@@ -161,11 +161,14 @@ function sortBy(head) {
 }
 for (const head of $$("[data-sortable] th")) $("button", head).addEventListener("click", () => sortBy(head));
 
-function search() {
-  const wanted = $("#search").value.trim().toLowerCase();
-  for (const row of $$("[data-sortable] tbody tr")) row.hidden = wanted !== "" && !row.textContent.toLowerCase().includes(wanted);
+/** Show the rows that hold what its field of search asks for, or say that none does. */
+function search(table) {
+  const listing = table.closest(".listing"), wanted = $("input", listing)?.value.trim().toLowerCase() || "";
+  const rows = [...table.tBodies[0].rows];
+  for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  $(".none", listing).textContent = wanted && rows.every((row) => row.hidden) ? `No row matches “${wanted}”.` : "";
 }
-$("#search").addEventListener("input", search);
+for (const field of $$(".listing > input")) field.addEventListener("input", () => search($("table", field.parentNode)));
 
 // Figures: large in a dialog. The drawing itself moves there and back, so that its names stay unique.
 const dialog = $("#large");
@@ -181,5 +184,9 @@ $("#close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 for (const figure of $$("[data-figure]")) {
   figure.addEventListener("click", () => enlarge(figure));
-  figure.addEventListener("keydown", (event) => { if (event.key === "Enter") enlarge(figure); });
+  figure.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();  // else the same key presses the button to close, which has the focus then
+    enlarge(figure);
+  });
 }

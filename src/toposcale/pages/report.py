@@ -1,6 +1,7 @@
 """report.html: what was run, the results, and the data behind them, in one page that needs no network."""
 
 import base64
+import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from toposcale import pages
+from toposcale.analysis.claims import ClaimAnswer
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import with_metrics
@@ -97,6 +99,7 @@ def report(
     config_text: str,
     models: pd.DataFrame,
     summary: pd.DataFrame,
+    claims: pd.DataFrame,
     warnings: Listing,
     advice: pd.DataFrame,
     features: pd.DataFrame,
@@ -108,6 +111,8 @@ def report(
     **words: Any,
 ) -> str:
     """Return the page as text, from tables of the run; `words` are its name and the results of `pages.provenance`."""
+    left_out = {picture.entry.title: reason for picture in pictures if (reason := missing(picture.svg))}
+    pictures = [picture for picture in pictures if picture.entry.title not in left_out]
     shown = [
         {**picture.entry._asdict(), "name": picture.name, "drawing": drawing(picture), "ratio": ratio(picture.svg)}
         for picture in pictures
@@ -118,6 +123,10 @@ def report(
         "report.html",
         cards=cards(models, metrics, features, warnings.rows, advice),
         answers=summary.sort_values("position").to_dict("records"),
+        claims=table(Listing("claims", claims.drop(columns="position"), "", len(claims))),
+        claimed=", ".join(f"{(claims['answer'] == answer).sum()} {answer}" for answer in ClaimAnswer),
+        needs=[question for question in QUESTIONS.values() if question.needs],
+        left_out=left_out,
         overview=next((picture for picture in shown if picture["name"] == "overview"), None),
         figures=shown,
         categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
@@ -132,6 +141,12 @@ def report(
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,
     )
+
+
+def missing(svg: str) -> str:
+    """Return why a drawing shows nothing; "" if it shows something."""
+    found = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
+    return html.unescape(found.group(1)) if found else ""
 
 
 def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:

@@ -68,8 +68,8 @@ class Follower:
     """Reader of a folder; holds the parts of the page as of the last refresh."""
 
     def __init__(self, folder: Path) -> None:
-        if not folder.is_dir():
-            raise UserError(f"{folder}: no such folder")
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder}: a file; name the folder of a training")
         self.folder = folder
         self._read_so_far: dict[tuple[Any, ...], Any] = {}
         self._signature: Any = None
@@ -103,6 +103,8 @@ class Follower:
         self.parts = made
 
     def _read(self) -> Seen:
+        if not self.folder.is_dir():
+            raise UserError(f"{self.folder} is not there yet: waiting for it.")
         names = sorted(path.stem for path in (self.folder / "models").glob("*.json"))
         if names or any(self.folder.iterdir()):
             seen = self._monitored(names) if names else self._trained()
@@ -210,9 +212,10 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}
     if curve := advice["forecast_curve"]:
-        ends = {end: rounded(curve[end]) for end in ("low", "high")}
-        values = rounded(curve["loss"])
-        outlook["forecast"] = {"name": "forecast", "steps": curve["step"], "values": values, **ends}
+        # It begins at the loss as it is: the law passes near it.
+        now = training.present_loss
+        ends = {end: rounded([now, *curve[of]]) for end, of in {"values": "loss", "low": "low", "high": "high"}.items()}
+        outlook["forecast"] = {"name": "forecast", "steps": [training.measured_until, *curve["step"]], **ends}
     return outlook
 
 
@@ -240,7 +243,8 @@ def watch(folder: str | Path, *, port: int, every: float) -> None:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
-        print(f"http://{ADDRESS}:{server.server_port}/ follows {folder}. Ctrl-C ends it.", flush=True)
+        waits = "" if follower.folder.is_dir() else ", which is not there yet"
+        print(f"http://{ADDRESS}:{server.server_port}/ follows {folder}{waits}. Ctrl-C ends it.", flush=True)
         try:
             while True:
                 follower.refresh()
@@ -273,8 +277,9 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # the visitor has left
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: the terminal shows the address alone."""

@@ -22,8 +22,11 @@ from toposcale.training.schedules import SHAPES, Schedule, ScheduleTable, schedu
 Curve = str | Path | Mapping[str, Any] | Any
 """A file or folder, or columns by name such as a data frame."""
 
-LEAST_PARAMETERS, MOST_PARAMETERS, MOST_TOKENS = 1000, 1e15, 1e12
-"""Fewer and more than any language model has, and more than any step reads."""
+LEAST_PARAMETERS, MOST_PARAMETERS, LEAST_TOKENS, MOST_TOKENS = 1000, 1e15, 64, 1e12
+"""Fewer and more than any language model has, and than any step reads."""
+
+LEAST_RATIO = 1e-3
+"""A minimum rate without a peak is a ratio to it; one below this is a rate."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
             f"n_parameters: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million"
         )
     tokens_per_step = number(stated.tokens_per_step, "tokens_per_step", 1, MOST_TOKENS)
+    if tokens_per_step is not None and tokens_per_step < LEAST_TOKENS:
+        raise UserError(
+            f"tokens_per_step (--tokens-per-step): {tokens_per_step:g}, but a step reads sequences x tokens of each, as "
+            f"{tokens_per_step:g} x 1024; that is {1024 * tokens_per_step:g}"
+        )
     losses = read_curve(stated)
     stated = replace(
         stated, n_parameters=n_parameters, tokens_per_step=tokens_per_step, steps=steps, warmup_steps=warmup_steps
@@ -115,7 +123,7 @@ def run_as_read(stated: Stated) -> TrainingRun:
     tells_the_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
     if not (tells_the_end or stated.has_schedule_file or told.final_step):
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
-    unknown = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": 1.0}
+    unknown = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
     unknown = {name: least for name, least in unknown.items() if not (getattr(stated, name) or getattr(told, name))}
     run = run_of_curve(replace(stated, **unknown))
     facts = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
@@ -271,6 +279,11 @@ def _given_schedule(
     stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
     if "steps" not in stated and "at" not in stated:
         raise UserError("schedule: steps, the last step of the run, is missing")
+    if "peak" not in stated and 0 < stated.get("final", 0) < LEAST_RATIO:
+        raise UserError(
+            f"final (--final): {stated['final']:g} without a peak is a ratio to it: give the peak too (--peak), or a ratio "
+            "such as 0.1"
+        )
     if "peak" not in stated and "at" not in stated:
         unit = schedule_of(stated | {"peak": 1.0})
         # Of a schedule in units of the peak, that of the log lets the two be compared.

@@ -50,7 +50,10 @@ class Schedule:
         if not (self.peak > 0 and math.isfinite(self.peak)):
             raise ValueError(f"peak: {self.peak}, but it is above 0 and finite")
         if not 0 <= self.final <= self.peak:
-            raise ValueError(f"final: {self.final}, but it lies between 0 and the peak, {self.peak}")
+            raise ValueError(
+                f"final: {self.final:g}, but it is a learning rate from 0 to the peak, {self.peak:g}, such as "
+                f"{self.peak / 10:g} (without a peak it is a ratio to it)"
+            )
         if self.warmup_steps < 0:
             raise ValueError(f"warmup_steps: {self.warmup_steps}, but it is at least 0")
         if not 1 <= self.steps <= MOST_STEPS:

@@ -1,0 +1,480 @@
+"""Claims of the four sources, each with its answer by a run: reproduced, not reproduced, opposite or not tested.
+
+`CLAIMS` is the registry; a new claim is one entry.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis import forecast_answers
+from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.feature_answers import could
+from toposcale.analysis.questions import CLOSE, LEVEL, YES
+from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
+from toposcale.analysis.verdicts import POOLED
+from toposcale.features.registry import WEIGHT_NORM, group_of
+from toposcale.features.roles import Role, role_of
+from toposcale.io import schemas
+from toposcale.io.schemas import METRIC_SOURCE
+from toposcale.landscape.planes import most_informative
+from toposcale.statistics.coefficients import MAX_PERMUTED, correlation_p_value, permutation_p_value, spearman
+
+PLAN, PAPER, EMBEDDINGS, LANDSCAPES = "research plan", "paper", "embedding report", "landscape review"
+FEWEST_SIZES, MOST_LISTED = 5, 6
+"""Fewer sizes give no exact p of Spearman's correlation of at most 0.05; and most models that are listed one by one."""
+EARLY, FREE = 0.1, 0.01
+"""Share of training within which a transition is early; and regret, nats, below which stopping costs nothing."""
+LOSSES = ("training_loss", "validation_loss")
+PERPLEXITIES = ("perplexity", "validation_loss", "training_loss")
+NP, H0, H1 = "neural_persistence", "h0_total", "h1_total"
+OF_THE_REPORT = ("h1_entropy", "h1_count", "h1_max", H1, "effective_rank", "participation_ratio", "eigenspectrum_decay")
+"""Features that the embedding report compares with the perplexity."""
+
+
+class ClaimAnswer(StrEnum):
+    """Answer of a run to a claim; opposite: the contrary passes the same test."""
+
+    REPRODUCED = "reproduced"
+    NOT_REPRODUCED = "not reproduced"
+    OPPOSITE = "opposite"
+    NOT_TESTED = "not tested"
+
+
+class Outcome(NamedTuple):
+    """Answer to a claim, the numbers behind it, and why it was not tested."""
+
+    answer: ClaimAnswer
+    numbers: str = ""
+    reason: str = ""
+
+
+def not_tested(reason: str, numbers: str = "") -> Outcome:
+    """Return that a claim was not tested, and why."""
+    return Outcome(ClaimAnswer.NOT_TESTED, numbers, reason)
+
+
+def outcome(holds: Any, contrary: Any, numbers: str) -> Outcome:
+    """Return the outcome where a claim, its contrary or neither passed."""
+    passed = ClaimAnswer.REPRODUCED if holds else ClaimAnswer.OPPOSITE
+    return Outcome(passed if holds or contrary else ClaimAnswer.NOT_REPRODUCED, numbers)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Tables of a run by name. Values of models are Series by model, the smallest first, without those not finite."""
+
+    tables: Mapping[str, pd.DataFrame]
+
+    def rows(self, table: str, **where: Any) -> pd.DataFrame:
+        """Return the rows about whole models in which columns have these values."""
+        rows = self.tables[table]
+        rows = whole_model(rows) if "layer" in rows else rows
+        for name, value in where.items():
+            rows = rows[rows[name] == value]
+        return rows
+
+    @property
+    def sizes(self) -> pd.Series:
+        """Numbers of parameters by model, ascending."""
+        return self.tables["models"].sort_values(["n_parameters", "model"]).set_index("model")["n_parameters"]
+
+    def by_size(self, values: Any) -> pd.Series:
+        """Return values by model in the order of the sizes."""
+        values = pd.Series(values, dtype=float)
+        return values.reindex([model for model in self.sizes.index if model in values.index]).dropna()
+
+    def correlations(self, feature: str, source: str = "weights") -> pd.Series:
+        """Return Spearman's correlation with the first metric that there is: a loss, or for embeddings the perplexity."""
+        plain = self.rows("correlations", control=NOTHING, source=source, feature=feature)
+        metrics = LOSSES if source == "weights" else PERPLEXITIES
+        metric = next((name for name in metrics if (plain["metric"] == name).any()), "")
+        return self.by_size(plain[plain["metric"] == metric].set_index("model")["spearman"])
+
+    def courses(self, feature: str, source: str = "weights", least: int = 1) -> dict[str, pd.Series]:
+        """Return values by step of each model that has at least so many."""
+        rows = self.rows("features", source=source, feature=feature).sort_values("step")
+        by_model = rows[np.isfinite(rows["value"])].groupby("model")
+        return {str(model): of.set_index("step")["value"] for model, of in by_model if len(of) >= least}
+
+    def with_step(self, feature: str) -> pd.Series:
+        """Return Spearman's correlation of a feature of the weights with the step."""
+        courses = self.courses(feature, least=MIN_FOR_CORRELATION).items()
+        return self.by_size({model: spearman(course.index, course).item() for model, course in courses})
+
+    def surfaces(self, statistic: str, least: int) -> dict[str, pd.Series]:
+        """Return a statistic of the loss surface on the plane that tells checkpoints apart best, by model."""
+        names = self.rows("features", source="landscape")["feature"].unique()
+        planes = {name.removeprefix(f"{statistic}_").rpartition("_")[0]: name for name in sorted(names, reverse=True)
+                  if name.startswith(f"{statistic}_") and not name.endswith("_spread")}  # fmt: skip
+        planes = {plane: name for plane, name in planes.items() if not plane.startswith(("ball", "bowl", "closed"))}
+        return self.courses(planes[most_informative(planes)], "landscape", least) if planes else {}
+
+    def law(self, feature: str, source: str = "weights") -> pd.Series | None:
+        """Return the power law of a series in size; None without an interval of its exponent."""
+        laws = self.rows("scaling", law="power_law", source=source, feature=feature).dropna(subset=["exponent_low"])
+        return None if laws.empty else laws.iloc[0]
+
+
+def listed(values: Any) -> str:
+    """Return numbers by model, or their median and range where they are many."""
+    values = pd.Series(values)
+    if len(values) <= MOST_LISTED:
+        return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
+    return f"median {values.median():.3g} ({span(values)}) over {len(values)} models"
+
+
+def span(values: pd.Series) -> str:
+    """Return the range of numbers."""
+    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def one_sign(values: pd.Series, sign: int, least: float = 0.0, absent: str = "it was not measured") -> Outcome:
+    """Return whether the value of every model has a sign, and is at least so far from 0."""
+    if values.empty:
+        return not_tested(absent)
+    holds, contrary = (((side * values >= least) & (side * values > 0)).all() for side in (sign, -sign))
+    return outcome(holds, contrary, listed(values))
+
+
+def over_sizes(run: Run, values: pd.Series, sign: int) -> Outcome:
+    """Return whether a value rises (sign 1) or falls with size; the models of a size are averaged first."""
+    means = values.groupby(run.sizes.reindex(values.index)).mean()
+    if len(means) < FEWEST_SIZES:
+        return not_tested(
+            f"{FEWEST_SIZES} sizes are needed for a p of {LEVEL}, and {len(means)} have it", listed(values)
+        )
+    rho = spearman(means.index, means).item()
+    exact = len(means) <= MAX_PERMUTED
+    p = (
+        permutation_p_value(np.arange(len(means)), means.rank()) if exact else correlation_p_value(rho, len(means))
+    ).item()
+    numbers = f"Spearman with size {rho:.2f}, p = {p:.2g}; {listed(values)}"
+    return outcome(p <= LEVEL and sign * rho > 0, p <= LEVEL and sign * rho < 0, numbers)
+
+
+def follows(run: Run, feature: str, sign: int, source: str = "weights") -> Outcome:
+    """Return whether a feature follows the loss or perplexity with this sign."""
+    return one_sign(run.correlations(feature, source), sign, CLOSE)
+
+
+def follows_in_larger(run: Run, feature: str, sign: int) -> Outcome:
+    """Return whether the correlation with the loss rises or falls with size."""
+    return over_sizes(run, run.correlations(feature), sign)
+
+
+def has_both_signs(run: Run) -> Outcome:
+    """Return whether the correlation of neural persistence with the loss has both signs."""
+    rho = run.correlations(NP)
+    return outcome(rho.min() < 0 < rho.max(), False, listed(rho)) if len(rho) > 1 else not_tested("it takes two models")
+
+
+def is_monotonic(run: Run) -> Outcome:
+    """Return whether neural persistence never falls."""
+    courses = run.courses(NP, least=3)
+    rises = run.by_size({model: (np.diff(course) > 0).mean() for model, course in courses.items()})
+    rho = run.with_step(NP)
+    numbers = f"share of checkpoints that rise: {listed(rises)}; Spearman with the step: {listed(rho)}"
+    falls = len(rho) and (rho <= -CLOSE).all()
+    return outcome((rises == 1).all(), falls, numbers) if len(rises) else not_tested("it takes three checkpoints")
+
+
+def is_efficient(run: Run) -> Outcome:
+    """Use the test beyond the norm: it detrends, and the loss gained is minus the change of the loss."""
+    rows = run.rows("verdicts", model=POOLED, question="beyond_the_norm", feature=NP)
+    power = run.rows("sensitivity", question="beyond_the_norm")
+    tested = rows[rows["metric"].isin(LOSSES)].dropna(subset=["p"]).sort_values("metric")
+    if tested.empty:
+        return not_tested(next(filter(None, [*rows["reason"], *power["reason"]]), "it was not measured"))
+    row, limit = tested.iloc[-1], "".join(f"; {could(value)}" for value in power["detectable"])
+    numbers = f"correlation with the {row['metric']} {row['estimate']:.2f}, p = {row['p']:.2g}{limit}"
+    found = row["p"] <= LEVEL
+    if not found and not (power["found"] == YES).any():
+        return not_tested("the test does not detect the loss itself (positive control)", numbers)
+    return outcome(found and row["estimate"] < 0, found and row["estimate"] > 0, numbers)
+
+
+def transitions(run: Run, feature: str, column: str, source: str = "weights") -> pd.Series:
+    """Return a column of the table transitions."""
+    return run.by_size(run.rows("transitions", source=source, feature=feature).set_index("model")[column].astype(float))
+
+
+def coincides(run: Run) -> Outcome:
+    """Return whether neural persistence changes most where the loss settles."""
+    apart = transitions(run, NP, "transition_step") - transitions(run, LOSSES[1], "settled_step", METRIC_SOURCE)
+    apart, courses = run.by_size(apart), run.courses(NP)
+    near = [abs(steps) <= np.diff(courses[str(model)].index).max() for model, steps in apart.items()]
+    return outcome(all(near), False, f"steps apart: {listed(apart)}") if near else not_tested("no model has both steps")
+
+
+def is_early(run: Run) -> Outcome:
+    """Return whether neural persistence changes most in the first part of training."""
+    final = run.tables["models"].set_index("model")["final_step"].astype(float)
+    shares = run.by_size(transitions(run, NP, "transition_step") / final)
+    numbers = f"share of training: {listed(shares)}"
+    return outcome((shares <= EARLY).all(), False, numbers) if len(shares) else not_tested("no transition is known")
+
+
+def scales(run: Run, sign: int | None, *series: str, source: str = "weights") -> Outcome:
+    """Return whether exponents in size have this sign (0: no scaling; None: either sign)."""
+    laws = {name: law for name in series if (law := run.law(name, source)) is not None}
+    if len(laws) < len(series):
+        return not_tested("no power law in size has an interval: it takes three sizes")
+    signs = [1 if law["exponent_low"] > 0 else -1 if law["exponent_high"] < 0 else 0 for law in laws.values()]
+    numbers = ", ".join(
+        f"{name} {law['exponent']:.3f} ({law['exponent_low']:.3f} to {law['exponent_high']:.3f})"
+        for name, law in laws.items()
+    )
+    holds = all(signs) if sign is None else all(found == sign for found in signs)
+    return outcome(holds, sign and all(found == -sign for found in signs), f"exponents: {numbers}")
+
+
+def improves(run: Run) -> Outcome:
+    """Return the answer about forecasts with topology."""
+    verdict, text, numbers = forecast_answers.forecasting(run.tables["forecast_evaluation"])
+    if verdict not in (forecast_answers.IMPROVES, forecast_answers.WORSENS, forecast_answers.NOT_SHOWN):
+        return not_tested(text, numbers)
+    return outcome(verdict == forecast_answers.IMPROVES, verdict == forecast_answers.WORSENS, numbers)
+
+
+def improves_late(run: Run) -> Outcome:
+    """Return whether the combined forecast is worse at 20% of training, and better at 30 and 50%."""
+    gains = run.rows("forecast_evaluation", method="combined").set_index("fraction")["over_power_law_percent"]
+    gains = gains.reindex([0.2, 0.3, 0.5]).dropna()
+    right = (gains > 0) == (gains.index > 0.2)
+    numbers = "error saved: " + ", ".join(f"{gain:+.0f}% at {share:.0%}" for share, gain in gains.items())
+    return (
+        outcome(right.all(), not right.any(), numbers) if len(gains) == 3 else not_tested("forecasts at 3 shares lack")
+    )
+
+
+def improves_most(run: Run) -> Outcome:
+    """Return whether the combined forecast is the better one for three models of five."""
+    rows = run.tables["forecasts"].dropna(subset=["error"]).set_index(["fraction", "model", "method"])
+    errors = rows["error"].abs().unstack().reindex(columns=["combined", "power_law"]).dropna()
+    better = (errors["combined"] < errors["power_law"]).groupby("fraction").agg(["sum", "size"])
+    numbers = "better in " + ", ".join(f"{won} of {n} at {share:.0%}" for share, won, n in better.itertuples())
+    if better.empty or better["size"].max() < FEWEST_SIZES:
+        return not_tested(f"fewer than {FEWEST_SIZES} finished models have both forecasts")
+    shares = better["sum"] / better["size"]
+    return outcome((shares >= 0.6).all(), (shares <= 0.4).all(), numbers)
+
+
+def is_in_every_size(run: Run) -> Outcome:
+    """Return whether a topological feature has a small p in every model."""
+    plain = run.rows("correlations", control=NOTHING).dropna(subset=["spearman_p"])
+    groups = plain[plain["metric"].isin(LOSSES)].groupby(["source", "feature", "metric"])["spearman_p"]
+    passed = groups.max()[groups.size() == run.tables["models"]["model"].nunique()] < LEVEL
+    if passed.empty or groups.size().max() < 2:
+        return not_tested("it takes correlations of two models")
+    features = set(passed[passed].index.get_level_values("feature"))
+    topological = [name for name in features if group_of(name) == "topology"]
+    valid = run.rows("tested_features", question="beyond_the_norm")[["found", "tested"]].sum()
+    norm = "too" if WEIGHT_NORM.feature in features else "does not"
+    numbers = f"{len(topological)} topological features, and the norm {norm}; by the test given the norm, whose "
+    numbers += f"false-positive rate is measured, {valid['found']} of {valid['tested']}"
+    return outcome(topological, False, numbers)
+
+
+def courses_differ(run: Run) -> Outcome:
+    """Return whether the courses of neural persistence differ more between sizes than between seeds."""
+    from scipy.stats import kruskal
+
+    rho = run.with_step(NP)
+    groups = [of_size.to_numpy() for _, of_size in rho.groupby(run.sizes.reindex(rho.index))]
+    numbers = f"Spearman of neural persistence with the step: {listed(rho)}"
+    if len(groups) < 2 or min(map(len, groups)) < 3:
+        return not_tested("size and seed cannot be told apart: it takes three seeds of each of two sizes", numbers)
+    p = float(kruskal(*groups).pvalue)
+    return outcome(p <= LEVEL, False, f"p = {p:.2g}; {numbers}")
+
+
+def rises_in_pythia(run: Run, feature: str, sign: int) -> Outcome:
+    """Return whether a feature of Pythia 14M rises (sign 1) or falls in training."""
+    rho = run.with_step(feature)
+    absent = "pythia-14m is not in this run (config/pythia-14m.yaml)"
+    return one_sign(rho[rho.index == "pythia-14m"], sign, CLOSE, absent)
+
+
+def parts_differ(run: Run) -> Outcome:
+    """Return whether attention and feed-forward matrices differ with one sign."""
+    rows = run.tables["features"].query("source == 'weights' and feature == @NP")
+    rows = rows[rows["step"] == rows.groupby("model")["step"].transform("max")]
+    means = rows.groupby(["model", rows["layer"].map(role_of)])["value"].mean().unstack()
+    apart = run.by_size(means.get(Role.ATTENTION, np.nan) - means.get(Role.FEED_FORWARD, pd.Series(dtype=float)))
+    signs = set(np.sign(apart))
+    return (
+        outcome(len(signs) == 1 and 0 not in signs, False, listed(apart)) if signs else not_tested("no such matrices")
+    )
+
+
+def beats_spectra(run: Run) -> Outcome:
+    """Return whether the features of H1 follow the perplexity more closely than those of the spectrum."""
+    rho = pd.DataFrame({name: run.correlations(name, "embeddings").abs() for name in OF_THE_REPORT})
+    apart = rho[list(OF_THE_REPORT[:4])].mean(axis=1) - rho[list(OF_THE_REPORT[4:])].mean(axis=1)
+    return one_sign(run.by_size(apart), 1, absent="no embeddings at enough checkpoints")
+
+
+def turns(run: Run) -> Outcome:
+    """Return whether H1 of the embeddings is least inside of the training."""
+    courses = run.courses(H1, "embeddings", MIN_FOR_CORRELATION)
+    least = run.by_size({model: course.idxmin() for model, course in courses.items()})
+    inside = [course.index[0] < least[model] < course.index[-1] for model, course in courses.items()]
+    numbers = f"step of the least value: {listed(least)}"
+    return (
+        outcome(all(inside), not any(inside), numbers) if inside else not_tested("no embeddings at enough checkpoints")
+    )
+
+
+def stops_free(run: Run) -> Outcome:
+    """Return whether early stopping by neural persistence saves steps and costs nothing."""
+    rows = run.rows("early_stopping", feature=NP, patience=2).set_index("model").astype({"steps_saved": float})
+    saved, regret = run.by_size(rows["steps_saved"]), run.by_size(rows["regret"])
+    numbers = f"steps saved: {listed(saved)}; nats lost: {listed(regret)}"
+    free = (regret <= FREE).all() and (saved > 0).any()
+    return outcome(free, (regret > FREE).all(), numbers) if len(saved) else not_tested("no validation loss beside it")
+
+
+NO_LANDSCAPE = "no loss surface at enough checkpoints (landscape.enabled)"
+
+
+def saddles_fall(run: Run) -> Outcome:
+    """Return whether there are fewer saddles at the last checkpoint than at the first."""
+    courses = run.surfaces("n_saddles", 2)
+    if courses and not any(course.any() for course in courses.values()):
+        return not_tested("no surface has a saddle")
+    change = {model: course.iloc[-1] - course.iloc[0] for model, course in courses.items()}
+    return one_sign(run.by_size(change), -1, absent=NO_LANDSCAPE)
+
+
+def is_not_monotonic(run: Run) -> Outcome:
+    """Return whether the average persistence of surfaces both rises and falls."""
+    changes = [np.diff(course) for course in run.surfaces("average_persistence", 3).values()]
+    both = [(change > 0).any() and (change < 0).any() for change in changes]
+    numbers = f"it rises and falls in {sum(both)} of {len(both)} models"
+    return outcome(all(both), not any(both), numbers) if both else not_tested(NO_LANDSCAPE)
+
+
+def saddles_in_larger(run: Run) -> Outcome:
+    """Return whether larger models have more saddles."""
+    last = run.by_size({model: course.iloc[-1] for model, course in run.surfaces("n_saddles", 1).items()})
+    return over_sizes(run, last, 1) if len(last) else not_tested(NO_LANDSCAPE)
+
+
+def more_dimensions(run: Run) -> Outcome:
+    """Tell of the ball of random directions, which is no subspace of the Hessian."""
+    ball, bowl = (run.courses(f"n_saddles_{shape}_aknn8", "landscape") for shape in ("ball", "bowl"))
+    excess = run.by_size({model: (course - bowl[model]).mean() for model, course in ball.items()})
+    numbers = f"ball of six random directions less its bowl: {listed(excess)}" if len(excess) else ""
+    return not_tested("no subspace of the Hessian of more than two dimensions is measured", numbers)
+
+
+class Claim(NamedTuple):
+    """A claim: source, name there, sentence, what decides, and the function of a run that decides.
+
+    published: the quantity of the published values whose range is told beside this run's.
+    """
+
+    source: str
+    name: str
+    statement: str
+    test: str
+    check: Callable[[Run], Outcome]
+    published: str = ""
+
+
+SIGN = "|Spearman| of at least 0.5 with this sign in every model; drift alone can cause it"
+EVERY, TREND = "one sign in every model", "Spearman of the sizes' means with size, p of at most 0.05"
+INTERVAL = "95% interval (Student's t) of the exponent of the size"
+# fmt: off
+CLAIMS = (
+    Claim(PLAN, "H1", "Neural persistence rises monotonically in training.", "it never falls in any model", is_monotonic),
+    Claim(PLAN, "H1, efficiency", "The rate of neural persistence goes with the loss gained a step, after detrending.",
+          "prewhitened residuals given the norm, all runs together", is_efficient),
+    Claim(PLAN, "H2", "The transition of neural persistence coincides with the diminishing returns of the loss.",
+          "at most one checkpoint apart in every model", coincides),
+    Claim(PLAN, "H3", "Topological features scale with size.", f"{INTERVAL}, away from 0 for each",
+          lambda run: scales(run, None, NP, H0, H1)),
+    Claim(PLAN, "H4", "Topology improves the forecast of the final loss.",
+          "signed-rank test against the best forecast without topology, Holm; at least 10 configurations", improves),
+    Claim(PLAN, "criterion 1", "One topological feature has p below 0.05 with the loss in every size.",
+          "p of Spearman as if checkpoints were independent, as published; drift passes it too", is_in_every_size),
+    Claim(PLAN, "criterion 2", "Models of different size take different courses.",
+          "Kruskal-Wallis over sizes, seeds are replicates", courses_differ),
+    Claim(PLAN, "criterion 3", "The forecast with topology is better for at least 3 of 5 sizes.",
+          "count of models, against the power law, at every share of training", improves_most),
+    Claim(PAPER, "table 1", "The final validation loss falls with size.", TREND,
+          lambda run: over_sizes(run, final_loss(run), -1), "validation_loss"),
+    Claim(PAPER, "table 2", "H0 total persistence rises as the loss falls.", SIGN,
+          partial(follows, feature=H0, sign=-1), f"spearman {H0} training_loss"),
+    Claim(PAPER, "table 2, sizes", "H0 total persistence follows the loss more closely in larger models.", TREND,
+          partial(follows_in_larger, feature=H0, sign=-1), f"spearman {H0} training_loss"),
+    Claim(PAPER, "table 3", "The correlation of neural persistence with the loss has no one sign.",
+          "both signs among the models", has_both_signs, f"spearman {NP} training_loss"),
+    Claim(PAPER, "table 4", "The correlation of H1 total persistence with the loss weakens with size.", TREND,
+          partial(follows_in_larger, feature=H1, sign=1), f"spearman {H1} training_loss"),
+    Claim(PAPER, "table 5", "Topology makes the forecast of a power law worse at 20% of training, better at 30 and 50%.",
+          "sign of the error saved, mean over models; too few for a test", improves_late),
+    Claim(PAPER, "table 6", "Neural persistence changes most early in training, of 5,000 steps.",
+          f"within the first {EARLY:.0%} in every model", is_early, f"step of max |delta {NP}|"),
+    Claim(PAPER, "table 7, loss", "The final validation loss falls with size by a power law.", INTERVAL,
+          lambda run: scales(run, -1, LOSSES[1], source=METRIC_SOURCE), "exponent validation_loss in N"),
+    Claim(PAPER, "table 7, H0", "H0 total persistence rises with size by a power law.", INTERVAL,
+          lambda run: scales(run, 1, H0), f"exponent {H0} in N"),
+    Claim(PAPER, "table 7, neural persistence", "Neural persistence does not scale with size.", f"{INTERVAL} holds 0",
+          lambda run: scales(run, 0, NP), f"exponent {NP} in N"),
+    Claim(PAPER, "table 8", "Neural persistence of Pythia 14M rises in training.", SIGN,
+          partial(rises_in_pythia, feature=NP, sign=1), f"{NP} mean over layers"),
+    Claim(PAPER, "table 8, H0", "H0 total persistence of Pythia 14M falls in training.", SIGN,
+          partial(rises_in_pythia, feature=H0, sign=-1), H0),
+    Claim(PAPER, "parts of a block", "Neural persistence differs between attention and feed-forward matrices.",
+          f"difference of their means at the last checkpoint: {EVERY}", parts_differ),
+    Claim(EMBEDDINGS, "entropy", "H1 entropy of the embeddings falls with the perplexity.", SIGN,
+          partial(follows, feature="h1_entropy", sign=1, source="embeddings"), "|spearman| h1_entropy perplexity"),
+    Claim(EMBEDDINGS, "loops", "The number of H1 bars falls with the perplexity.", SIGN,
+          partial(follows, feature="h1_count", sign=1, source="embeddings"), "|spearman| h1_count perplexity"),
+    Claim(EMBEDDINGS, "longest loop", "The longest H1 bar grows as the perplexity falls.", SIGN,
+          partial(follows, feature="h1_max", sign=-1, source="embeddings"), "|spearman| h1_max perplexity"),
+    Claim(EMBEDDINGS, "spectral baseline", "The effective rank falls with the perplexity.", SIGN,
+          partial(follows, feature="effective_rank", sign=1, source="embeddings"), "|spearman| effective_rank perplexity"),
+    Claim(EMBEDDINGS, "topology and spectra", "Topology follows the perplexity more closely than spectra do.",
+          f"mean |Spearman| of four features of H1 less that of three of the spectrum: {EVERY}", beats_spectra),
+    Claim(EMBEDDINGS, "phases", "H1 total persistence of the embeddings first falls, then rises.",
+          "its least value lies between the first and the last checkpoint in every model", turns),
+    Claim(EMBEDDINGS, "stopping", "Stopping by topology saves compute and costs nothing.",
+          f"patience 2 on neural persistence: steps saved, and at most {FREE} nats lost, in every model", stops_free),
+    Claim(LANDSCAPES, "H1", "Saddles become fewer in training.", f"last less first checkpoint: {EVERY}", saddles_fall),
+    Claim(LANDSCAPES, "H2", "The average persistence of the loss surface is not monotonic in training.",
+          "it rises and falls in every model", is_not_monotonic),
+    Claim(LANDSCAPES, "H3", "The landscape of larger models has more saddles.", TREND, saddles_in_larger),
+    Claim(LANDSCAPES, "H4", "Subspaces of the Hessian of 3 to 10 dimensions show saddles that a plane does not.",
+          "saddles less those of a quadratic bowl at the same points", more_dimensions),
+)
+# fmt: on
+"""Every claim, in the order of its source."""
+
+
+def final_loss(run: Run) -> pd.Series:
+    """Return the last validation loss."""
+    losses = run.rows("metrics", metric=LOSSES[1]).dropna(subset=["value"]).sort_values("step")
+    return run.by_size(losses.groupby("model")["value"].last())
+
+
+def claims_tables(*, published: pd.DataFrame, **tables: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Make the table claims: a row for each of `CLAIMS`."""
+    rows, run = [], Run(tables)
+    for position, claim in enumerate(CLAIMS, 1):
+        answer, numbers, reason = claim.check(run)
+        values = (
+            published.loc[published["quantity"] == claim.published, "value"].astype(str).str.lstrip("<").astype(float)
+        )
+        said = f" Published: {span(values)}." if len(values) else ""
+        row = {"position": position, "source": claim.source, "claim": claim.name, "statement": claim.statement + said}
+        rows.append(row | {"answer": str(answer), "numbers": numbers, "test": claim.test, "reason": reason})
+    return {"claims": schemas.TABLES["claims"].frame(rows)}

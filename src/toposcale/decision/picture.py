@@ -1,0 +1,90 @@
+"""Picture of an advice: the losses so far, the forecast of the rest, and the candidates at the end."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from toposcale.decision.expected_regret import Option
+from toposcale.io.errors import UserError
+from toposcale.laws.prediction import Prediction
+from toposcale.runs.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("svg", "png")
+"""Formats of the picture."""
+INK, CONTINUED, OTHERS = "#222222", "#0b2f6b", ("#b0347a", "#e08e0b", "#3a7d44", "#6b6b6b")
+
+
+def draw(
+    run: TrainingRun, forecast: Sequence[tuple[int, Prediction]], options: Sequence[Option], sentence: str
+) -> "Figure":
+    """Draw a run, its forecast by step and its candidates.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    forecast : sequence of (int, Prediction)
+        Steps to come, each with its forecast.
+    options : sequence of Option
+        Candidates with their losses at the end.
+    sentence : str
+        What to do, above the picture.
+
+    Returns
+    -------
+    Figure
+        Picture of 7.2 x 3.6 inches.
+
+    Raises
+    ------
+    UserError
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError("a picture needs matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 1], sharey=True)
+    left.plot(run.steps, run.losses, color=INK, alpha=0.25, linewidth=0.8)
+    left.plot(*run.loss_curve, color=INK, label=run.metadata.metric)
+    if forecast:
+        steps, ends = [step for step, _ in forecast], [prediction for _, prediction in forecast]
+        left.plot(steps, [end.value for end in ends], color=CONTINUED, linestyle="--", label="forecast, 95% interval")
+        left.fill_between(
+            steps, [end.low for end in ends], [end.high for end in ends], color=CONTINUED, alpha=0.2, lw=0
+        )
+        # The first steps fall from far above what is decided on.
+        shown = run.loss_curve.losses[run.loss_curve.steps >= 0.05 * run.final_step]
+        values = [*shown, *(value for end in ends for value in (end.low, end.high))]
+        values += [value for option in options for value in (option.loss.low, option.loss.high)]
+        room = 0.05 * (max(values) - min(values))
+        left.set_ylim(min(values) - room, max(values) + room)
+    left.set(xlabel="step", ylabel="loss (nats per token)")
+    left.legend(frameon=False, fontsize=8)
+    colours = iter(OTHERS * len(options))
+    for index, option in enumerate(options):
+        colour = next(colours) if option.candidate.from_scratch else CONTINUED
+        right.plot([index, index], [option.loss.low, option.loss.high], color=colour)
+        right.plot(index, option.loss.value, "o", color=colour)
+    names = [option.candidate.name.replace("scale up to ", "from scratch:\n") for option in options]
+    right.set_xticks(range(len(options)), names, rotation=90 if len(options) > 2 else 0, fontsize=8)
+    right.set(xlim=(-0.5, max(len(options), 1) - 0.5))
+    right.set_title("at the end", fontsize=8)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    title = figure.suptitle(f"{run.model}: {sentence}".replace("$", r"\$"), x=0.01, ha="left", fontsize=9, wrap=True)
+    title.set_parse_math(False)
+    return figure
+
+
+def rendered(figure: "Figure", kind: str) -> bytes:
+    """Return a figure as SVG or PNG; the same bytes for the same figure."""
+    import matplotlib
+
+    with BytesIO() as file, matplotlib.rc_context({"svg.hashsalt": "toposcale", "svg.fonttype": "path"}):
+        figure.savefig(file, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        return file.getvalue()

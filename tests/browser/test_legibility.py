@@ -1,0 +1,111 @@
+"""No text lies on other text, and every text stands out from what is behind it: wide and narrow, light and dark."""
+
+# ruff: noqa: E501 (a script of the page)
+import pytest
+
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
+
+LEAST_CONTRAST = 4.5
+"""WCAG 2.1, level AA."""
+
+# Every text that is seen: its box, cut by whatever scrolls around it, and its contrast with what is behind it.
+MEASURE = """(() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const rgba = (css) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255];
+  };
+  const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
+  const up = (e) => { const chain = []; for (let one = e; one; one = one.parentElement) chain.push(one); return chain; };
+  const texts = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const element = node.parentElement;
+    if (!node.textContent.trim() || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+    if (element.closest('script, style, option, dialog:not([open])')) continue;
+    const range = document.createRange(); range.selectNodeContents(node);
+    const chain = up(element), style = getComputedStyle(element);
+    let back = rgba(matchMedia('(prefers-color-scheme: dark)').matches ? '#121212' : '#fff');
+    for (const one of chain.toReversed()) back = over(rgba(getComputedStyle(one).backgroundColor), back);
+    const ink = rgba(element instanceof SVGElement ? style.fill : style.color);
+    ink[3] *= chain.reduce((product, one) => product * +getComputedStyle(one).opacity, 1);
+    const [a, b] = [light(over(ink, back)), light(back)].sort((x, y) => y - x);
+    for (const rect of range.getClientRects()) {
+      let box = { l: rect.left, t: rect.top, r: rect.right, b: rect.bottom };
+      for (const one of chain.slice(1)) {
+        if (getComputedStyle(one).overflowX === 'visible') continue;
+        const cut = one.getBoundingClientRect();
+        box = { l: Math.max(box.l, cut.left), t: Math.max(box.t, cut.top), r: Math.min(box.r, cut.right), b: Math.min(box.b, cut.bottom) };
+      }
+      if (box.r - box.l > 1 && box.b - box.t > 1) texts.push({ ...box, text: node.textContent.trim().slice(0, 40), contrast: (a + 0.05) / (b + 0.05), node });
+    }
+  }
+  texts.sort((one, other) => one.t - other.t);
+  const overlaps = [];
+  texts.forEach((one, k) => {
+    for (let j = k + 1; j < texts.length && texts[j].t < one.b; j += 1) {
+      const other = texts[j], across = Math.min(one.r, other.r) - Math.max(one.l, other.l), down = Math.min(one.b, other.b) - other.t;
+      // Boxes of a line reach beyond its letters.
+      if (one.node !== other.node && across > 2 && down > 0.35 * Math.min(one.b - one.t, other.b - other.t)) overlaps.push(`${one.text} | ${other.text}`);
+    }
+  });
+  const faint = texts.filter((one) => one.contrast < LEAST).map((one) => `${one.text}: ${one.contrast.toFixed(1)}`);
+  return { n: texts.length, overlaps, faint: [...new Set(faint)] };
+})()"""
+
+
+def measured(browser):
+    return browser.run(MEASURE.replace("LEAST", str(LEAST_CONTRAST)))
+
+
+def opened(browser, page, width, scheme):
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(page, width=width, height=900)
+    browser.wait_for("document.body.dataset.ready === 'yes' || document.querySelector('#training')")
+
+
+def seen_whole(browser):
+    """Everything is drawn when it comes into view."""
+    browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    browser.run("document.querySelector('#training')?.scrollIntoView({behavior: 'instant'})")
+    browser.wait_for("document.body.dataset.ready === 'yes'")
+    for selector in (".chart", "[data-figure]", "[data-sortable]"):
+        for index in range(browser.run(f"document.querySelectorAll('{selector}').length")):
+            browser.run(f"document.querySelectorAll('{selector}')[{index}].scrollIntoView({{behavior: 'instant'}})")
+            browser.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    browser.wait_for(
+        "[...document.querySelectorAll('.chart')].every((e) => !e.offsetParent || e.dataset.drawn || e.textContent)"
+    )
+    browser.wait_for("[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)")
+    browser.run("scrollTo({top: 0, behavior: 'instant'})")
+
+
+@pytest.fixture
+def emulated(browser):
+    yield browser
+    browser.call("Emulation.setEmulatedMedia", features=[])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1300])
+@pytest.mark.parametrize("name", ["report.html", "explorer.html"])
+def test_no_text_overlaps_and_every_text_is_legible(name, width, scheme, finished, emulated):
+    opened(emulated, finished.results / name, width, scheme)
+    seen_whole(emulated)
+    found = measured(emulated)
+    assert found["n"] > 50
+    assert found["overlaps"] == []
+    assert found["faint"] == []
+
+
+def test_overlap_and_faint_text_would_be_found(emulated, tmp_path):
+    page = tmp_path / "page.html"
+    lines = ["<p style='margin: -12px 0 0; color: #888'>second line</p>", "<p style='color: #999'>faint line</p>"]
+    page.write_text(
+        f"<body data-ready='yes' style='background: #fff; color: #111'><p>first line</p>{''.join(lines)}</body>"
+    )
+    opened(emulated, page, 400, "light")
+    found = measured(emulated)
+    assert found["overlaps"] != []
+    assert [text.partition(":")[0] for text in found["faint"]] == ["second line", "faint line"]

@@ -1,0 +1,119 @@
+"""Each claim has an answer, and the answer is what the tables say."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paths import ROOT
+from toposcale.analysis import ANALYSES
+from toposcale.analysis.claims import CLAIMS, ClaimAnswer, claims_tables
+from toposcale.io import schemas
+
+SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
+PUBLISHED = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str})
+EMPTY = {name: schemas.TABLES[name].frame([]) for name in ANALYSES["claims"].reads if name != "published"}
+
+
+def answers(sizes=SIZES, **tables):
+    """The rows of the claims by source and name."""
+    models = pd.DataFrame({"model": list(sizes), "n_parameters": list(sizes.values()), "final_step": 1000})
+    made = claims_tables(published=PUBLISHED, **(EMPTY | {"models": schemas.TABLES["models"].frame(models)} | tables))
+    return made["claims"].set_index(["source", "claim"])
+
+
+def correlations(values, feature="h1_total", source="weights", metric="training_loss", p=0.01):
+    rows = [
+        {"model": model, "source": source, "layer": "all", "feature": feature, "metric": metric}
+        | {"control": "nothing", "spearman": value, "spearman_p": p}
+        for model, value in zip(SIZES, values, strict=False)
+    ]
+    return schemas.TABLES["correlations"].frame(rows)
+
+
+def course(values, feature="neural_persistence", source="weights", model="tiny-3k"):
+    rows = [
+        {"model": model, "step": 100 * k, "source": source, "layer": "all", "feature": feature, "value": value}
+        for k, value in enumerate(values)
+    ]
+    return schemas.TABLES["features"].frame(rows)
+
+
+def test_without_data_every_claim_is_not_tested_with_a_reason():
+    rows = answers()
+    assert len(rows) == len(CLAIMS) == len(set(rows.index))
+    assert set(rows["answer"]) == {ClaimAnswer.NOT_TESTED}
+    assert (rows["reason"] != "").all()
+
+
+def test_the_published_values_stand_beside_the_claim():
+    assert answers().loc[("paper", "table 4"), "statement"].endswith("Published: -0.641 to 0.053.")
+    quantities = {claim.published for claim in CLAIMS} - {""}
+    assert quantities <= set(PUBLISHED["quantity"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((-0.9, -0.8, -0.7, -0.6, -0.5), "reproduced"),
+        ((-0.5, -0.6, -0.7, -0.8, -0.9), "opposite"),
+        ((-0.9, -0.5, -0.8, -0.6, -0.7), "not reproduced"),
+        ((-0.9, -0.8, -0.7, -0.6), "not tested"),
+    ],
+)
+def test_whether_a_correlation_weakens_with_size(values, expected):
+    row = answers(correlations=correlations(values)).loc[("paper", "table 4")]
+    assert row["answer"] == expected
+    assert (expected == "not tested") == ("5 sizes are needed" in row["reason"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((-0.9, -0.8, -0.7, -0.6, -0.5), "reproduced"),
+        ((0.9, 0.8, 0.7, 0.6, 0.5), "opposite"),
+        ((-0.9, -0.8, -0.7, -0.6, -0.4), "not reproduced"),
+    ],
+)
+def test_whether_a_feature_follows_the_loss(values, expected):
+    rows = answers(correlations=correlations(values, "h0_total"))
+    assert rows.loc[("paper", "table 2"), "answer"] == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [((1, 2, 3, 4, 5), "reproduced"), ((1, 2, 3, 2.9, 5), "not reproduced"), ((5, 4, 3, 2, 1), "opposite")],
+)
+def test_whether_neural_persistence_is_monotonic(values, expected):
+    rows = answers({"tiny-3k": 2936}, features=course(values))
+    assert rows.loc[("research plan", "H1"), "answer"] == expected
+
+
+def test_saddles_on_the_plane_that_tells_most():
+    flat = course([0, 0, 0], "n_saddles_random_1_grid8", "landscape")
+    told = course([3, 2, 1], "n_saddles_negative_0.3_grid8", "landscape")
+    spread = course([1, 2, 3], "n_saddles_negative_0.3_grid8_spread", "landscape")
+    rows = answers({"tiny-3k": 2936}, features=pd.concat([flat, told, spread]))
+    assert rows.loc[("landscape review", "H1"), ["answer", "numbers"]].tolist() == ["reproduced", "tiny-3k -2"]
+    without = answers({"tiny-3k": 2936}, features=flat).loc[("landscape review", "H1")]
+    assert (without["answer"], without["reason"]) == ("not tested", "no surface has a saddle")
+
+
+@pytest.mark.parametrize(("regret", "expected"), [(0.0, "reproduced"), (1.31, "opposite")])
+def test_stopping_is_told_with_what_it_costs(regret, expected):
+    row = {"model": "tiny-3k", "source": "weights", "layer": "all", "feature": "neural_persistence", "patience": 2}
+    table = schemas.TABLES["early_stopping"].frame([row | {"steps_saved": 370, "regret": regret}])
+    told = answers(early_stopping=table).loc[("embedding report", "stopping")]
+    assert told["answer"] == expected
+    assert told["numbers"] == f"steps saved: tiny-3k 370; nats lost: tiny-3k {regret:.3g}"
+
+
+def test_a_test_without_power_is_no_answer():
+    key = {"source": "weights", "layer": "all", "feature": "neural_persistence", "metric": "validation_loss"}
+    verdict = key | {"model": "pooled", "question": "beyond_the_norm", "estimate": -0.3, "p": 0.4}
+    verdicts = schemas.TABLES["verdicts"].frame([verdict])
+    for found, expected in (("no", "not tested"), ("yes", "not reproduced")):
+        power = schemas.TABLES["sensitivity"].frame(
+            [{"question": "beyond_the_norm", "found": found, "detectable": np.nan}]
+        )
+        rows = answers(verdicts=verdicts, sensitivity=power)
+        assert rows.loc[("research plan", "H1, efficiency"), "answer"] == expected
