@@ -2,10 +2,10 @@
 
 Functions
 ---------
-describe(checkpoint)
-    Features of every weight matrix of one checkpoint.
-compare(before, after)
-    Changes of every feature between two checkpoints.
+describe(checkpoint), features_of(checkpoint)
+    The weight matrices of one checkpoint, a row each; every feature, in long form.
+compare(before, after), changes_of(before, after)
+    What changed between two checkpoints, a row for each matrix; the change of every feature, in long form.
 advise(curve)
     Forecast of the final loss, and whether to continue a training run or to train a larger model.
 
@@ -25,9 +25,9 @@ from typing import Any
 from toposcale.io.errors import NoForecast, UserError
 
 __version__ = "0.3.0.dev0"
-__all__ = ["NoForecast", "UserError", "advise", "compare", "describe"]
+__all__ = ["NoForecast", "UserError", "advise", "changes_of", "compare", "describe", "features_of"]
 
-_MODULES = {"advise": "decision.advise", "compare": "features.description", "describe": "features.description"}
+_MODULES = dict.fromkeys(__all__[3:], "features.description") | {"advise": "decision.advise"}
 
 
 def __getattr__(name: str) -> Any:

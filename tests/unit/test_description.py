@@ -58,7 +58,7 @@ def run(*arguments, **options):
 
 
 def test_the_numbers_are_those_of_the_workflow(file):
-    table = toposcale.describe(file, model="mine", max_points=10)
+    table = toposcale.features_of(file, model="mine", max_points=10)
     features, _ = weights.compute_features(
         checkpoints.iterate_matrices(file), weights.WeightSettings(max_points=10), model="mine"
     )
@@ -68,14 +68,14 @@ def test_the_numbers_are_those_of_the_workflow(file):
 
 
 def test_a_file_a_folder_arrays_and_a_module_say_the_same(file):
-    expected = by_key(toposcale.describe(file))
-    assert by_key(toposcale.describe(str(file.parent))) == expected
-    assert by_key(toposcale.describe(arrays())) == expected
-    assert by_key(toposcale.describe({name: torch.from_numpy(value) for name, value in arrays().items()})) == expected
+    expected = by_key(toposcale.features_of(file))
+    assert by_key(toposcale.features_of(str(file.parent))) == expected
+    assert by_key(toposcale.features_of(arrays())) == expected
+    assert by_key(toposcale.features_of({name: torch.from_numpy(value) for name, value in arrays().items()})) == expected
     module = nn.Linear(6, 18, bias=False)
     with torch.no_grad():
         module.weight.copy_(torch.from_numpy(arrays()["h.0.attn.weight"]))
-    assert by_key(toposcale.describe(module)) == by_key(toposcale.describe({"weight": arrays()["h.0.attn.weight"]}))
+    assert by_key(toposcale.features_of(module)) == by_key(toposcale.features_of({"weight": arrays()["h.0.attn.weight"]}))
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
@@ -84,7 +84,7 @@ def test_a_module_in_half_precision_is_measured_as_its_file(tmp_path, kind):
     values = module.weight.detach().float().numpy()
     dtype = ml_dtypes.bfloat16 if kind == torch.bfloat16 else np.float16
     save_file({"weight": values.astype(dtype)}, tmp_path / "half.safetensors")
-    assert by_key(toposcale.describe(module)) == by_key(toposcale.describe(tmp_path / "half.safetensors"))
+    assert by_key(toposcale.features_of(module)) == by_key(toposcale.features_of(tmp_path / "half.safetensors"))
 
 
 def test_the_monitor_of_the_module_says_the_same(tmp_path):
@@ -92,42 +92,42 @@ def test_the_monitor_of_the_module_says_the_same(tmp_path):
     with TopologyMonitor(tmp_path, "model", every=1, tensorboard=False) as monitor:
         monitor.step(model)
     rows = tables.read_checked(Folder(tmp_path, "model").file("features/weights", 1)).to_pandas()
-    assert by_key(rows) == by_key(toposcale.describe(model))
+    assert by_key(rows) == by_key(toposcale.features_of(model))
 
 
 def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
     model = Tied()
     once = {"embed_tokens.weight": model.embed_tokens.weight.detach().numpy()}
-    expected = by_key(toposcale.describe(once))
-    assert by_key(toposcale.describe(model)) == expected
-    assert by_key(toposcale.describe(model.state_dict())) == expected
+    expected = by_key(toposcale.features_of(once))
+    assert by_key(toposcale.features_of(model)) == expected
+    assert by_key(toposcale.features_of(model.state_dict())) == expected
     torch.save(model.state_dict(), tmp_path / "tied.bin")
     copies = {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
     save_file(copies, tmp_path / "copied.safetensors")
     for path in (tmp_path / "tied.bin", tmp_path / "copied.safetensors"):
-        assert by_key(toposcale.describe(path)) == expected
+        assert by_key(toposcale.features_of(path)) == expected
         assert checkpoints.count_parameters(path) == 12 * 6
     copies["lm_head.weight"][-1, -1] += 1
     save_file(copies, tmp_path / "untied.safetensors")
-    assert set(toposcale.describe(tmp_path / "untied.safetensors")["layer"]) == {*copies, "all"}
+    assert set(toposcale.features_of(tmp_path / "untied.safetensors")["layer"]) == {*copies, "all"}
     assert checkpoints.count_parameters(tmp_path / "untied.safetensors") == 2 * 12 * 6
 
 
 def test_layers_are_chosen_by_name(file):
-    assert set(toposcale.describe(file, layers="*attn*")["layer"]) == {"h.0.attn.weight", "all"}
-    assert set(toposcale.describe(file, layers=["*attn*", "wte*"])["layer"]) == {"wte.weight", "h.0.attn.weight", "all"}
+    assert set(toposcale.features_of(file, layers="*attn*")["layer"]) == {"h.0.attn.weight", "all"}
+    assert set(toposcale.features_of(file, layers=["*attn*", "wte*"])["layer"]) == {"wte.weight", "h.0.attn.weight", "all"}
     with pytest.raises(
         UserError, match=r"no weight matrix is called \*attention\*; its layers are .*h\.0\.attn\.weight"
     ):
-        toposcale.describe(file, layers="*attention*")
+        toposcale.features_of(file, layers="*attention*")
 
 
 def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diagrams(file, tmp_path):
     save_file(arrays(1), tmp_path / "later.safetensors")
-    table = toposcale.compare(file, tmp_path / "later.safetensors")
+    table = toposcale.changes_of(file, tmp_path / "later.safetensors")
     assert list(table.columns) == ["layer", "feature", "before", "after", "change"]
     rows = table.set_index(["layer", "feature"])
-    before, after = (toposcale.describe(path) for path in (file, tmp_path / "later.safetensors"))
+    before, after = (toposcale.features_of(path) for path in (file, tmp_path / "later.safetensors"))
     for side, described in (("before", before), ("after", after)):
         assert rows[side].dropna().to_dict() == by_key(described)
     both = rows.dropna()
@@ -149,33 +149,33 @@ def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diag
 
 
 def test_the_values_of_a_layer_do_not_change_with_the_layers_that_are_chosen(file):
-    whole = toposcale.describe(file)
+    whole = toposcale.features_of(file)
     for layer in arrays():
         if layer != "norm.weight":
-            some = toposcale.describe(file, layers=layer)
+            some = toposcale.features_of(file, layers=layer)
             assert by_key(some[some["layer"] == layer]) == by_key(whole[whole["layer"] == layer])
 
 
 def test_a_checkpoint_has_not_moved_from_itself(file):
-    table = toposcale.compare(file, file)
+    table = toposcale.changes_of(file, file)
     assert (table["change"] == 0).all()
 
 
 def test_a_layer_of_one_checkpoint_only_has_no_change(file):
     larger = {**arrays(), "new.weight": np.eye(4, dtype=np.float32)}
-    rows = toposcale.compare(file, larger).set_index(["layer", "feature"])
+    rows = toposcale.changes_of(file, larger).set_index(["layer", "feature"])
     assert np.isnan(rows.loc[("new.weight", "h0_count"), "change"])
     assert rows.loc[("new.weight", "h0_count"), "after"] == 3
     assert rows.loc[("all", "h0_wasserstein_1"), "change"] == 0
     with pytest.raises(UserError, match=r"no layer in common; the first has h\.0\.attn\.weight.*the second other"):
-        toposcale.compare(file, {"other": np.eye(4)})
+        toposcale.changes_of(file, {"other": np.eye(4)})
 
 
 def test_weights_that_are_not_finite_are_told(file):
     broken = arrays()
     broken["wte.weight"][0, 0] = np.nan
     with pytest.warns(RuntimeWarning, match=r"wte\.weight holds NaN"):
-        table = toposcale.describe(broken)
+        table = toposcale.features_of(broken)
     values = by_key(table)
     assert np.isnan(values["wte.weight", "h0_total"])
     assert np.isnan(values["all", "h0_total"])
@@ -184,16 +184,16 @@ def test_weights_that_are_not_finite_are_told(file):
 
 def test_what_cannot_be_described():
     with pytest.raises(TypeError, match="not list"):
-        toposcale.describe([1, 2])
+        toposcale.features_of([1, 2])
     with pytest.raises(UserError, match="no weight matrix"):
-        toposcale.describe({"bias": np.ones(3)})
+        toposcale.features_of({"bias": np.ones(3)})
 
 
 def test_a_matrix_that_is_named_as_the_whole_model_is_refused():
     named = {"all": np.eye(3), "other": np.eye(4)}
     with pytest.raises(UserError, match="a matrix is named 'all', which stands for the whole model in the tables"):
-        toposcale.describe(named)
-    assert set(toposcale.describe(named, layers="other")["layer"]) == {"other", "all"}
+        toposcale.features_of(named)
+    assert set(toposcale.features_of(named, layers="other")["layer"]) == {"other", "all"}
 
 
 def test_progress_is_handed_every_matrix(file):
@@ -205,15 +205,15 @@ def test_progress_is_handed_every_matrix(file):
             seen.append(name)
             yield name, matrix
 
-    toposcale.describe(file, progress=progress)
+    toposcale.features_of(file, progress=progress)
     assert sorted(seen) == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight"]
 
 
 def test_neither_torch_nor_snakemake_is_imported_for_files_and_arrays(file):
     program = f"""
 import sys, numpy, toposcale
-toposcale.describe({str(file)!r})
-toposcale.compare({str(file)!r}, {{"wte.weight": numpy.eye(3)}})
+toposcale.features_of({str(file)!r})
+toposcale.changes_of({str(file)!r}, {{"wte.weight": numpy.eye(3)}})
 print(sorted({{"torch", "snakemake", "transformers", "matplotlib"}} & set(sys.modules)))
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -226,7 +226,7 @@ def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
     assert said.returncode == 0, said.stderr
     (tmp_path / "out.csv").write_text(said.stdout)
     read = pd.read_csv(tmp_path / "out.csv")
-    assert by_key(read) == by_key(toposcale.describe(file, layers="*attn*"))
+    assert by_key(read) == by_key(toposcale.features_of(file, layers="*attn*"))
     table = run("describe", file).stdout
     assert table.split()[:3] == ["layer", "feature", "value"]
     assert "h.0.attn.weight" in table
@@ -286,7 +286,7 @@ def test_a_closed_pipe_is_no_error(file):
 def test_a_plain_mlp_has_the_deep_graph_persistence_of_its_two_layers(ending):
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(12, 40)), rng.normal(size=(8, 12))
-    table = toposcale.describe({f"fc1{ending}": first, f"fc2{ending}": second})
+    table = toposcale.features_of({f"fc1{ending}": first, f"fc2{ending}": second})
     own = table[(table["layer"] == f"fc2{ending}") & (table["feature"] == "deep_graph_persistence")]
     assert own["value"].item() == homology.deep_graph_persistence(first, second)
 
@@ -304,7 +304,7 @@ def test_globs_that_choose_nothing_name_what_is_there():
         weights.compute_features(found, weights.WeightSettings(include=("*attn*",)), model="m")
 
 
-@pytest.mark.parametrize("call", [toposcale.describe, lambda path: toposcale.compare(path, path)])
+@pytest.mark.parametrize("call", [toposcale.describe, lambda path: toposcale.changes_of(path, path)])
 def test_a_folder_of_checkpoints_names_them(tmp_path, call):
     for step in (5, 10, 100):
         (tmp_path / f"checkpoint-{step}").mkdir()
@@ -326,4 +326,4 @@ def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / name).write_text('{"model_type": "gpt2"}')
     with pytest.raises(UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"):
-        toposcale.describe(tmp_path / name)
+        toposcale.features_of(tmp_path / name)

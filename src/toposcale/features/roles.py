@@ -42,10 +42,15 @@ class OddLayer(NamedTuple):
     z: float
     role: Role
 
-    def __str__(self) -> str:
+    @property
+    def reason(self) -> str:
+        """Return what is odd in the layer."""
         side = "above" if self.z > 0 else "below"
         compared = f"{side} the {self.role} median {self.median:.3g}"
-        return f"{self.layer}: {self.feature} {self.value:.3g}, {compared} (z {self.z:+.0f})"
+        return f"{self.feature} {self.value:.3g}, {compared} (z {self.z:+.0f})"
+
+    def __str__(self) -> str:
+        return f"{self.layer}: {self.reason}"
 
 
 def odd_layers(features: Mapping[str, Mapping[str, float]]) -> list[OddLayer]:
