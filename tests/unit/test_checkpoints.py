@@ -357,7 +357,7 @@ def test_a_longer_file_than_its_header_says_is_refused(tmp_path):
 def test_a_checkpoint_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such checkpoint"):
         matrices(tmp_path / "none")
-    with pytest.raises(UserError, match=r"none of model\.safetensors, pytorch_model\.bin, adapter_model\.bin$"):
+    with pytest.raises(UserError, match=r"none of model\.safetensors, .*, adapter_model\.bin$"):
         matrices(tmp_path)
     (tmp_path / "consolidated.00.pth").touch()
     with pytest.raises(UserError, match=r"but consolidated\.00\.pth; name that file$"):

@@ -18,6 +18,7 @@ from paths import ROOT
 from toposcale import checkpoints, homology
 from toposcale.checkpoints import matrices
 from toposcale.features import diagram_distances, weights
+from toposcale.features.registry import SUMMARY
 from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.monitor import TopologyMonitor
@@ -28,6 +29,9 @@ def arrays(seed=0, scale=1.0):
     generator = np.random.default_rng(seed)
     shapes = {"wte.weight": (12, 6), "h.0.attn.weight": (18, 6), "h.0.mlp.weight": (6, 9), "norm.weight": (6,)}
     return {name: (scale * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+MATRIX_SHAPES = {"h.0.attn.weight": (18, 6), "h.0.mlp.weight": (6, 9), "wte.weight": (12, 6)}
 
 
 @pytest.fixture
@@ -71,11 +75,15 @@ def test_a_file_a_folder_arrays_and_a_module_say_the_same(file):
     expected = by_key(toposcale.features_of(file))
     assert by_key(toposcale.features_of(str(file.parent))) == expected
     assert by_key(toposcale.features_of(arrays())) == expected
-    assert by_key(toposcale.features_of({name: torch.from_numpy(value) for name, value in arrays().items()})) == expected
+    assert (
+        by_key(toposcale.features_of({name: torch.from_numpy(value) for name, value in arrays().items()})) == expected
+    )
     module = nn.Linear(6, 18, bias=False)
     with torch.no_grad():
         module.weight.copy_(torch.from_numpy(arrays()["h.0.attn.weight"]))
-    assert by_key(toposcale.features_of(module)) == by_key(toposcale.features_of({"weight": arrays()["h.0.attn.weight"]}))
+    assert by_key(toposcale.features_of(module)) == by_key(
+        toposcale.features_of({"weight": arrays()["h.0.attn.weight"]})
+    )
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
@@ -115,7 +123,11 @@ def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
 
 def test_layers_are_chosen_by_name(file):
     assert set(toposcale.features_of(file, layers="*attn*")["layer"]) == {"h.0.attn.weight", "all"}
-    assert set(toposcale.features_of(file, layers=["*attn*", "wte*"])["layer"]) == {"wte.weight", "h.0.attn.weight", "all"}
+    assert set(toposcale.features_of(file, layers=["*attn*", "wte*"])["layer"]) == {
+        "wte.weight",
+        "h.0.attn.weight",
+        "all",
+    }
     with pytest.raises(
         UserError, match=r"no weight matrix is called \*attention\*; its layers are .*h\.0\.attn\.weight"
     ):
@@ -185,8 +197,8 @@ def test_weights_that_are_not_finite_are_told(file):
 def test_what_cannot_be_described():
     with pytest.raises(TypeError, match="not list"):
         toposcale.features_of([1, 2])
-    with pytest.raises(UserError, match="no weight matrix"):
-        toposcale.features_of({"bias": np.ones(3)})
+    with pytest.raises(UserError, match=r"no weight matrix in it; left out: 1 tensor, 100% .* \(1-D: bias\)"):
+        toposcale.describe({"bias": np.ones(3)})
 
 
 def test_a_matrix_that_is_named_as_the_whole_model_is_refused():
@@ -222,17 +234,166 @@ print(sorted({{"torch", "snakemake", "transformers", "matplotlib"}} & set(sys.mo
 
 
 def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
-    said = run("describe", file, "--csv", "--layers", "*attn*")
+    said = run("describe", file, "--all", "--csv", "--layers", "*attn*")
     assert said.returncode == 0, said.stderr
     (tmp_path / "out.csv").write_text(said.stdout)
     read = pd.read_csv(tmp_path / "out.csv")
     assert by_key(read) == by_key(toposcale.features_of(file, layers="*attn*"))
-    table = run("describe", file).stdout
-    assert table.split()[:3] == ["layer", "feature", "value"]
-    assert "h.0.attn.weight" in table
-    moved = run("compare", file, file).stdout
+    assert said.stderr == (
+        "toposcale: left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)\n"
+        "toposcale: left out: 2 tensors, 52.5% of the parameters (not chosen: h.0.mlp.weight, wte.weight)\n"
+    )
+    table = run("describe", file, "--all").stdout.splitlines()
+    assert table[0].split() == ["layer", "feature", "value"]
+    assert [line.split()[0] for line in table[1:4]] == ["h.0.attn.weight"] * 3  # each row can be found by grep
+    moved = run("compare", file, file, "--all").stdout
     assert moved.split()[:5] == ["layer", "feature", "before", "after", "change"]
     assert "h0_bottleneck" in moved
+
+
+def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
+    lines = run("describe", file).stdout.splitlines()
+    assert lines[0].split() == ["layer", "shape", "params", *SUMMARY.values()]
+    assert [line.split()[0] for line in lines[1:5]] == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight", "all"]
+    assert [line.split()[0] for line in lines[6:12]] == list(SUMMARY.values())
+    assert lines[12:] == ["left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)"]
+    assert max(map(len, lines)) <= 80
+    assert "neural_persistence" not in run("describe", file, "--features", "norms").stdout
+    moved = run("compare", file, file).stdout.splitlines()
+    assert moved[0].split() == ["layer", "shape", *SUMMARY.values()]
+    assert moved[1].split()[-6:] == ["+0.0%"] * 6
+
+
+def test_a_matrix_has_one_row_with_the_features_of_the_long_form(file):
+    table = toposcale.describe(file)
+    assert list(table.columns) == ["shape", "parameters", *SUMMARY, "odd"]
+    assert table["shape"].to_dict() == {name: (n, m) for name, (n, m) in MATRIX_SHAPES.items()} | {"all": None}
+    assert table["parameters"]["all"] == sum(n * m for n, m in MATRIX_SHAPES.values())
+    long = by_key(toposcale.features_of(file))
+    assert {(layer, name): table.at[layer, name] for layer in table.index for name in SUMMARY}.items() <= long.items()
+    pd.concat([table, toposcale.describe(arrays(1))])  # attrs that are compared must not raise
+    moved = toposcale.compare(file, arrays(1))
+    after = toposcale.describe(arrays(1))
+    expected = after[list(SUMMARY)] / table[list(SUMMARY)] - 1
+    assert np.allclose(moved[list(SUMMARY)].where(np.isfinite(expected), 0), expected.where(np.isfinite(expected), 0))
+    assert (toposcale.compare(file, file)[list(SUMMARY)] == 0).all(axis=None)
+
+
+def test_only_what_is_shown_is_computed(file, monkeypatch):
+    monkeypatch.setattr("toposcale.features.spectra.nuclear_norm", lambda weight: pytest.fail("not asked for"))
+    toposcale.describe(file)
+    with pytest.raises(UserError, match="features: norm is none of topology, norms, spectra"):
+        toposcale.describe(file, features=("norm",))
+
+
+def test_an_odd_layer_is_marked_with_its_reason():
+    rng = np.random.default_rng(0)
+    named = {f"h.{i}.mlp.weight": rng.standard_normal((20, 10)) * (9 if i == 10 else 1) for i in range(12)}
+    table = toposcale.describe(named)
+    assert list(table.index) == [*(f"h.{i}.mlp.weight" for i in range(12)), "all"]  # 2 before 10
+    assert list(table.index[table["odd"] != ""]) == ["h.10.mlp.weight"]
+    assert table["odd"]["h.10.mlp.weight"].startswith("frobenius_norm 1")
+
+
+TENSORS = {
+    "experts.down_proj": (4, 16, 8),
+    "experts.gate_up_proj": (4, 8, 32),  # inputs as rows: its projection back tells so
+    "moe.input_linear.weight": (3, 4, 5),
+    "blocks.w": (2, 3, 4),
+    "conv.weight": (8, 4, 3),
+    "patch.weight": (6, 3, 2, 2),
+    "depthwise.weight": (6, 1, 4),
+    "pos_embed": (1, 5, 6),
+    "cls_token": (1, 1, 6),
+    "norm": (6,),
+}
+MATRICES = {
+    **{f"experts.down_proj.{i}": (8, 16) for i in range(4)},
+    **{f"experts.gate_up_proj.{i}": (32, 8) for i in range(4)},
+    **{f"moe.input_linear.weight.{i}": (4, 5) for i in range(3)},
+    **{f"blocks.w.{i}": (3, 4) for i in range(2)},
+    **{"conv.weight": (8, 12), "patch.weight": (6, 12), "depthwise.weight": (6, 4), "pos_embed": (5, 6)},
+}
+
+
+def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
+    """In the file, the module and the monitor; what is none is counted."""
+    rng = np.random.default_rng(0)
+    named = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in TENSORS.items()}
+    save_file(named | {"ids": np.ones((2, 2), np.int64)}, tmp_path / "moe.safetensors")
+    read = dict(checkpoints.iterate_matrices(tmp_path / "moe.safetensors"))
+    assert {name: values.shape for name, values in read.items()} == MATRICES
+    assert (read["experts.gate_up_proj.3"] == named["experts.gate_up_proj"][3].T).all()
+    assert (read["conv.weight"] == named["conv.weight"].reshape(8, 12)).all()
+    sizes = checkpoints.stored_sizes(tmp_path / "moe.safetensors")
+    assert (sizes.n_matrices, sizes.largest_matrix) == (len(MATRICES), 256)
+    table = toposcale.describe(tmp_path / "moe.safetensors")
+    assert table["shape"].drop("all").to_dict() == MATRICES
+    assert table.attrs["notes"] == [
+        "left out: 2 tensors, 0.646% of the parameters (1-D: cls_token, norm)",
+        "left out: 1 tensor, 0.215% of the parameters (integers: ids)",
+    ]
+    model = nn.Module()
+    for name in ("blocks.w", "conv.weight"):
+        model.register_parameter(name.replace(".", "_"), nn.Parameter(torch.from_numpy(named[name])))
+    with TopologyMonitor(tmp_path, "model", every=1, tensorboard=False) as monitor:
+        monitor.step(model)
+    rows = tables.read_checked(Folder(tmp_path, "model").file("features/weights", 1)).to_pandas()
+    assert by_key(rows) == by_key(toposcale.features_of(model))
+    assert {"blocks_w.0", "blocks_w.1", "conv_weight"} < set(rows["layer"])
+
+
+@pytest.mark.parametrize("key", ["model", "state_dict", "model_state_dict", "module"])
+@pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "module._orig_mod."])
+def test_the_weights_in_a_checkpoint_of_a_training_loop_are_read(tmp_path, key, prefix):
+    named = {f"{prefix}{name}": torch.from_numpy(value) for name, value in arrays().items()}
+    saved = {"step": 3, "best": torch.tensor(2.0), "optimizer": {"state": {}, "param_groups": []}, key: named}
+    torch.save(saved, tmp_path / "ckpt.pt")
+    assert by_key(toposcale.features_of(tmp_path / "ckpt.pt")) == by_key(toposcale.features_of(arrays()))
+
+
+def test_a_checkpoint_without_weights_of_a_known_name_tells_what_it_holds(tmp_path):
+    torch.save({"step": 3, "ema": {"w": torch.eye(3)}}, tmp_path / "ckpt.pt")
+    with pytest.raises(
+        UserError, match=r"it holds step, ema, none of which is called state_dict or .*; save the weights"
+    ):
+        toposcale.describe(tmp_path / "ckpt.pt")
+
+
+def test_an_adapter_is_named_as_one(tmp_path):
+    torch.save({"q.lora_A.weight": torch.eye(3), "q.lora_B.weight": torch.ones(4, 3)}, tmp_path / "adapter_model.bin")
+    assert toposcale.describe(tmp_path, features=("norms",)).attrs["notes"][0].startswith("an adapter: ")
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:a8eda1\nsize 327657928\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.safetensors", POINTER, "a pointer of Git LFS, not the file itself; fetch it: git lfs pull"),
+        ("pytorch_model.bin", POINTER, "a pointer of Git LFS"),
+        ("weights.npz", b"PK", r"arrays of NumPy; from Python: toposcale\.describe"),
+        ("weights.gguf", b"GGUF", r"weights of llama\.cpp"),
+    ],
+)
+def test_what_is_not_read_is_named(tmp_path, name, content, reason):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{name}: {reason}"):
+        toposcale.describe(tmp_path / name)
+
+
+def test_another_pointer_beside_the_weights_does_not_matter(file):
+    (file.parent / "tf_model.h5").write_bytes(POINTER)
+    assert len(toposcale.describe(file.parent, features=("norms",)))
+
+
+def test_a_repository_of_the_hub_and_several_paths_are_told_what_to_do(file):
+    with pytest.raises(UserError, match="hf download EleutherAI/pythia-70m --local-dir FOLDER, then name FOLDER"):
+        toposcale.describe("EleutherAI/pythia-70m")
+    done = run("describe", file, file)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "compare two; a whole training is for the workflow (kind: folder under models)" in done.stderr
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "text", "empty folder", "folder without its shard"])
@@ -278,8 +439,8 @@ def test_a_closed_pipe_is_no_error(file):
     command = f'"{sys.executable}" -m toposcale describe "{file}" --csv | head -n 1'
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=False)  # noqa: S602
-    assert done.stdout == "layer,feature,value\n"
-    assert done.stderr == ""
+    assert done.stdout.startswith("layer,shape,parameters,")
+    assert "Error" not in done.stderr
 
 
 @pytest.mark.parametrize("ending", ["", ".weight"])

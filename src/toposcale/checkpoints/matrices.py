@@ -178,12 +178,13 @@ def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
         yield ".".join([name, *map(str, index)]), matrix.T if layout.transposed else matrix
 
 
-def matrix_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
-    """Return the shapes (n_out, n_in) of the matrices in tensors of these names and shapes, by the matrix's name."""
-    nothing = np.zeros(1)
+def matrix_shapes(tensors: Mapping[str, Stored]) -> dict[str, tuple[int, int]]:
+    """Return the shapes (n_out, n_in) of the matrices of weights in these tensors, by the matrix's name."""
+    nothing, others = np.zeros(1), left_out(tensors)
     return {
         part: (matrix.shape[0], matrix.shape[1])
-        for name, layout in matrix_layouts(shapes).items()
+        for name, layout in matrix_layouts({name: tensor.shape for name, tensor in tensors.items()}).items()
+        if name not in others
         for part, matrix in split(name, np.broadcast_to(nothing, layout.shape), layout)
     }
 
@@ -352,9 +353,11 @@ class Sizes(NamedTuple):
 
 def stored_sizes(checkpoint: str | Path) -> Sizes:
     """Return the sizes that the headers of the files state; weights stored twice count twice."""
-    shapes = tensor_shapes(checkpoint)
-    matrices = [math.prod(shape) for shape in matrix_shapes(shapes).values()]
-    return Sizes(count_weights(shapes), max(matrices, default=0), len(matrices))
+    tensors = stored_tensors(checkpoint)
+    matrices = [math.prod(shape) for shape in matrix_shapes(tensors).values()]
+    return Sizes(
+        count_weights({name: tensor.shape for name, tensor in tensors.items()}), max(matrices, default=0), len(matrices)
+    )
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:

@@ -290,8 +290,7 @@ def _measured(
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     tensors, matrices, notes = _opened(source)
-    reasons = left_out(tensors)
-    shapes = matrix_shapes({name: tensor.shape for name, tensor in tensors.items() if name not in reasons})
+    reasons, shapes = left_out(tensors), matrix_shapes(tensors)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     counts = {name: math.prod(tensor.shape) for name, tensor in tensors.items()}
     of_all = max(1, sum(counts.values()))
@@ -303,7 +302,7 @@ def _measured(
         what = f"{len(names_of)} {'tensor' if len(names_of) == 1 else 'tensors'}"
         share = sum(counts[name] for name in names_of) / of_all
         which = kind if len(names_of) > 3 else f"{kind}: {', '.join(names_of)}"
-        notes.append(f"left out: {what}, {share:.3%} of the parameters ({which})")
+        notes.append(f"left out: {what}, {100 * share:.3g}% of the parameters ({which})")
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         there = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
