@@ -20,7 +20,7 @@ _EXAMPLES = """commands:
   python -m toposcale advise losses.csv --parameters 25e6 --tokens-per-step 5e5 --schedule cosine --warmup 500 --steps 24000
   python -m toposcale watch my-run
 
-A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
+A checkpoint is a safetensors, .bin, .pt or .ckpt file, or a folder in the layout of Hugging Face. From Python:
   toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) tells the rest.
 Measure a training while it goes on: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
 """

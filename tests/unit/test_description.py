@@ -1,7 +1,9 @@
 """`describe` and `compare`: the numbers of the workflow, from files, folders, modules and arrays, in one call."""
 
+import argparse
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -350,6 +352,13 @@ def test_the_weights_in_a_checkpoint_of_a_training_loop_are_read(tmp_path, key, 
     saved = {"step": 3, "best": torch.tensor(2.0), "optimizer": {"state": {}, "param_groups": []}, key: named}
     torch.save(saved, tmp_path / "ckpt.pt")
     assert by_key(toposcale.features_of(tmp_path / "ckpt.pt")) == by_key(toposcale.features_of(arrays()))
+
+
+def test_options_and_numbers_beside_the_weights_do_not_matter(tmp_path):
+    named = {name: torch.from_numpy(value) for name, value in arrays().items()}
+    beside = {"args": argparse.Namespace(rate=1e-3), "best": np.float64(2.5)}
+    torch.save(beside | {"out": pathlib.Path("x"), "model": named | {"step": 3}}, tmp_path / "ckpt.pt")
+    assert set(toposcale.describe(tmp_path / "ckpt.pt", features=("norms",)).index) == {*MATRIX_SHAPES, "all"}
 
 
 def test_a_checkpoint_without_weights_of_a_known_name_tells_what_it_holds(tmp_path):

@@ -4,13 +4,15 @@ A checkpoint is one safetensors file, or a folder in the layout of Hugging Face 
 shards). Torch is imported for `.bin` files alone.
 """
 
+import argparse
 import math
 import pickle
 import re
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +41,7 @@ _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Where a training loop keeps the weights beside its own state, and files of weights that are not read.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net")
+_SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), FILE)"
 _OTHER_FORMATS = {
     ".npz": "arrays of NumPy; from Python: toposcale.describe(dict(numpy.load(FILE)))",
     ".npy": "one array of NumPy; from Python: toposcale.describe({'weight': numpy.load(FILE)})",
@@ -441,16 +444,19 @@ def _unwrapped(file: Path, content: Any) -> Any:
     if isinstance(content, dict) and not any(
         isinstance(value, torch.Tensor) and value.ndim for value in content.values()
     ):
-        parts = {key: value for key, value in content.items() if isinstance(value, dict) and value}
+        parts = {key: value for key, value in content.items() if isinstance(value, dict)}
         if inner := next((key for key in _NESTED if key in parts), None):
             return _unwrapped(file, parts[inner])
         if content:
             raise UserError(
                 f"{file}: not a dictionary of tensors; it holds {listed(map(str, content), 8)}, none of which is called "
-                f"{' or '.join(_NESTED)}; save the weights alone: torch.save(model.state_dict(), FILE)"
+                f"{' or '.join(_NESTED)}; {_SAVE_ALONE}"
             )
-    return (
-        plain_names(content) if isinstance(content, dict) and all(isinstance(key, str) for key in content) else content
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        return content
+    # A step or the state of a layer without weights may stand among them.
+    return plain_names(
+        {key: value for key, value in content.items() if not isinstance(value, int | float | str | None)}
     )
 
 
@@ -470,7 +476,7 @@ def _check_plain(file: Path, tensors: Any) -> None:
     import torch
 
     if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise UserError(f"{file}: not a dictionary of tensors")
+        raise UserError(f"{file}: not a dictionary of tensors; {_SAVE_ALONE}")
     size = file.stat().st_size
     for name, value in tensors.items():
         if not isinstance(name, str):
@@ -492,11 +498,12 @@ def _load_bin(file: Path) -> dict[str, Any]:
 
     try:
         # Files from before torch 1.6 are no archives and cannot be mapped.
-        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
+        with _harmless(torch):
+            tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
     except Exception as error:  # a file that is not a .bin fails anywhere in the reader
         # PyTorch would advise `weights_only=False`, which runs what the file says.
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
-            raise UserError(f"{file}: contains {NOT_TENSORS}") from error
+            raise UserError(f"{file}: contains {NOT_TENSORS}; {_SAVE_ALONE}") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
     tensors = _unwrapped(file, tensors)
@@ -504,6 +511,16 @@ def _load_bin(file: Path) -> dict[str, Any]:
     views = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {view: name for name, view in reversed(views.items())}
     return {name: tensor for name, tensor in tensors.items() if first[views[name]] == name or not tensor.numel()}
+
+
+def _harmless(torch: Any) -> AbstractContextManager[Any]:
+    """Allow what training loops save beside the weights and what cannot run code: options, paths, numbers of NumPy."""
+    if torch.__version__ < (2, 6):
+        return nullcontext()
+    scalar = np.float64(0).__reduce__()[0]
+    old = "numpy.core.multiarray.scalar"  # before NumPy 2
+    allowed = [argparse.Namespace, PosixPath, np.dtype, *(type(np.dtype(kind)) for kind in ("f8", "f4", "i8"))]
+    return torch.serialization.safe_globals([*allowed, scalar, (scalar, old)])
 
 
 def _head(file: Path) -> bytes:
