@@ -227,7 +227,7 @@ def _show(table: Any, given: argparse.Namespace) -> None:
     """Print a table of `_table`; below it, or on standard error beside CSV, what was left out."""
     notes = [one_line(note) for note in table.attrs["notes"]]
     if "shape" in table:
-        table["shape"] = [" x ".join(map(str, shape)) if shape else "" for shape in table["shape"]]
+        table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
     if given.csv:
         table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
         print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
@@ -240,6 +240,7 @@ def _show(table: Any, given: argparse.Namespace) -> None:
 
 
 _MOST_NAMED = 10
+_BESIDE_THE_NAME = 68  # characters of the other columns
 
 
 def _print_summary(table: Any, is_change: bool) -> list[str]:
@@ -279,6 +280,12 @@ def _print_table(table: Any, formats: dict[str, str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
+        # Names are shortened rather than broken in a narrow terminal.
+        table["layer"] = table["layer"].str.replace(
+            r"^(model|transformer|gpt_neox)\.|\.weight(?= \*|$)", "", regex=True
+        )
     shown = Table(box=None, pad_edge=False)
     for name in table.columns:
         folds = name == "layer"
@@ -294,7 +301,7 @@ def _print_table(table: Any, formats: dict[str, str]) -> None:
             for name, value in row.items()
         ]
         shown.add_row(*map(Text, cells))
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    console.print(shown)
 
 
 if __name__ == "__main__":

@@ -72,9 +72,9 @@ def describe(
     -------
     pandas.DataFrame
         Index `layer`, the last one "all": the whole model. Columns: `shape` (n_out, n_in), `parameters`, the features of
-        `toposcale.features.registry.SUMMARY`, and `odd`: in which of them, and how far, the layer is unlike the others of
-        its role (robust z-score of at least 5), "" if in none. ``attrs["notes"]`` tells what was left out. Features of a
-        matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
+        `toposcale.features.registry.SUMMARY`, and `odd`: in which of them, and how far, the layer is unlike the same one
+        of the other blocks (`toposcale.features.roles.odd_layers`), "" if in none. ``attrs["notes"]`` tells what was left
+        out. Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
 
     Raises
     ------
