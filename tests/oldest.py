@@ -80,7 +80,7 @@ def main() -> None:
     toposcale = python, "-m", "toposcale"
     assert "describe" in called(*toposcale, "--help", folder=folder)
     write_checkpoint(folder / "model.safetensors", rows=9)
-    described = called(*toposcale, "describe", "model.safetensors", "--csv", folder=folder)
+    described = called(*toposcale, "describe", "model.safetensors", "--all", "--csv", folder=folder)
     rows = csv.DictReader(io.StringIO(described))
     values = {row["feature"]: float(row["value"] or "nan") for row in rows}
     assert math.isclose(values["frobenius_norm"], 6.0)

@@ -2,10 +2,10 @@
 
 Functions
 ---------
-describe(checkpoint)
-    Features of every weight matrix of one checkpoint.
-compare(before, after)
-    Changes of every feature between two checkpoints.
+describe(checkpoint), features_of(checkpoint)
+    The weight matrices of one checkpoint, a row each; every feature, in long form.
+compare(before, after), changes_of(before, after)
+    What changed between two checkpoints, a row for each matrix; the change of every feature, in long form.
 advise(curve)
     Forecast of the final loss, and whether to continue a training run or to train a larger model.
 compare_runs(a, b)
@@ -27,14 +27,11 @@ from typing import Any
 from toposcale.io.errors import NoForecast, UserError
 
 __version__ = "0.3.0.dev0"
-__all__ = ["NoForecast", "UserError", "advise", "compare", "compare_runs", "describe"]
+_DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
+__all__ = ["NoForecast", "UserError", "advise", "compare_runs", *_DESCRIPTIONS]
 
-_MODULES = {
-    "advise": "decision.advise",
-    "compare_runs": "decision.compare_runs",
-    "compare": "features.description",
-    "describe": "features.description",
-}
+_MODULES = dict.fromkeys(_DESCRIPTIONS, "features.description")
+_MODULES |= {"advise": "decision.advise", "compare_runs": "decision.compare_runs"}
 
 
 def __getattr__(name: str) -> Any:

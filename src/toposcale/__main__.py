@@ -9,23 +9,21 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-import numpy as np
-
 from toposcale import __version__
 from toposcale.io.amounts import number_of
-from toposcale.io.errors import UserError, one_line
+from toposcale.io.errors import UserError, listed, one_line
 from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
   python -m toposcale describe model.safetensors
-  python -m toposcale describe checkpoint-500 --layers '*attn*' --csv > features.csv
+  python -m toposcale describe checkpoint-500 --layers '*attn*' --all --csv > features.csv
   python -m toposcale compare checkpoint-100 checkpoint-500
   python -m toposcale advise losses.csv --parameters 25e6 --tokens-per-step 5e5 --schedule cosine --warmup 500 --steps 24000
   python -m toposcale curves a.csv b.csv --parameters 25e6 --tokens-per-step 5e5
   python -m toposcale check losses.csv
   python -m toposcale watch my-run
 
-A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
+A checkpoint is a safetensors, .bin, .pt or .ckpt file, or a folder in the layout of Hugging Face. From Python:
   toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) tells the rest.
 Measure a training while it goes on: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
 """
@@ -45,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "check":
             _check(options)
         else:
-            _show(_table(options), csv=options.csv)
+            _show(_table(options), options)
     except (UserError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,12 +94,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"toposcale {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, checkpoints, text in (
-        ("describe", ["checkpoint"], "features of every weight matrix: layer, feature, value"),
-        ("compare", ["before", "after"], "changes of every feature, and how far the persistence diagrams moved"),
+        ("describe", ["checkpoint"], "the weight matrices of a model, a row each, and which of them are odd"),
+        ("compare", ["before", "after"], "what changed between two checkpoints, a row for each matrix"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         for checkpoint in checkpoints:
             command.add_argument(checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder")
+        command.add_argument("more", nargs="*", help=argparse.SUPPRESS)
+        command.add_argument("--all", action="store_true", help="every feature, a row each: layer, feature, value")
+        command.add_argument(
+            "--features",
+            action="append",
+            metavar="GROUP",
+            help="only topology, norms or spectra (of 4096 x 4096, all take minutes); may be given again",
+        )
         command.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
         command.add_argument(
             "--layers", action="append", metavar="GLOB", help="only matrices of such a name; may be given again"
@@ -276,7 +282,14 @@ def _table(given: argparse.Namespace) -> Any:
 
     from toposcale.features import description
 
-    call = getattr(description, given.command)
+    if given.more:
+        raise UserError(
+            f"{given.command}: checkpoints too many ({listed(given.more, 3)}): describe takes one, compare two; "
+            "a whole training is for the workflow (kind: folder under models)"
+        )
+    long = {"describe": "features_of", "compare": "changes_of"}
+    call = getattr(description, long[given.command] if given.all else given.command)
+    groups = {"features": tuple(given.features)} if given.features else {}
     checkpoints = [getattr(given, name) for name in given.checkpoints]
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -284,33 +297,90 @@ def _table(given: argparse.Namespace) -> Any:
             *checkpoints,
             layers=given.layers or "*",
             model=given.model,
+            **groups,
             progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
         )
 
 
-def _show(table: Any, *, csv: bool) -> None:
-    if csv:
-        table.to_csv(sys.stdout, index=False, lineterminator="\n")
+def _show(table: Any, given: argparse.Namespace) -> None:
+    """Print a table of `_table`; below it, or on standard error beside CSV, what was left out."""
+    notes = [one_line(note) for note in table.attrs["notes"]]
+    if "shape" in table:
+        table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
+    if given.csv:
+        table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
+        print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
+    elif given.all:
+        _print_table(table, dict.fromkeys(table.columns[2:], "{:.6g}"))
+        print(*notes, sep="\n", end="\n" if notes else "")
     else:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        shown = Table(box=None, pad_edge=False)
-        shown.add_column("layer", overflow="fold")
-        shown.add_column("feature", no_wrap=True)
-        for name in table.columns[2:]:
-            shown.add_column(name, justify="right", no_wrap=True)
-        last = ""
-        for layer, feature, *values in table.itertuples(index=False):
-            # A layer is named where it begins; a distance stands under change alone.
-            is_distance = len(values) == 3 and all(np.isnan(values[:2])) and not np.isnan(values[2])
-            numbers = [f"{value:.6g}" for value in values]
-            numbers = ["", "", numbers[2]] if is_distance else numbers
-            shown.add_row(*map(Text, ["" if layer == last else one_line(layer), feature, *numbers]))
-            last = layer
-        Console(width=None if sys.stdout.isatty() else 200).print(shown)
+        print("\n".join([*_print_summary(table, given.command == "compare"), *notes]))
     sys.stdout.flush()
+
+
+_MOST_NAMED = 10
+_BESIDE_THE_NAME = 68  # characters of the other columns
+
+
+def _print_summary(table: Any, is_change: bool) -> list[str]:
+    """Print the table of `describe` or `compare` under short names; return the lines below it: what is odd, the legend."""
+    from toposcale.features.names import feature_name
+    from toposcale.features.registry import SUMMARY, lookup
+    from toposcale.io.amounts import amount
+    from toposcale.io.schemas import ALL_LAYERS
+
+    shown, lines = table.reset_index(), [""]
+    features = {name: short for name, short in SUMMARY.items() if name in table}
+    legend = {
+        name: f"{short:>5}  {feature_name(name)} ({name}, {lookup(name).unit})" for name, short in features.items()
+    }
+    if is_change:
+        lines += [
+            "the change, relative to the first checkpoint (- where only one has the layer), and where it is largest:"
+        ]
+        for name, change in table.drop(index=ALL_LAYERS)[list(features)].abs().items():
+            if change.max() > 0:
+                layer = change.idxmax()
+                legend[name] += f": {one_line(layer)} {table.at[layer, name]:+.1%}"
+    else:
+        odd = table[table["odd"] != ""]
+        lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MOST_NAMED).items()]
+        lines += [f"* odd: {len(odd) - _MOST_NAMED} more, in the column odd of --csv"] if len(odd) > _MOST_NAMED else []
+        shown["layer"] += [" *" if reason else "" for reason in shown.pop("odd")]
+        shown["parameters"] = list(map(amount, shown["parameters"]))
+    form = "{:+.1%}" if is_change else "{:.4g}"
+    _print_table(shown.rename(columns=features | {"parameters": "params"}), dict.fromkeys(features.values(), form))
+    return lines + list(legend.values())
+
+
+def _print_table(table: Any, formats: dict[str, str]) -> None:
+    """Print a table, the columns in `formats` as numbers on the right; a NaN is -."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
+        # Names are shortened rather than broken in a narrow terminal.
+        table["layer"] = table["layer"].str.replace(
+            r"^(model|transformer|gpt_neox)\.|\.weight(?= \*|$)", "", regex=True
+        )
+    shown = Table(box=None, pad_edge=False)
+    for name in table.columns:
+        folds = name == "layer"
+        shown.add_column(
+            name,
+            justify="right" if name in formats else "left",
+            no_wrap=not folds,
+            overflow="fold" if folds else "crop",
+        )
+    for row in table.to_dict("records"):
+        cells = [
+            one_line(value) if name not in formats else "-" if value != value else formats[name].format(value)
+            for name, value in row.items()
+        ]
+        shown.add_row(*map(Text, cells))
+    console.print(shown)
 
 
 if __name__ == "__main__":

@@ -255,11 +255,11 @@ def test_only_weight_matrices_are_given(tmp_path):
         "h.0.attn.bias": np.ones((4, 4), np.float32),
         "layers.0.attention.rotary_emb.inv_freq": np.ones((2, 2), np.float32),
     }
-    others = {"norm": np.ones(4, np.float32), "counts": np.ones((2, 2), np.int64), "w3": np.ones((2, 2, 2))}
+    others = {"norm": np.ones(4, np.float32), "counts": np.ones((2, 2), np.int64)}
     kept = {"layers.0.attention.dense.weight": MATRIX, "layers.0.attention.bias_like.weight": MATRIX}
     save_file(masks | others | kept, tmp_path / "model.safetensors")
     assert matrices(tmp_path).keys() == kept.keys()
-    assert checkpoints.count_parameters(tmp_path) == 4 + 4 + 8 + 2 * MATRIX.size
+    assert checkpoints.count_parameters(tmp_path) == 4 + 4 + 2 * MATRIX.size
 
 
 def save_shards(folder: Path, index: dict[str, str]) -> None:
@@ -357,7 +357,10 @@ def test_a_longer_file_than_its_header_says_is_refused(tmp_path):
 def test_a_checkpoint_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such checkpoint"):
         matrices(tmp_path / "none")
-    with pytest.raises(UserError, match=r"none of model\.safetensors, pytorch_model\.bin, adapter_model\.safetensors$"):
+    with pytest.raises(UserError, match=r"none of model\.safetensors, .*, adapter_model\.bin$"):
+        matrices(tmp_path)
+    (tmp_path / "consolidated.00.pth").touch()
+    with pytest.raises(UserError, match=r"but consolidated\.00\.pth; name that file$"):
         matrices(tmp_path)
 
 

@@ -1,7 +1,9 @@
 """`describe` and `compare`: the numbers of the workflow, from files, folders, modules and arrays, in one call."""
 
+import argparse
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -18,6 +20,7 @@ from paths import ROOT
 from toposcale import checkpoints, homology
 from toposcale.checkpoints import matrices
 from toposcale.features import diagram_distances, weights
+from toposcale.features.registry import SUMMARY
 from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.monitor import TopologyMonitor
@@ -28,6 +31,9 @@ def arrays(seed=0, scale=1.0):
     generator = np.random.default_rng(seed)
     shapes = {"wte.weight": (12, 6), "h.0.attn.weight": (18, 6), "h.0.mlp.weight": (6, 9), "norm.weight": (6,)}
     return {name: (scale * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+MATRIX_SHAPES = {"h.0.attn.weight": (18, 6), "h.0.mlp.weight": (6, 9), "wte.weight": (12, 6)}
 
 
 @pytest.fixture
@@ -58,7 +64,7 @@ def run(*arguments, **options):
 
 
 def test_the_numbers_are_those_of_the_workflow(file):
-    table = toposcale.describe(file, model="mine", max_points=10)
+    table = toposcale.features_of(file, model="mine", max_points=10)
     features, _ = weights.compute_features(
         checkpoints.iterate_matrices(file), weights.WeightSettings(max_points=10), model="mine"
     )
@@ -68,14 +74,18 @@ def test_the_numbers_are_those_of_the_workflow(file):
 
 
 def test_a_file_a_folder_arrays_and_a_module_say_the_same(file):
-    expected = by_key(toposcale.describe(file))
-    assert by_key(toposcale.describe(str(file.parent))) == expected
-    assert by_key(toposcale.describe(arrays())) == expected
-    assert by_key(toposcale.describe({name: torch.from_numpy(value) for name, value in arrays().items()})) == expected
+    expected = by_key(toposcale.features_of(file))
+    assert by_key(toposcale.features_of(str(file.parent))) == expected
+    assert by_key(toposcale.features_of(arrays())) == expected
+    assert (
+        by_key(toposcale.features_of({name: torch.from_numpy(value) for name, value in arrays().items()})) == expected
+    )
     module = nn.Linear(6, 18, bias=False)
     with torch.no_grad():
         module.weight.copy_(torch.from_numpy(arrays()["h.0.attn.weight"]))
-    assert by_key(toposcale.describe(module)) == by_key(toposcale.describe({"weight": arrays()["h.0.attn.weight"]}))
+    assert by_key(toposcale.features_of(module)) == by_key(
+        toposcale.features_of({"weight": arrays()["h.0.attn.weight"]})
+    )
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
@@ -84,7 +94,7 @@ def test_a_module_in_half_precision_is_measured_as_its_file(tmp_path, kind):
     values = module.weight.detach().float().numpy()
     dtype = ml_dtypes.bfloat16 if kind == torch.bfloat16 else np.float16
     save_file({"weight": values.astype(dtype)}, tmp_path / "half.safetensors")
-    assert by_key(toposcale.describe(module)) == by_key(toposcale.describe(tmp_path / "half.safetensors"))
+    assert by_key(toposcale.features_of(module)) == by_key(toposcale.features_of(tmp_path / "half.safetensors"))
 
 
 def test_the_monitor_of_the_module_says_the_same(tmp_path):
@@ -92,42 +102,46 @@ def test_the_monitor_of_the_module_says_the_same(tmp_path):
     with TopologyMonitor(tmp_path, "model", every=1, tensorboard=False) as monitor:
         monitor.step(model)
     rows = tables.read_checked(Folder(tmp_path, "model").file("features/weights", 1)).to_pandas()
-    assert by_key(rows) == by_key(toposcale.describe(model))
+    assert by_key(rows) == by_key(toposcale.features_of(model))
 
 
 def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
     model = Tied()
     once = {"embed_tokens.weight": model.embed_tokens.weight.detach().numpy()}
-    expected = by_key(toposcale.describe(once))
-    assert by_key(toposcale.describe(model)) == expected
-    assert by_key(toposcale.describe(model.state_dict())) == expected
+    expected = by_key(toposcale.features_of(once))
+    assert by_key(toposcale.features_of(model)) == expected
+    assert by_key(toposcale.features_of(model.state_dict())) == expected
     torch.save(model.state_dict(), tmp_path / "tied.bin")
     copies = {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
     save_file(copies, tmp_path / "copied.safetensors")
     for path in (tmp_path / "tied.bin", tmp_path / "copied.safetensors"):
-        assert by_key(toposcale.describe(path)) == expected
+        assert by_key(toposcale.features_of(path)) == expected
         assert checkpoints.count_parameters(path) == 12 * 6
     copies["lm_head.weight"][-1, -1] += 1
     save_file(copies, tmp_path / "untied.safetensors")
-    assert set(toposcale.describe(tmp_path / "untied.safetensors")["layer"]) == {*copies, "all"}
+    assert set(toposcale.features_of(tmp_path / "untied.safetensors")["layer"]) == {*copies, "all"}
     assert checkpoints.count_parameters(tmp_path / "untied.safetensors") == 2 * 12 * 6
 
 
 def test_layers_are_chosen_by_name(file):
-    assert set(toposcale.describe(file, layers="*attn*")["layer"]) == {"h.0.attn.weight", "all"}
-    assert set(toposcale.describe(file, layers=["*attn*", "wte*"])["layer"]) == {"wte.weight", "h.0.attn.weight", "all"}
+    assert set(toposcale.features_of(file, layers="*attn*")["layer"]) == {"h.0.attn.weight", "all"}
+    assert set(toposcale.features_of(file, layers=["*attn*", "wte*"])["layer"]) == {
+        "wte.weight",
+        "h.0.attn.weight",
+        "all",
+    }
     with pytest.raises(
         UserError, match=r"no weight matrix is called \*attention\*; its layers are .*h\.0\.attn\.weight"
     ):
-        toposcale.describe(file, layers="*attention*")
+        toposcale.features_of(file, layers="*attention*")
 
 
 def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diagrams(file, tmp_path):
     save_file(arrays(1), tmp_path / "later.safetensors")
-    table = toposcale.compare(file, tmp_path / "later.safetensors")
+    table = toposcale.changes_of(file, tmp_path / "later.safetensors")
     assert list(table.columns) == ["layer", "feature", "before", "after", "change"]
     rows = table.set_index(["layer", "feature"])
-    before, after = (toposcale.describe(path) for path in (file, tmp_path / "later.safetensors"))
+    before, after = (toposcale.features_of(path) for path in (file, tmp_path / "later.safetensors"))
     for side, described in (("before", before), ("after", after)):
         assert rows[side].dropna().to_dict() == by_key(described)
     both = rows.dropna()
@@ -149,33 +163,33 @@ def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diag
 
 
 def test_the_values_of_a_layer_do_not_change_with_the_layers_that_are_chosen(file):
-    whole = toposcale.describe(file)
+    whole = toposcale.features_of(file)
     for layer in arrays():
         if layer != "norm.weight":
-            some = toposcale.describe(file, layers=layer)
+            some = toposcale.features_of(file, layers=layer)
             assert by_key(some[some["layer"] == layer]) == by_key(whole[whole["layer"] == layer])
 
 
 def test_a_checkpoint_has_not_moved_from_itself(file):
-    table = toposcale.compare(file, file)
+    table = toposcale.changes_of(file, file)
     assert (table["change"] == 0).all()
 
 
 def test_a_layer_of_one_checkpoint_only_has_no_change(file):
     larger = {**arrays(), "new.weight": np.eye(4, dtype=np.float32)}
-    rows = toposcale.compare(file, larger).set_index(["layer", "feature"])
+    rows = toposcale.changes_of(file, larger).set_index(["layer", "feature"])
     assert np.isnan(rows.loc[("new.weight", "h0_count"), "change"])
     assert rows.loc[("new.weight", "h0_count"), "after"] == 3
     assert rows.loc[("all", "h0_wasserstein_1"), "change"] == 0
     with pytest.raises(UserError, match=r"no layer in common; the first has h\.0\.attn\.weight.*the second other"):
-        toposcale.compare(file, {"other": np.eye(4)})
+        toposcale.changes_of(file, {"other": np.eye(4)})
 
 
 def test_weights_that_are_not_finite_are_told(file):
     broken = arrays()
     broken["wte.weight"][0, 0] = np.nan
     with pytest.warns(RuntimeWarning, match=r"wte\.weight holds NaN"):
-        table = toposcale.describe(broken)
+        table = toposcale.features_of(broken)
     values = by_key(table)
     assert np.isnan(values["wte.weight", "h0_total"])
     assert np.isnan(values["all", "h0_total"])
@@ -184,16 +198,16 @@ def test_weights_that_are_not_finite_are_told(file):
 
 def test_what_cannot_be_described():
     with pytest.raises(TypeError, match="not list"):
-        toposcale.describe([1, 2])
-    with pytest.raises(UserError, match="no weight matrix"):
+        toposcale.features_of([1, 2])
+    with pytest.raises(UserError, match=r"no weight matrix in it; left out: 1 tensor, 100% .* \(1-D: bias\)"):
         toposcale.describe({"bias": np.ones(3)})
 
 
 def test_a_matrix_that_is_named_as_the_whole_model_is_refused():
     named = {"all": np.eye(3), "other": np.eye(4)}
     with pytest.raises(UserError, match="a matrix is named 'all', which stands for the whole model in the tables"):
-        toposcale.describe(named)
-    assert set(toposcale.describe(named, layers="other")["layer"]) == {"other", "all"}
+        toposcale.features_of(named)
+    assert set(toposcale.features_of(named, layers="other")["layer"]) == {"other", "all"}
 
 
 def test_progress_is_handed_every_matrix(file):
@@ -205,15 +219,15 @@ def test_progress_is_handed_every_matrix(file):
             seen.append(name)
             yield name, matrix
 
-    toposcale.describe(file, progress=progress)
+    toposcale.features_of(file, progress=progress)
     assert sorted(seen) == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight"]
 
 
 def test_neither_torch_nor_snakemake_is_imported_for_files_and_arrays(file):
     program = f"""
 import sys, numpy, toposcale
-toposcale.describe({str(file)!r})
-toposcale.compare({str(file)!r}, {{"wte.weight": numpy.eye(3)}})
+toposcale.features_of({str(file)!r})
+toposcale.changes_of({str(file)!r}, {{"wte.weight": numpy.eye(3)}})
 print(sorted({{"torch", "snakemake", "transformers", "matplotlib"}} & set(sys.modules)))
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -222,17 +236,173 @@ print(sorted({{"torch", "snakemake", "transformers", "matplotlib"}} & set(sys.mo
 
 
 def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
-    said = run("describe", file, "--csv", "--layers", "*attn*")
+    said = run("describe", file, "--all", "--csv", "--layers", "*attn*")
     assert said.returncode == 0, said.stderr
     (tmp_path / "out.csv").write_text(said.stdout)
     read = pd.read_csv(tmp_path / "out.csv")
-    assert by_key(read) == by_key(toposcale.describe(file, layers="*attn*"))
-    table = run("describe", file).stdout
-    assert table.split()[:3] == ["layer", "feature", "value"]
-    assert "h.0.attn.weight" in table
-    moved = run("compare", file, file).stdout
+    assert by_key(read) == by_key(toposcale.features_of(file, layers="*attn*"))
+    assert said.stderr == (
+        "toposcale: left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)\n"
+        "toposcale: left out: 2 tensors, 52.5% of the parameters (not chosen: h.0.mlp.weight, wte.weight)\n"
+    )
+    table = run("describe", file, "--all").stdout.splitlines()
+    assert table[0].split() == ["layer", "feature", "value"]
+    assert [line.split()[0] for line in table[1:4]] == ["h.0.attn.weight"] * 3  # each row can be found by grep
+    moved = run("compare", file, file, "--all").stdout
     assert moved.split()[:5] == ["layer", "feature", "before", "after", "change"]
     assert "h0_bottleneck" in moved
+
+
+def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
+    lines = run("describe", file).stdout.splitlines()
+    assert lines[0].split() == ["layer", "shape", "params", *SUMMARY.values()]
+    assert [line.split()[0] for line in lines[1:5]] == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight", "all"]
+    assert [line.split()[0] for line in lines[6:12]] == list(SUMMARY.values())
+    assert lines[12:] == ["left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)"]
+    assert max(map(len, lines)) <= 80
+    assert "neural_persistence" not in run("describe", file, "--features", "norms").stdout
+    moved = run("compare", file, file).stdout.splitlines()
+    assert moved[0].split() == ["layer", "shape", *SUMMARY.values()]
+    assert moved[1].split()[-6:] == ["+0.0%"] * 6
+
+
+def test_a_matrix_has_one_row_with_the_features_of_the_long_form(file):
+    table = toposcale.describe(file)
+    assert list(table.columns) == ["shape", "parameters", *SUMMARY, "odd"]
+    assert table["shape"].to_dict() == {name: (n, m) for name, (n, m) in MATRIX_SHAPES.items()} | {"all": None}
+    assert table["parameters"]["all"] == sum(n * m for n, m in MATRIX_SHAPES.values())
+    long = by_key(toposcale.features_of(file))
+    assert {(layer, name): table.at[layer, name] for layer in table.index for name in SUMMARY}.items() <= long.items()
+    pd.concat([table, toposcale.describe(arrays(1))])  # attrs that are compared must not raise
+    moved = toposcale.compare(file, arrays(1))
+    after = toposcale.describe(arrays(1))
+    expected = after[list(SUMMARY)] / table[list(SUMMARY)] - 1
+    assert np.allclose(moved[list(SUMMARY)].where(np.isfinite(expected), 0), expected.where(np.isfinite(expected), 0))
+    assert (toposcale.compare(file, file)[list(SUMMARY)] == 0).all(axis=None)
+
+
+def test_only_what_is_shown_is_computed(file, monkeypatch):
+    monkeypatch.setattr("toposcale.features.spectra.nuclear_norm", lambda weight: pytest.fail("not asked for"))
+    toposcale.describe(file)
+    with pytest.raises(UserError, match="features: norm is none of topology, norms, spectra"):
+        toposcale.describe(file, features=("norm",))
+
+
+def test_an_odd_layer_is_marked_with_its_reason():
+    rng = np.random.default_rng(0)
+    named = {f"h.{i}.mlp.weight": rng.standard_normal((20, 10)) * (9 if i == 10 else 1) for i in range(12)}
+    table = toposcale.describe(named)
+    assert list(table.index) == [*(f"h.{i}.mlp.weight" for i in range(12)), "all"]  # 2 before 10
+    assert list(table.index[table["odd"] != ""]) == ["h.10.mlp.weight"]
+    assert table["odd"]["h.10.mlp.weight"].startswith("frobenius_norm 1")
+
+
+TENSORS = {
+    "experts.down_proj": (4, 16, 8),
+    "experts.gate_up_proj": (4, 8, 32),  # inputs as rows: its projection back tells so
+    "moe.input_linear.weight": (3, 4, 5),
+    "blocks.w": (2, 3, 4),
+    "conv.weight": (8, 4, 3),
+    "patch.weight": (6, 3, 2, 2),
+    "depthwise.weight": (6, 1, 4),
+    "pos_embed": (1, 5, 6),
+    "cls_token": (1, 1, 6),
+    "norm": (6,),
+}
+MATRICES = {
+    **{f"experts.down_proj.{i}": (8, 16) for i in range(4)},
+    **{f"experts.gate_up_proj.{i}": (32, 8) for i in range(4)},
+    **{f"moe.input_linear.weight.{i}": (4, 5) for i in range(3)},
+    **{f"blocks.w.{i}": (3, 4) for i in range(2)},
+    **{"conv.weight": (8, 12), "patch.weight": (6, 12), "depthwise.weight": (6, 4), "pos_embed": (5, 6)},
+}
+
+
+def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
+    """In the file, the module and the monitor; what is none is counted."""
+    rng = np.random.default_rng(0)
+    named = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in TENSORS.items()}
+    save_file(named | {"ids": np.ones((2, 2), np.int64)}, tmp_path / "moe.safetensors")
+    read = dict(checkpoints.iterate_matrices(tmp_path / "moe.safetensors"))
+    assert {name: values.shape for name, values in read.items()} == MATRICES
+    assert (read["experts.gate_up_proj.3"] == named["experts.gate_up_proj"][3].T).all()
+    assert (read["conv.weight"] == named["conv.weight"].reshape(8, 12)).all()
+    sizes = checkpoints.stored_sizes(tmp_path / "moe.safetensors")
+    assert (sizes.n_matrices, sizes.largest_matrix) == (len(MATRICES), 256)
+    table = toposcale.describe(tmp_path / "moe.safetensors")
+    assert table["shape"].drop("all").to_dict() == MATRICES
+    assert table.attrs["notes"] == [
+        "left out: 2 tensors, 0.646% of the parameters (1-D: cls_token, norm)",
+        "left out: 1 tensor, 0.215% of the parameters (integers: ids)",
+    ]
+    model = nn.Module()
+    for name in ("blocks.w", "conv.weight"):
+        model.register_parameter(name.replace(".", "_"), nn.Parameter(torch.from_numpy(named[name])))
+    with TopologyMonitor(tmp_path, "model", every=1, tensorboard=False) as monitor:
+        monitor.step(model)
+    rows = tables.read_checked(Folder(tmp_path, "model").file("features/weights", 1)).to_pandas()
+    assert by_key(rows) == by_key(toposcale.features_of(model))
+    assert {"blocks_w.0", "blocks_w.1", "conv_weight"} < set(rows["layer"])
+
+
+@pytest.mark.parametrize("key", ["model", "state_dict", "model_state_dict", "module"])
+@pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "module._orig_mod."])
+def test_the_weights_in_a_checkpoint_of_a_training_loop_are_read(tmp_path, key, prefix):
+    named = {f"{prefix}{name}": torch.from_numpy(value) for name, value in arrays().items()}
+    saved = {"step": 3, "best": torch.tensor(2.0), "optimizer": {"state": {}, "param_groups": []}, key: named}
+    torch.save(saved, tmp_path / "ckpt.pt")
+    assert by_key(toposcale.features_of(tmp_path / "ckpt.pt")) == by_key(toposcale.features_of(arrays()))
+
+
+def test_options_and_numbers_beside_the_weights_do_not_matter(tmp_path):
+    named = {name: torch.from_numpy(value) for name, value in arrays().items()}
+    beside = {"args": argparse.Namespace(rate=1e-3), "best": np.float64(2.5)}
+    torch.save(beside | {"out": pathlib.Path("x"), "model": named | {"step": 3}}, tmp_path / "ckpt.pt")
+    assert set(toposcale.describe(tmp_path / "ckpt.pt", features=("norms",)).index) == {*MATRIX_SHAPES, "all"}
+
+
+def test_a_checkpoint_without_weights_of_a_known_name_tells_what_it_holds(tmp_path):
+    torch.save({"step": 3, "ema": {"w": torch.eye(3)}}, tmp_path / "ckpt.pt")
+    with pytest.raises(
+        UserError, match=r"it holds step, ema, none of which is called state_dict or .*; save the weights"
+    ):
+        toposcale.describe(tmp_path / "ckpt.pt")
+
+
+def test_an_adapter_is_named_as_one(tmp_path):
+    torch.save({"q.lora_A.weight": torch.eye(3), "q.lora_B.weight": torch.ones(4, 3)}, tmp_path / "adapter_model.bin")
+    assert toposcale.describe(tmp_path, features=("norms",)).attrs["notes"][0].startswith("an adapter: ")
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:a8eda1\nsize 327657928\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.safetensors", POINTER, "a pointer of Git LFS, not the file itself; fetch it: git lfs pull"),
+        ("pytorch_model.bin", POINTER, "a pointer of Git LFS"),
+        ("weights.npz", b"PK", r"arrays of NumPy; from Python: toposcale\.describe"),
+        ("weights.gguf", b"GGUF", r"weights of llama\.cpp"),
+    ],
+)
+def test_what_is_not_read_is_named(tmp_path, name, content, reason):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{name}: {reason}"):
+        toposcale.describe(tmp_path / name)
+
+
+def test_another_pointer_beside_the_weights_does_not_matter(file):
+    (file.parent / "tf_model.h5").write_bytes(POINTER)
+    assert len(toposcale.describe(file.parent, features=("norms",)))
+
+
+def test_a_repository_of_the_hub_and_several_paths_are_told_what_to_do(file):
+    with pytest.raises(UserError, match="hf download EleutherAI/pythia-70m --local-dir FOLDER, then name FOLDER"):
+        toposcale.describe("EleutherAI/pythia-70m")
+    done = run("describe", file, file)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "compare two; a whole training is for the workflow (kind: folder under models)" in done.stderr
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "text", "empty folder", "folder without its shard"])
@@ -278,15 +448,15 @@ def test_a_closed_pipe_is_no_error(file):
     command = f'"{sys.executable}" -m toposcale describe "{file}" --csv | head -n 1'
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=False)  # noqa: S602
-    assert done.stdout == "layer,feature,value\n"
-    assert done.stderr == ""
+    assert done.stdout.startswith("layer,shape,parameters,")
+    assert "Error" not in done.stderr
 
 
 @pytest.mark.parametrize("ending", ["", ".weight"])
 def test_a_plain_mlp_has_the_deep_graph_persistence_of_its_two_layers(ending):
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(12, 40)), rng.normal(size=(8, 12))
-    table = toposcale.describe({f"fc1{ending}": first, f"fc2{ending}": second})
+    table = toposcale.features_of({f"fc1{ending}": first, f"fc2{ending}": second})
     own = table[(table["layer"] == f"fc2{ending}") & (table["feature"] == "deep_graph_persistence")]
     assert own["value"].item() == homology.deep_graph_persistence(first, second)
 
@@ -304,7 +474,7 @@ def test_globs_that_choose_nothing_name_what_is_there():
         weights.compute_features(found, weights.WeightSettings(include=("*attn*",)), model="m")
 
 
-@pytest.mark.parametrize("call", [toposcale.describe, lambda path: toposcale.compare(path, path)])
+@pytest.mark.parametrize("call", [toposcale.describe, lambda path: toposcale.changes_of(path, path)])
 def test_a_folder_of_checkpoints_names_them(tmp_path, call):
     for step in (5, 10, 100):
         (tmp_path / f"checkpoint-{step}").mkdir()
@@ -326,4 +496,4 @@ def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / name).write_text('{"model_type": "gpt2"}')
     with pytest.raises(UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"):
-        toposcale.describe(tmp_path / name)
+        toposcale.features_of(tmp_path / name)

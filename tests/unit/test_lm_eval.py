@@ -104,6 +104,14 @@ def test_a_model_is_known_by_its_repository_its_folder_or_its_name(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("stated", ["EleutherAI/pythia-160m", "gpt2"])
+@pytest.mark.parametrize("known", [{}, {"pythia-160m": Evaluated("EleutherAI/pythia-160m")}])
+def test_a_file_that_names_another_model_than_its_folder_is_refused(tmp_path, stated, known):
+    save(tmp_path / "pythia-70m", changed(NEWER, model_args=f"pretrained={stated},revision=step5"))
+    with pytest.raises(UserError, match=rf"it names the model {stated}, but lies in the folder of pythia-70m"):
+        read_results(tmp_path, {"pythia-70m": Evaluated(), **known})
+
+
 @pytest.mark.parametrize(
     ("entry", "model", "stated"),
     [

@@ -63,13 +63,13 @@ def test_the_lines_for_users_of_the_library_run(installed):
     assert table.returncode == 0, table.stderr
     assert "model.layers.0.attn.weight" in table.stdout
     assert "mlp" not in table.stdout
-    csv = run(installed / "env/bin/toposcale", "describe", "model.safetensors", "--csv", folder=installed)
+    csv = run(installed / "env/bin/toposcale", "describe", "model.safetensors", "--all", "--csv", folder=installed)
     assert csv.stdout.startswith("layer,feature,value\n")
     program = """
 import toposcale
 described = toposcale.describe("checkpoint-500")
-assert list(described.columns) == ["layer", "feature", "value"]
-moved = toposcale.compare("checkpoint-100", "checkpoint-500")
+assert described.index[-1] == "all" and described["frobenius_norm"].gt(0).all()
+moved = toposcale.changes_of("checkpoint-100", "checkpoint-500")
 assert moved.query("feature == 'h0_wasserstein_1'")["change"].gt(0).all()
 """
     done = run(python, "-c", program, folder=installed)

@@ -4,23 +4,26 @@ A checkpoint is one safetensors file, or a folder in the layout of Hugging Face 
 shards). Torch is imported for `.bin` files alone.
 """
 
+import argparse
 import math
 import pickle
 import re
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from toposcale.checkpoints.quantised import refuse_quantised
 from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
-_BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$")
+_BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.(inv_freq|(cos|sin)_cached)$")
 
 _EMBEDDINGS = re.compile(
     r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
@@ -31,8 +34,22 @@ _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_em
 _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
 # transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
+# Tensors of more than two axes whose matrices are those of experts, one behind the other.
+_EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's own functions do not support; float32 holds each of their values.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
+_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+# Where a training loop keeps the weights beside its own state, and files of weights that are not read.
+_NESTED = ("state_dict", "model_state_dict", "model", "module", "net")
+_SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), FILE)"
+_OTHER_FORMATS = {
+    ".npz": "arrays of NumPy; from Python: toposcale.describe(dict(numpy.load(FILE)))",
+    ".npy": "one array of NumPy; from Python: toposcale.describe({'weight': numpy.load(FILE)})",
+    ".gguf": "weights of llama.cpp, mostly quantised; name the checkpoint from which they were made",
+    ".h5": "weights of Keras or TensorFlow; save them as safetensors",
+    ".onnx": "a graph of ONNX; name the checkpoint from which it was made",
+    ".msgpack": "weights of Flax; save them as safetensors",
+}
 # First bytes of a `.bin`: an archive, or before torch 1.6 a pickle.
 _ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
 # The name of a file of weights, and how its shards are named; their index is {name}.index.json.
@@ -40,7 +57,22 @@ _FORMATS = {
     "model.safetensors": re.compile(r"model-\d+-of-\d+\.safetensors"),
     "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-\d+\.bin"),
     "adapter_model.safetensors": re.compile(r"adapter_model-\d+-of-\d+\.safetensors"),
+    "adapter_model.bin": re.compile(r"adapter_model-\d+-of-\d+\.bin"),
 }
+
+
+class Stored(NamedTuple):
+    """Shape of a tensor, and its type as the format or the library names it: "F32", "torch.float32"."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Layout(NamedTuple):
+    """Shape (..., rows, columns) in which a tensor is one matrix or several, and whether its rows are inputs."""
+
+    shape: tuple[int, ...]
+    transposed: bool
 
 
 def choose_weight_files(names: Iterable[str]) -> list[str]:
@@ -70,10 +102,14 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     elif path.is_dir():
         # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
         if not (chosen := choose_weight_files(entry.name for entry in regular_files(path))):
-            raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}")
+            others = sorted(entry.name for entry in path.iterdir() if entry.suffix in _ENDINGS)
+            seen = f", but {listed(others, 3)}; name that file" if others else ""
+            raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{seen}")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
-        raise UserError(f"{regular_file(path)}: no such checkpoint")
+        of_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(checkpoint)) and not path.parent.exists()
+        load = f"; if it is a repository of the Hub: hf download {path} --local-dir FOLDER, then name FOLDER"
+        raise UserError(f"{regular_file(path)}: no such checkpoint{load if of_hub else ''}")
     for file in files:
         _check_complete(file)
     return files
@@ -82,8 +118,9 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
 def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]:
     """Iterate over the weight matrices of a checkpoint, with one in memory at a time.
 
-    Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors that are not 2-D, integers,
-    the second copy of tied weights and buffers are left out; with a RuntimeWarning, empty matrices.
+    Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
+    matrices as `matrix_layouts` says. Vectors, integers, the second copy of tied weights and buffers are left out; with a
+    RuntimeWarning, empty matrices.
 
     Parameters
     ----------
@@ -98,32 +135,88 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     Raises
     ------
     UserError
-        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, or no matrix of weights.
+        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, quantised weights, or no matrix.
     """
+    layouts = matrix_layouts(tensor_shapes(checkpoint))
     files = weight_files(checkpoint)
     copies = tied_copies(files)
-    transposed = stored_transposed({name: shape for file in files for name, shape in _shapes(file).items()})
     tensors = (pair for file in files for pair in _tensors(file) if pair[0] not in copies)
-    yield from _weights_among(tensors, transposed, f"{checkpoint}: ")
+    yield from _weights_among(tensors, layouts, f"{checkpoint}: ")
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Iterate over matrices in memory, of NumPy or of PyTorch on any device, as `iterate_matrices` does over files."""
-    transposed = stored_transposed({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    yield from _weights_among(_each_once(tensors), transposed, "")
+    once = each_once(tensors)
+    refuse_quantised({name: str(tensor.dtype) for name, tensor in once.items()}, "")
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in once.items()})
+    values = ((name, _values(name, once[name])) for name in layouts)
+    yield from _weights_among(values, layouts, "")
+
+
+def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
+    """Return how each tensor of these names and shapes holds matrices, without those that hold none.
+
+    Of more than two axes, those of length 1 do not count. Stacked matrices (n, n_out, n_in), such as those of experts,
+    are n matrices: a tensor whose name says so, or of three axes with fewer along the first than along the last. All
+    others are kernels of convolutions and become (n_out, the rest).
+    """
+    transposed = stored_transposed(shapes)
+    layouts = {}
+    for name, shape in shapes.items():
+        axes = tuple(shape) if len(shape) <= 2 else tuple(length for length in shape if length != 1)
+        if len(axes) > 2:
+            low = name.lower()
+            stacked = _EXPERTS.search(low) or (len(axes) == 3 and axes[0] < axes[2])
+            axes = axes if stacked and "conv" not in low else (axes[0], math.prod(axes[1:]))
+        if len(axes) > 1:
+            layouts[name] = Layout(axes, name in transposed)
+    return layouts
+
+
+def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
+    """Yield name and values (n_out, n_in) of the matrices of a tensor, of NumPy or PyTorch; stacked ones are numbered."""
+    values = values.reshape(layout.shape)
+    for index in np.ndindex(layout.shape[:-2]):
+        matrix = values[index]
+        yield ".".join([name, *map(str, index)]), matrix.T if layout.transposed else matrix
+
+
+def matrix_shapes(tensors: Mapping[str, Stored]) -> dict[str, tuple[int, int]]:
+    """Return the shapes (n_out, n_in) of the matrices of weights in these tensors, by the matrix's name."""
+    nothing, others = np.zeros(1), left_out(tensors)
+    return {
+        part: (matrix.shape[0], matrix.shape[1])
+        for name, layout in matrix_layouts({name: tensor.shape for name, tensor in tensors.items()}).items()
+        if name not in others
+        for part, matrix in split(name, np.broadcast_to(nothing, layout.shape), layout)
+    }
+
+
+def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
+    """Return why each tensor is no matrix of weights, by name: its number of axes, or that it holds no floats."""
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
+    reasons = {}
+    for name, (shape, dtype) in tensors.items():
+        if 0 in shape:
+            reasons[name] = "empty"
+        elif not re.search(r"^(torch\.)?b?f(loat)?\d", dtype.lower()):
+            reasons[name] = "complex" if "complex" in dtype or dtype[0] == "C" else "integers"
+        elif name not in layouts:
+            reasons[name] = f"{min(len(shape), 1)}-D"
+    return reasons
 
 
 def _weights_among(
-    tensors: Iterable[tuple[str, np.ndarray]], transposed: set[str], where: str
+    tensors: Iterable[tuple[str, np.ndarray]], layouts: Mapping[str, Layout], where: str
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the matrices of weights, rows as outputs; raise UserError, prefixed with `where`, if there is none."""
     others, empty = [], True
     for name, values in tensors:
-        if values.ndim != 2:
+        if name not in layouts:
             continue
         if values.size and values.dtype.kind == "f":
             empty = False
-            yield name, values.T if name in transposed else values
+            yield from split(name, values, layouts[name])
             continue
         kind = values.dtype if values.size else "empty"
         others.append(f"{name} ({' x '.join(map(str, values.shape))}) is {kind}")
@@ -134,36 +227,45 @@ def _weights_among(
         raise UserError(f"{where}no matrix of weights (2-D, floating-point): {why}")
 
 
-def _each_once(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name and values of the matrices in memory, those under two names once."""
-    seen = {}
-    for name, matrix in tensors.items():
-        if len(matrix.shape) != 2 or is_buffer(name):
-            continue
-        of_torch = hasattr(matrix, "detach")
-        stored = matrix if of_torch else np.asarray(matrix)
-        values = _torch_values(name, matrix) if of_torch else exact(stored)
-        address = matrix.data_ptr() if of_torch else stored.__array_interface__["data"][0]
-        view = address, tuple(matrix.shape)
-        if view not in seen or not values.size:
-            seen[view] = stored  # kept, so that no other array gets its address
-            yield name, values
+def each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors in memory, without buffers, those under two names once; others than PyTorch's as arrays."""
+    stored: dict[str, Any] = {
+        name: tensor if hasattr(tensor, "detach") else np.asarray(tensor)
+        for name, tensor in tensors.items()
+        if not is_buffer(name)
+    }
+    first: dict[Any, str] = {}
+    for name, tensor in stored.items():
+        if not hasattr(tensor, "detach"):
+            address = tensor.__array_interface__["data"][0] if tensor.size else name
+        else:
+            address = tensor.data_ptr() if not _not_plain(tensor) and tensor.numel() else name
+        first.setdefault((address, tuple(tensor.shape)), name)
+    return {name: stored[name] for name in first.values()}
+
+
+def _values(name: str, tensor: Any) -> np.ndarray:
+    return _torch_values(name, tensor) if hasattr(tensor, "detach") else exact(tensor)
 
 
 def empty_matrices(checkpoint: str | Path) -> list[str]:
     """Return a sentence on each empty matrix, which `iterate_matrices` leaves out."""
     return [
-        f"{name}: an empty matrix ({shape[0]} x {shape[1]}) is left out"
+        f"{name}: an empty matrix ({' x '.join(map(str, shape))}) is left out"
         for name, shape in tensor_shapes(checkpoint).items()
-        if len(shape) == 2 and 0 in shape
+        if len(shape) > 1 and 0 in shape
     ]
 
 
 def tied_copies(files: Sequence[Path]) -> set[str]:
     """Return the names of output heads in safetensors files whose values equal those of the token embedding."""
     # The format has no tensor under two names, so some programs store tied weights twice.
-    shapes = {file: _shapes(file) for file in files if file.suffix == ".safetensors"}
-    named = {name: (file, shape) for file, of_file in shapes.items() for name, shape in of_file.items()}
+    named = {
+        name: (file, tensor.shape)
+        for file in files
+        if file.suffix == ".safetensors"
+        for name, tensor in _stored(file).items()
+    }
     return {
         head
         for head in filter(_SCORES.search, named)
@@ -172,7 +274,7 @@ def tied_copies(files: Sequence[Path]) -> set[str]:
     }
 
 
-def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]]]) -> bool:
+def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, tuple[int, ...]]]) -> bool:
     """Return True if two matrices hold the same bytes, compared in blocks: most that differ do so in the first."""
     (file, shape), (other_file, _) = named[one], named[other]
     with opened(file) as tensors, opened(other_file) as others:
@@ -182,29 +284,41 @@ def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]
 
 
 def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
-    """Return the names of the matrices that are stored as (n_in, n_out): those of transformers' Conv1D.
+    """Return the names of the tensors whose matrices are stored as (n_in, n_out): those of transformers' Conv1D.
 
     These are the attention and feed-forward matrices of GPT-2 and its relatives (OpenAI GPT, ImageGPT, DistilGPT-2,
     Decision Transformer). They are recognised by the matrix of queries, keys and values, three times as wide as high; other
-    architectures (GPT-BigCode) use the same names for matrices with outputs as rows.
+    architectures (GPT-BigCode) use the same names for matrices with outputs as rows. Stacked experts (n, n_in, 2 n_hidden),
+    as in Llama 4, are recognised by their projection back, (n, n_hidden, n_in).
     """
     queries = (shape for name, shape in shapes.items() if re.search(r"(^|\.)c_attn\.weight$", name))
     is_conv1d = any(len(shape) == 2 and shape[1] == 3 * shape[0] for shape in queries)
-    return {name for name in shapes if is_conv1d and _CONV1D.search(name)}
+    transposed = {name for name in shapes if is_conv1d and _CONV1D.search(name)}
+    for name, shape in shapes.items():
+        back = name.replace("gate_up_proj", "down_proj")
+        if back != name and back in shapes and len(shape) == len(shapes[back]) == 3:
+            transposed |= {name, back} if (shape[2], shape[1]) == (2 * shapes[back][1], shapes[back][2]) else set()
+    return transposed
+
+
+def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
+    """Return shape and type of the tensors of a checkpoint by name, without buffers; errors as in `iterate_matrices`."""
+    tensors = {name: tensor for file in weight_files(checkpoint) for name, tensor in _stored(file).items()}
+    refuse_quantised({name: tensor.dtype for name, tensor in tensors.items()}, f"{checkpoint}: ")
+    return {name: tensor for name, tensor in tensors.items() if not is_buffer(name)}
 
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
-    """Return the shapes of the tensors of a checkpoint by name, without buffers; errors as in `weight_files`."""
-    files = weight_files(checkpoint)
-    return {name: shape for file in files for name, shape in _shapes(file).items() if not is_buffer(name)}
+    """Return the shapes of the tensors of a checkpoint by name, as `stored_tensors` does."""
+    return {name: list(tensor.shape) for name, tensor in stored_tensors(checkpoint).items()}
 
 
-def _shapes(file: Path) -> dict[str, list[int]]:
-    """Return the shapes of the tensors of a file; the values are read only if the format requires it."""
+def _stored(file: Path) -> dict[str, Stored]:
+    """Return shape and type of the tensors of a file; the values are read only if the format requires it."""
     if file.suffix != ".safetensors":
-        return {name: list(tensor.shape) for name, tensor in _load_bin(file).items()}
+        return {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in _load_bin(file).items()}
     with opened(file) as tensors:
-        return {name: tensors.shape(name) for name in tensors.names}
+        return {name: Stored(tuple(tensors.shape(name)), tensors.dtype(name)) for name in tensors.names}
 
 
 def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
@@ -242,9 +356,11 @@ class Sizes(NamedTuple):
 
 def stored_sizes(checkpoint: str | Path) -> Sizes:
     """Return the sizes that the headers of the files state; weights stored twice count twice."""
-    shapes = tensor_shapes(checkpoint)
-    matrices = [math.prod(shape) for shape in shapes.values() if len(shape) == 2]
-    return Sizes(count_weights(shapes), max(matrices, default=0), len(matrices))
+    tensors = stored_tensors(checkpoint)
+    matrices = [math.prod(shape) for shape in matrix_shapes(tensors).values()]
+    return Sizes(
+        count_weights({name: tensor.shape for name, tensor in tensors.items()}), max(matrices, default=0), len(matrices)
+    )
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:
@@ -272,10 +388,12 @@ def _shards(index: Path) -> list[Path]:
 
 
 def _check_complete(file: Path) -> None:
+    if reason := _OTHER_FORMATS.get(file.suffix):
+        raise UserError(f"{file}: {reason}")
     if file.suffix == ".safetensors":
         with opened(file):
             return
-    head = _head(file)
+    head = _head(regular_file(file))
     if not head:
         raise UserError(f"{file}: empty; fetch it again")
     if head == _ARCHIVE and not zipfile.is_zipfile(file):
@@ -319,12 +437,46 @@ def _not_plain(tensor: Any) -> str:
     return f"is {tensor.dtype}" if tensor.is_quantized else ""
 
 
+def _unwrapped(file: Path, content: Any) -> Any:
+    """Return the weights in what a training loop saved, by their names in the model; raise UserError if there are none."""
+    import torch
+
+    if isinstance(content, dict) and not any(
+        isinstance(value, torch.Tensor) and value.ndim for value in content.values()
+    ):
+        parts = {key: value for key, value in content.items() if isinstance(value, dict)}
+        if inner := next((key for key in _NESTED if key in parts), None):
+            return _unwrapped(file, parts[inner])
+        if content:
+            raise UserError(
+                f"{file}: not a dictionary of tensors; it holds {listed(map(str, content), 8)}, none of which is called "
+                f"{' or '.join(_NESTED)}; {_SAVE_ALONE}"
+            )
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        return content
+    # A step or the state of a layer without weights may stand among them.
+    return plain_names(
+        {key: value for key, value in content.items() if not isinstance(value, int | float | str | None)}
+    )
+
+
+def plain_names(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return weights by name, without the names of what wraps the model (DistributedDataParallel, torch.compile).
+
+    The names stay as they are if two weights would then have the same one.
+    """
+    plain = [re.sub(r"(^|\.)(_orig_mod|_fsdp_wrapped_module)\.", r"\1", name) for name in named]
+    while plain and all(name.startswith("module.") for name in plain):
+        plain = [name.removeprefix("module.") for name in plain]
+    return dict(zip(plain, named.values(), strict=True)) if len(set(plain)) == len(named) else dict(named)
+
+
 def _check_plain(file: Path, tensors: Any) -> None:
     """Raise UserError unless `tensors` is a dictionary of plain tensors by name, each no larger than the file."""
     import torch
 
     if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise UserError(f"{file}: not a dictionary of tensors")
+        raise UserError(f"{file}: not a dictionary of tensors; {_SAVE_ALONE}")
     size = file.stat().st_size
     for name, value in tensors.items():
         if not isinstance(name, str):
@@ -346,17 +498,29 @@ def _load_bin(file: Path) -> dict[str, Any]:
 
     try:
         # Files from before torch 1.6 are no archives and cannot be mapped.
-        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
+        with _harmless(torch):
+            tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
     except Exception as error:  # a file that is not a .bin fails anywhere in the reader
         # PyTorch would advise `weights_only=False`, which runs what the file says.
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
-            raise UserError(f"{file}: contains {NOT_TENSORS}") from error
+            raise UserError(f"{file}: contains {NOT_TENSORS}; {_SAVE_ALONE}") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
+    tensors = _unwrapped(file, tensors)
     _check_plain(file, tensors)
     views = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {view: name for name, view in reversed(views.items())}
     return {name: tensor for name, tensor in tensors.items() if first[views[name]] == name or not tensor.numel()}
+
+
+def _harmless(torch: Any) -> AbstractContextManager[Any]:
+    """Allow what training loops save beside the weights and what cannot run code: options, paths, numbers of NumPy."""
+    if torch.__version__ < (2, 6):
+        return nullcontext()
+    scalar = np.float64(0).__reduce__()[0]
+    old = "numpy.core.multiarray.scalar"  # before NumPy 2
+    allowed = [argparse.Namespace, PosixPath, np.dtype, *(type(np.dtype(kind)) for kind in ("f8", "f4", "i8"))]
+    return torch.serialization.safe_globals([*allowed, scalar, (scalar, old)])
 
 
 def _head(file: Path) -> bytes:

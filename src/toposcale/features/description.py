@@ -1,16 +1,30 @@
-"""Features of a checkpoint, or the change between two, in one call: `toposcale.describe` and `toposcale.compare`."""
+"""What a checkpoint is, and what changed between two: `toposcale.describe`, `compare`, and each value in long form."""
 
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from toposcale.checkpoints import FolderSource, iterate_matrices
-from toposcale.checkpoints.matrices import choose_weight_files, iterate_arrays, stored_transposed, tensor_shapes
+from toposcale.checkpoints.matrices import (
+    Stored,
+    choose_weight_files,
+    each_once,
+    iterate_arrays,
+    left_out,
+    matrix_shapes,
+    stored_tensors,
+    tied_copies,
+    weight_files,
+)
 from toposcale.features import diagram_distances, weights
+from toposcale.features.registry import SUMMARY
+from toposcale.features.roles import odd_layers
 from toposcale.io import tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
@@ -18,6 +32,15 @@ from toposcale.io.schemas import ALL_LAYERS
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
 """Called with the matrices and their number; returns the same matrices: `rich.progress.track` and the like."""
+
+
+class _Measured(NamedTuple):
+    """Features and diagrams by layer, shapes (n_out, n_in) of the layers, and what was not measured, in sentences."""
+
+    features: dict[str, weights.Features]
+    diagrams: dict[str, weights.Diagrams]
+    shapes: dict[str, tuple[int, int]]
+    notes: list[str]
 
 
 def describe(
@@ -28,12 +51,13 @@ def describe(
     progress: Progress | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
-    """Compute the topological and spectral features of a model's weights.
+    """Describe the weights of a model: one row for each matrix, the last one for the model.
 
     Parameters
     ----------
     source : str, path-like, torch.nn.Module or mapping of str to array
-        A safetensors or ``.bin`` file, a folder in the layout of Hugging Face, a module, or matrices (n_out, n_in) by name.
+        A safetensors, ``.bin`` or ``.pt`` file, a folder in the layout of Hugging Face, a module, or matrices
+        (n_out, n_in) by name.
     layers : str or sequence of str, default="*"
         Globs of the matrices to describe. The others are read for the scale of `neural_persistence_p2` alone.
     model : str, default="model"
@@ -41,31 +65,85 @@ def describe(
     progress : callable, optional
         Called with the matrices and their number; returns an iterable of the same, as `rich.progress.track` does.
     **settings
-        Fields of `toposcale.features.weights.WeightSettings`, for instance ``max_points=200`` rows.
+        Fields of `toposcale.features.weights.WeightSettings`, for instance ``max_points=200`` rows, or
+        ``features=("norms", "spectra")``, the groups to compute, of which "topology" is the third.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Index `layer`, the last one "all": the whole model. Columns: `shape` (n_out, n_in), `parameters`, the features of
+        `toposcale.features.registry.SUMMARY`, and `odd`: in which of them, and how far, the layer is unlike the same one
+        of the other blocks (`toposcale.features.roles.odd_layers`), "" if in none. ``attrs["notes"]`` tells what was left
+        out. Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
+
+    Raises
+    ------
+    UserError
+        If there is no such checkpoint, it is damaged or quantised, or no chosen matrix is in it.
+    TypeError
+        If `source` is none of these.
+
+    See Also
+    --------
+    features_of : Every feature.
+
+    Examples
+    --------
+    >>> import numpy as np, toposcale
+    >>> table = toposcale.describe({"square": np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])})
+    >>> table.loc["square", "shape"], float(table.loc["all", "frobenius_norm"])
+    ((4, 2), 2.0)
+    """
+    features, _, shapes, notes = _measured(source, layers, model, progress, settings, SUMMARY)
+    order = [*shapes, ALL_LAYERS]
+    shown = _summary(features, order)
+    odd = odd_layers({layer: {name: features[layer][name] for name in SUMMARY if name in shown} for layer in shapes})
+    parameters = list(map(math.prod, shapes.values()))
+    table = shown.assign(odd=["; ".join(one.reason for one in odd if one.layer == layer) for layer in order])
+    table.insert(0, "shape", [shapes.get(layer) for layer in order])
+    table.insert(1, "parameters", [*parameters, sum(parameters)])
+    table.attrs["notes"] = notes
+    return table
+
+
+def features_of(
+    source: Any,
+    *,
+    layers: str | Sequence[str] = "*",
+    model: str = "model",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Compute every feature of a model's weights, in long form.
+
+    Parameters
+    ----------
+    source, layers, model, progress, **settings
+        As in `describe`.
 
     Returns
     -------
     pandas.DataFrame
         Columns `layer`, `feature` and `value`; the layer "all" is the whole model. `toposcale.features.registry` has the
-        units. Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
+        units. ``attrs["notes"]`` as in `describe`.
 
     Raises
     ------
-    UserError
-        If there is no such checkpoint, it is damaged, or no chosen matrix is in it.
-    TypeError
-        If `source` is none of these.
+    UserError, TypeError
+        As in `describe`.
 
     Examples
     --------
     >>> import numpy as np, toposcale
     >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    >>> features = toposcale.describe({"square": square}).set_index(["layer", "feature"])["value"]
+    >>> features = toposcale.features_of({"square": square}).set_index(["layer", "feature"])["value"]
     >>> float(features["square", "h0_total"]), float(features["square", "h1_count"])
     (3.0, 1.0)
     """
-    features, _ = _measured(source, layers, model, progress, settings)
-    return pd.DataFrame(_rows(features), columns=["layer", "feature", "value"])
+    measured = _measured(source, layers, model, progress, settings)
+    table = pd.DataFrame(_rows(measured.features), columns=["layer", "feature", "value"])
+    table.attrs["notes"] = measured.notes
+    return table
 
 
 def compare(
@@ -77,7 +155,59 @@ def compare(
     progress: Progress | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
-    """Compare the weights of two checkpoints, feature by feature.
+    """Tell what changed between two checkpoints: one row for each matrix, the last one for the model.
+
+    Parameters
+    ----------
+    before, after : str, path-like, torch.nn.Module or mapping of str to array
+        The two checkpoints, as `source` in `describe`.
+    layers, model, progress, **settings
+        As in `describe`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), and the features of
+        `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer that only one checkpoint has is
+        NaN. ``attrs["notes"]`` as in `describe`, of `after`.
+
+    Raises
+    ------
+    UserError, TypeError
+        As in `describe`, and UserError if the two have no layer in common.
+
+    See Also
+    --------
+    changes_of : Every feature, and how far the persistence diagrams moved.
+
+    Examples
+    --------
+    >>> import numpy as np, toposcale
+    >>> matrix = np.random.default_rng(0).standard_normal((6, 4))
+    >>> float(toposcale.compare({"w": matrix}, {"w": 2 * matrix}).loc["w", "frobenius_norm"])
+    1.0
+    """
+    first, second = _both(before, after, layers, model, progress, settings, SUMMARY)
+    order = _in_order(first, second)
+    earlier, later = (_summary(side.features, order) for side in (first, second))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        table = ((later - earlier) / earlier).where(earlier != later, 0.0)
+    shapes = first.shapes | second.shapes
+    table.insert(0, "shape", [shapes.get(layer) for layer in order])
+    table.attrs["notes"] = second.notes
+    return table
+
+
+def changes_of(
+    before: Any,
+    after: Any,
+    *,
+    layers: str | Sequence[str] = "*",
+    model: str = "model",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Compare the weights of two checkpoints, feature by feature, in long form.
 
     Parameters
     ----------
@@ -91,79 +221,121 @@ def compare(
     pandas.DataFrame
         Columns `layer`, `feature`, `before`, `after` and `change` (after - before), in the units of the feature. Distances
         between persistence diagrams, such as ``h0_wasserstein_1``, have a `change` alone. A layer that only one checkpoint
-        has is NaN for the other.
+        has is NaN for the other. ``attrs["notes"]`` as in `describe`, of `after`.
 
     Raises
     ------
     UserError, TypeError
-        As in `describe`, and UserError if the two have no layer in common.
+        As in `compare`.
 
     Examples
     --------
     >>> import numpy as np, toposcale
     >>> matrix = np.random.default_rng(0).standard_normal((6, 4))
-    >>> table = toposcale.compare({"w": matrix}, {"w": 2 * matrix}).set_index(["layer", "feature"])
+    >>> table = toposcale.changes_of({"w": matrix}, {"w": 2 * matrix}).set_index(["layer", "feature"])
     >>> round(float(table.loc[("w", "h0_total"), "after"] / table.loc[("w", "h0_total"), "before"]), 12)
     2.0
     """
-    (earlier, first), (later, second) = (_measured(side, layers, model, progress, settings) for side in (before, after))
-    common = first.keys() & second.keys()
-    if not common:
-        raise UserError(
-            f"the two have no layer in common; the first has {listed(first, 5)}, the second {listed(second, 5)}"
-        )
+    first, second = _both(before, after, layers, model, progress, settings)
+    common = first.diagrams.keys() & second.diagrams.keys()
     bars = (
-        tables.diagram_rows({layer: diagrams[layer] for layer in common}, model=model, step=step, source="weights")
-        for step, diagrams in enumerate((first, second))
+        tables.diagram_rows({layer: side.diagrams[layer] for layer in common}, model=model, step=step, source="weights")
+        for step, side in enumerate((first, second))
     )
     rows: dict[tuple[str, str], dict[str, float]] = {}
-    for side, features in (("before", earlier), ("after", later)):
-        for layer, name, value in _rows(features):
-            rows.setdefault((layer, name), {})[side] = value
+    for name_of_side, measured in (("before", first), ("after", second)):
+        for layer, name, value in _rows(measured.features):
+            rows.setdefault((layer, name), {})[name_of_side] = value
     for values in rows.values():
         values["change"] = values.get("after", np.nan) - values.get("before", np.nan)
     for layer, name, value in _rows(diagram_distances.distances(*bars)):
         rows[layer, name] = {"change": value}
-    # The rows of a layer stand together, in the order of the layers, the whole model last.
-    order = {layer: index for index, layer in enumerate({**first, **second, ALL_LAYERS: None})}
+    order = {layer: index for index, layer in enumerate(_in_order(first, second))}
     keys = sorted(rows, key=lambda key: order[key[0]])
     columns = ["layer", "feature", "before", "after", "change"]
-    return pd.DataFrame([dict(zip(columns, key, strict=False)) | rows[key] for key in keys], columns=columns)
+    table = pd.DataFrame([dict(zip(columns, key, strict=False)) | rows[key] for key in keys], columns=columns)
+    table.attrs["notes"] = second.notes
+    return table
+
+
+def _both(before: Any, after: Any, *how: Any) -> tuple[_Measured, _Measured]:
+    """Measure two checkpoints. UserError: they have no layer in common."""
+    first, second = _measured(before, *how), _measured(after, *how)
+    if not first.shapes.keys() & second.shapes.keys():
+        names = listed(first.shapes, 5), listed(second.shapes, 5)
+        raise UserError(f"the two have no layer in common; the first has {names[0]}, the second {names[1]}")
+    return first, second
+
+
+def _in_order(first: _Measured, second: _Measured) -> list[str]:
+    """Return the layers of both, the whole model last."""
+    return [*sorted(first.shapes | second.shapes, key=_natural), ALL_LAYERS]
+
+
+def _natural(layer: str) -> list[str | int]:
+    """Return a key that sorts layer 2 before layer 10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", layer)]
 
 
 def _measured(
-    source: Any, layers: str | Sequence[str], model: str, progress: Progress | None, settings: Mapping[str, Any]
-) -> tuple[dict[str, weights.Features], dict[str, weights.Diagrams]]:
+    source: Any,
+    layers: str | Sequence[str],
+    model: str,
+    progress: Progress | None,
+    settings: Mapping[str, Any],
+    names: Collection[str] = (),
+) -> _Measured:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.WeightSettings(include=include, **settings)
-    shapes, matrices = _opened(source)
-    names = list(shapes)
+    if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
+        raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
+    tensors, matrices, notes = _opened(source)
+    reasons, shapes = left_out(tensors), matrix_shapes(tensors)
+    wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
+    counts = {name: math.prod(tensor.shape) for name, tensor in tensors.items()}
+    of_all = max(1, sum(counts.values()))
+    by_kind: dict[str, list[str]] = {}
+    for name, kind in [*reasons.items(), *((name, "not chosen") for name in shapes if name not in wanted)]:
+        by_kind.setdefault(kind, []).append(name)
+    counts |= {name: math.prod(shape) for name, shape in shapes.items()}
+    for kind, names_of in by_kind.items():
+        what = f"{len(names_of)} {'tensor' if len(names_of) == 1 else 'tensors'}"
+        share = sum(counts[name] for name in names_of) / of_all
+        which = kind if len(names_of) > 3 else f"{kind}: {', '.join(names_of)}"
+        notes.append(f"left out: {what}, {100 * share:.3g}% of the parameters ({which})")
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
-    if not any(map(chosen.wants, names)):
-        there = f"its layers are {listed(names, 5)}" if names else "it has none"
-        raise UserError(f"{where}: no weight matrix is called {' or '.join(include)}; {there}")
-    matrices = _with_a_chosen_one(matrices, chosen, where)
-    return weights.compute_features(progress(matrices, len(names)) if progress else matrices, chosen, model=model)
+    if not wanted:
+        there = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
+        raise UserError(f"{where}: no weight matrix {there if shapes else '; '.join(['in it', *notes])}")
+    followed = progress(matrices, len(shapes)) if progress else matrices
+    features, diagrams = weights.compute_features(followed, chosen, model=model, names=names)
+    return _Measured(features, diagrams, {name: wanted[name] for name in sorted(diagrams, key=_natural)}, notes)
 
 
-def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
-    """Return the shapes (n_out, n_in) of the 2-D tensors by name, and an iterator of the matrices."""
+def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
+    """Return shape and type of the tensors by name, an iterator of the matrices, and notes on what the source is."""
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
-        shapes: Mapping[str, Sequence[int]] = tensor_shapes(os.fspath(source))
-        matrices = iterate_matrices(os.fspath(source))
-    elif isinstance(source, Mapping) or hasattr(source, "named_parameters"):
+        tensors, files = stored_tensors(os.fspath(source)), weight_files(os.fspath(source))
+        notes = []
+        if copies := sorted(tied_copies(files)):
+            notes = [f"counted once: {listed(copies, 2)}, which repeats the token embedding"]
+        if files[0].name.startswith("adapter_model"):
+            notes += ["an adapter: these are its own low-rank matrices, not the weights of the model that it changes"]
+        once = {name: tensor for name, tensor in tensors.items() if name not in copies}
+        return once, iterate_matrices(os.fspath(source)), notes
+    if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
         # Parameters that a module has under two names come once.
-        named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
-        shapes, matrices = {name: value.shape for name, value in named.items()}, iterate_arrays(named)
-    else:
-        raise TypeError(f"a path, a PyTorch module, or arrays by name can be described, not {type(source).__name__}")
-    turned = stored_transposed(shapes)
-    return {
-        name: (shape[1], shape[0]) if name in turned else (shape[0], shape[1])
-        for name, shape in shapes.items()
-        if len(shape) == 2
-    }, matrices
+        named = each_once(_arrays(source if isinstance(source, Mapping) else dict(source.named_parameters())))
+        tensors = {name: Stored(tuple(value.shape), str(value.dtype)) for name, value in named.items()}
+        return tensors, iterate_arrays(named), []
+    raise TypeError(f"a path, a PyTorch module, or arrays by name can be described, not {type(source).__name__}")
+
+
+def _summary(features: Mapping[str, Mapping[str, float]], order: list[str]) -> pd.DataFrame:
+    """Return the features of `SUMMARY`, as far as they were computed, of the layers in that order."""
+    table = pd.DataFrame(features).T.reindex(order).rename_axis("layer")
+    return table[[name for name in SUMMARY if name in table]]
 
 
 def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
@@ -177,16 +349,6 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise UserError(f"{name}: not an array ({error})") from error
     return named
-
-
-def _with_a_chosen_one(matrices: Matrices, chosen: weights.WeightSettings, where: str) -> Matrices:
-    """Pass the matrices on, and raise a UserError at the end if none that is chosen holds weights."""
-    any_chosen = False
-    for name, matrix in matrices:
-        any_chosen |= chosen.wants(name)
-        yield name, matrix
-    if not any_chosen:
-        raise UserError(f"{where}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers")
 
 
 def _refuse_several(folder: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toposcale import homology
+from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.registry import aggregate, refuse_name_of_the_model
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -30,16 +31,15 @@ def compute_features(
 ) -> tuple[FeaturesByLayer, DiagramsByLayer]:
     """Return the features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
-    Arrays of more than two axes become (n_out, the rest). `gradient_norm` is the Frobenius norm, under "all" over all
-    arrays. Unit: loss per weight unit. A matrix with a NaN or an infinity has NaN features, with a RuntimeWarning.
+    What a matrix is in an array, `matrix_layouts` says, as for weights. `gradient_norm` is the Frobenius norm, under "all"
+    over all arrays. Unit: loss per weight unit. A matrix with a NaN or an infinity has NaN features, with a RuntimeWarning.
     """
     features: FeaturesByLayer = {}
     diagrams: DiagramsByLayer = {}
-    for layer, gradient in gradients.items():
-        if gradient.ndim < 2:
-            continue
+    layouts = matrix_layouts({name: gradient.shape for name, gradient in gradients.items()})
+    matrices = (pair for name, layout in layouts.items() for pair in split(name, gradients[name], layout))
+    for layer, gradient in matrices:
         refuse_name_of_the_model(layer)
-        gradient = gradient.reshape(len(gradient), -1)
         describe = partial(_describe_matrix, layer=layer, settings=settings, model=model)
         if np.isfinite(gradient).all():
             features[layer], diagrams[layer] = describe(gradient)

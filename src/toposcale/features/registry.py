@@ -44,6 +44,16 @@ class SeriesKey(NamedTuple):
 WEIGHT_NORM = SeriesKey("weights", ALL_LAYERS, "frobenius_norm")  # of the whole model, not of one layer
 NEURAL_PERSISTENCE = SeriesKey("weights", ALL_LAYERS, "neural_persistence")
 
+SUMMARY = {
+    WEIGHT_NORM.feature: "norm",
+    "powerlaw_alpha": "alpha",
+    "stable_rank": "rank",
+    NEURAL_PERSISTENCE.feature: "NP",
+    "h0_total_scaled": "H0",
+    "h1_total_scaled": "H1",
+}
+"""One feature of each kind of measurement, which stand for all where there is room for few, and their short names."""
+
 
 @dataclass(frozen=True)
 class Feature:

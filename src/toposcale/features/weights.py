@@ -4,10 +4,10 @@ A new feature of a matrix is one function under `@matrix_feature`; tables, corre
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -82,8 +82,18 @@ class WeightSettings:
 
 
 MatrixFunction = Callable[[np.ndarray], Features]
-MATRIX_FUNCTIONS: list[tuple[str, MatrixFunction]] = []
-"""Functions that are applied to every matrix, with their groups in the registry."""
+
+
+class MatrixFeatures(NamedTuple):
+    """A function of a matrix, the names of the features that it returns, and their group in the registry."""
+
+    function: MatrixFunction
+    names: frozenset[str]
+    group: str
+
+
+MATRIX_FEATURES: list[MatrixFeatures] = []
+"""What is computed from every matrix."""
 
 
 def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:
@@ -94,7 +104,7 @@ def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunct
     register(*features)
 
     def add(function: MatrixFunction) -> MatrixFunction:
-        MATRIX_FUNCTIONS.append((features[0].group, function))
+        MATRIX_FEATURES.append(MatrixFeatures(function, frozenset(one.name for one in features), features[0].group))
         return function
 
     return add
@@ -143,7 +153,12 @@ def spread_of_the_rows(weight: np.ndarray) -> Features:
 
 
 def compute_features(
-    matrices: Iterable[tuple[str, np.ndarray]], settings: WeightSettings, *, model: str, largest_elsewhere: float = 0.0
+    matrices: Iterable[tuple[str, np.ndarray]],
+    settings: WeightSettings,
+    *,
+    model: str,
+    largest_elsewhere: float = 0.0,
+    names: Collection[str] = (),
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Return the features and diagrams of every chosen matrix by layer, and the model's aggregates under "all".
 
@@ -151,7 +166,8 @@ def compute_features(
     but count for the scale of `neural_persistence_p2`, the largest |weight| of the model, as does `largest_elsewhere`, that
     of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, model, layer) and not
     on the step. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning that
-    names it. Features of both matrices of a feed-forward block belong to the second one, the projection.
+    names it. Features of both matrices of a feed-forward block belong to the second one, the projection. If features of
+    some `names` alone are asked for, functions of a matrix that return none of them are not called.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
@@ -165,7 +181,7 @@ def compute_features(
         if not settings.wants(layer):
             continue
         refuse_name_of_the_model(layer)
-        features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
+        features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model, names)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
             projection, first, second = pair
             finite = np.isfinite(first).all() and np.isfinite(second).all()
@@ -229,12 +245,14 @@ def _feed_forward_pair(
     return (projection, first, second) if len(first) == second.shape[1] else None
 
 
-def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> MatrixDescription:
+def _describe_matrix(
+    weight: np.ndarray, layer: str, settings: WeightSettings, model: str, names: Collection[str]
+) -> MatrixDescription:
     """Return features, diagrams and edge weights of the spanning tree; the last two are empty without topology."""
     if not np.isfinite(weight).all():
         warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=3)
         features, diagrams = homology.nan_features(
-            lambda matrix: _describe_matrix(matrix, layer, settings, model)[:2], weight.shape
+            lambda matrix: _describe_matrix(matrix, layer, settings, model, names)[:2], weight.shape
         )
         return features, diagrams, np.full(1, np.nan)
     features, diagrams, tree = {}, [], np.empty(0)
@@ -256,8 +274,8 @@ def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, m
             lifetimes = homology.h0_lifetimes(weight)
             summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))
             features |= {f"h0_{name}_whole": value for name, value in summary.items()}
-    for group, function in MATRIX_FUNCTIONS:
-        if settings.computes(group):
+    for function, returned, group in MATRIX_FEATURES:
+        if settings.computes(group) and (not names or not returned.isdisjoint(names)):
             features |= function(weight)
     return features, diagrams, tree
 

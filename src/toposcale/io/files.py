@@ -9,6 +9,8 @@ from typing import Any
 
 from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError
 
+_POINTER, _LONGEST_POINTER = b"version https://git-lfs", 1024  # of the file's first line; bytes
+
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -40,8 +42,17 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file to read; raise UserError for a pipe, a socket or a device, which may never end."""
-    path = Path(path)
+    """Return the path of a file to read; raise UserError for a pipe or device, and for what Git LFS leaves in its place."""
+    path = _not_a_pipe(Path(path))
+    if path.is_file() and path.stat().st_size < _LONGEST_POINTER:
+        with path.open("rb") as stream:
+            if stream.read(len(_POINTER)) == _POINTER:
+                raise UserError(f"{path}: a pointer of Git LFS, not the file itself; fetch it: git lfs pull")
+    return path
+
+
+def _not_a_pipe(path: Path) -> Path:
+    """Return the path; raise UserError for a pipe, a socket or a device, which may never end."""
     # A missing file and a folder are left to the reader, whose message says what it expected.
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path}: not a regular file (a pipe, a socket or a device); copy its content to a file")
@@ -49,8 +60,8 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
 
 
 def regular_files(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the entries of a folder, each checked as in `regular_file`."""
-    return [regular_file(entry) for entry in Path(folder).iterdir()]
+    """Return the entries of a folder; raise UserError for a pipe, a socket or a device among them."""
+    return [_not_a_pipe(entry) for entry in Path(folder).iterdir()]
 
 
 def refuse_lfs_pointer(path: str | os.PathLike[str], content: bytes) -> None:

@@ -37,11 +37,11 @@ def read_results(
     """Return the sorted rows (model, step, metric, value) of all `result_files` that concern one of `models`.
 
     A file belongs to the model whose repository it names; otherwise to the model whose name, or last part of the
-    repository, equals the file's folder or the last part of the repository that it names. Versions in names are ignored:
-    pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer layout
-    follows unless it is `none`, and `5-shot` if examples were given. `tasks` are globs of the tasks to read. Standard
-    errors are left out. Raise UserError if there is no such folder, no file of any of the models, a file of another layout
-    or without a step, or a metric with two values.
+    repository, equals the file's folder or the last part of the repository that it names; the two must not contradict each
+    other. Versions in names are ignored: pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in
+    `arc_easy.acc`; the filter of the newer layout follows unless it is `none`, and `5-shot` if examples were given.
+    `tasks` are globs of the tasks to read. Standard errors are left out. Raise UserError if there is no such folder, no
+    file of any of the models, a file of another layout or without a step, or a metric with two values.
     """
     if not (files := result_files(where)):
         raise UserError(
@@ -114,13 +114,17 @@ def _model_arguments(results: Mapping[str, Any]) -> dict[str, str]:
 def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evaluated]) -> str | None:
     repo = _model_arguments(results).get("pretrained") or str(results.get("model_name") or "")
     exact = [name for name, model in models.items() if model.repo is not None and model.repo == repo]
-    alike = [
-        name
+    by_folder, by_name = (
+        [name for name, model in models.items() if called in (_plain(name), _plain(model.repo or name))]
         for called in map(_plain, (file.parent.name, repo))
-        for name, model in models.items()
-        if called in (_plain(name), _plain(model.repo or name))
-    ]
-    return next(iter(exact + alike), None)
+    )
+    # A path of somebody's disk says nothing about the model; a name, or a repository with its owner, does.
+    is_name = repo and repo.count("/") < 2 and repo[0] not in "/.~"
+    if is_name and by_folder and not {*exact, *by_name} & {*by_folder}:
+        raise UserError(
+            f"{file}: it names the model {repo}, but lies in the folder of {by_folder[0]}; move it to a folder of its own"
+        )
+    return next(iter(exact + by_folder + by_name), None)
 
 
 def _plain(name: str) -> str:

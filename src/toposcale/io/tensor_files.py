@@ -94,9 +94,13 @@ class TensorFile:
         """Return the shape of a tensor without reading its values."""
         return self._handle.get_slice(name).get_shape()
 
+    def dtype(self, name: str) -> str:
+        """Return the type of a tensor, as the format names it: "BF16"."""
+        return str(self._handle.get_slice(name).get_dtype())
+
     def tensor(self, name: str) -> NDArray[Any]:
         """Return a tensor; raise UserError if its type is not supported."""
-        kind = self._handle.get_slice(name).get_dtype()
+        kind = self.dtype(name)
         if not kind.startswith(("BF16", "F4", "F6_", "F8_")):
             return self._handle.get_tensor(name)
         if kind not in _NOT_IN_NUMPY:

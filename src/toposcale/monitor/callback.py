@@ -5,9 +5,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerState
 
-from toposcale.checkpoints.matrices import count_weights
+from toposcale.checkpoints.matrices import count_weights, plain_names
 from toposcale.io import loss_curves
-from toposcale.monitor.loop import TopologyMonitor, guarded_hook, plain_parameters, schedule_of
+from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
 
 
 class TopologyCallback(TrainerCallback):
@@ -91,7 +91,7 @@ class TopologyCallback(TrainerCallback):
         if "tokens_per_step" in self._options or model is None:
             return
         counts = {name: getattr(state, name, None) for name in ("global_step", "num_input_tokens_seen", "total_flos")}
-        shapes = {name: value.shape for name, value in plain_parameters(model).items()}
+        shapes = {name: value.shape for name, value in plain_names(dict(model.named_parameters())).items()}
         tokens = loss_curves.tokens_per_step(counts, count_weights(shapes, embeddings=False))
         if tokens is not None and tokens != self._tokens_per_step:
             self._tokens_per_step = tokens

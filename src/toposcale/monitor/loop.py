@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.matrices import is_buffer, stored_transposed
+from toposcale.checkpoints.matrices import is_buffer, matrix_layouts, plain_names, split
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
@@ -355,15 +355,16 @@ class TopologyMonitor:
 
     def _matrices(self, model: nn.Module) -> tuple[dict[str, Tensor], float]:
         """Return the chosen matrices by name, cut to `max_rows`, and the largest |weight| of what is not copied."""
-        named = {name: value.detach() for name, value in plain_parameters(model).items()}
+        named = {name: value.detach() for name, value in plain_names(dict(model.named_parameters())).items()}
         if any(hasattr(value, "full_tensor") for value in named.values()):
             raise UserError("the weights are spread over several processes (FSDP); the monitor needs whole weights")
         self.folder.write_facts(n_parameters=sum(value.numel() for value in named.values()))
-        transposed = stored_transposed({name: tuple(value.shape) for name, value in named.items()})
+        layouts = matrix_layouts({name: tuple(value.shape) for name, value in named.items() if not is_buffer(name)})
         weights = {
-            name: value.T if name in transposed else value
-            for name, value in named.items()
-            if value.ndim == 2 and value.is_floating_point() and value.numel() and not is_buffer(name)
+            part: matrix
+            for name, layout in layouts.items()
+            if named[name].is_floating_point() and named[name].numel()
+            for part, matrix in split(name, named[name], layout)
         }
         chosen = {name: self._some_rows(name, value) for name, value in weights.items() if self.settings.wants(name)}
         if not chosen:
@@ -465,18 +466,6 @@ def _largest_entry(weight: Tensor) -> float:
     """Return max|weight|; NaN stays."""
     low, high = torch.aminmax(weight.float() if weight.element_size() == 1 else weight)
     return float(torch.maximum(-low, high))
-
-
-def plain_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights by name, without the names of what wraps the model (DistributedDataParallel, torch.compile).
-
-    The names stay as they are if two weights would then have the same one.
-    """
-    named: dict[str, Tensor] = dict(model.named_parameters())
-    plain = [name.replace("_orig_mod.", "") for name in named]
-    if all(name.startswith("module.") for name in plain):
-        plain = [name.removeprefix("module.") for name in plain]
-    return dict(zip(plain, named.values(), strict=True)) if len(set(plain)) == len(named) else named
 
 
 def schedule_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:

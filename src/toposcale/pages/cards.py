@@ -7,18 +7,9 @@ import numpy as np
 import pandas as pd
 
 from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS, feature_name, metric_name
+from toposcale.features.registry import SUMMARY
 from toposcale.features.roles import odd_layers
 from toposcale.io.schemas import ALL_LAYERS
-
-CHANGES = (
-    "frobenius_norm",
-    "powerlaw_alpha",
-    "stable_rank",
-    "neural_persistence",
-    "h0_total_scaled",
-    "h1_total_scaled",
-)
-"""Features of the whole model whose change is told: one of each kind of measurement."""
 
 MOST_NAMED = 3
 
@@ -107,7 +98,7 @@ def _changes(weights: pd.DataFrame) -> str:
     )
     ratios = {
         name: last[name] / first[name]
-        for name in CHANGES
+        for name in SUMMARY
         if name in first and name in last and first[name] > 0 and last[name] > 0
     }
     ordered = sorted(ratios, key=lambda name: -abs(np.log(ratios[name])))[:MOST_NAMED]
@@ -119,7 +110,7 @@ def _odd(weights: pd.DataFrame) -> str:
     layers = weights[weights["layer"] != ALL_LAYERS] if len(weights) else weights
     if layers.empty:
         return ""
-    last = layers[(layers["step"] == layers["step"].max()) & layers["feature"].isin(CHANGES)]
+    last = layers[(layers["step"] == layers["step"].max()) & layers["feature"].isin(SUMMARY)]
     features = {
         str(layer): dict(zip(rows["feature"], rows["value"], strict=True)) for layer, rows in last.groupby("layer")
     }
