@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from toposcale.checkpoints.sources import moved, readable
 from toposcale.io import schemas, tables
-from toposcale.io.errors import LeftOutError, UserError, is_shared, one_line, reason_of
+from toposcale.io.errors import LeftOutError, UserError, is_shared, listed, one_line, reason_of
 from toposcale.io.files import read_json, write_text
 from toposcale.io.notes import missing, note, repeated
 
@@ -61,16 +61,30 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 def provenance(snakemake: Any) -> dict[str, str]:
     """Return the metadata of a table: settings, fingerprint of the code, revision and package versions."""
-    # The state of the user's files decides when to measure again, not how.
-    settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "files")}
     versions = {name: metadata.version(name) for name in PACKAGES}
     return {
         "rule": snakemake.rule,
-        "settings": json.dumps(settings, sort_keys=True, default=dict),
+        "settings": tables.settings_of(snakemake.params),
         "code": str(snakemake.params.get("code", "")),
         "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
         "versions": json.dumps(versions, sort_keys=True),
     }
+
+
+def parts(snakemake: Any) -> list[str]:
+    """Return the parts that a table gathers; raise UserError if some are not made with what the params say.
+
+    Without its records of a file (in .snakemake) Snakemake takes it for up to date.
+    """
+    paths, asked = list(snakemake.input.parts), snakemake.params.parts
+    stale = [path for path, digest in zip(paths, asked, strict=True) if digest and tables.made_with(path) != digest]
+    if stale:
+        rules = sorted({tables.read_metadata(path).get("rule", "all") for path in stale})
+        raise UserError(
+            f"{listed(stale, 1)}: made with other settings, code or checkpoints than those of this run, and Snakemake has "
+            f"lost its records of it; run again with AGAIN={' '.join(rules)!r} (snakemake --forcerun {' '.join(rules)})"
+        )
+    return paths
 
 
 def measured(
@@ -142,9 +156,9 @@ def digest(settings: Any) -> str:
 
 
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
-    """Return the (model, step) pairs in the files of `duplicates.py`."""
-    facts = [read_json(path) for path in paths]
-    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"]}
+    """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
+    facts = {path: read_json(path) for path in paths}
+    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact["repeats"] is not None}
 
 
 @contextmanager

@@ -99,14 +99,6 @@ def test_one_checkpoint_of_a_run_is_compared_with_ripser(inputs_of, folder, mode
     assert inputs_of(weights={"features": ["norms"]}).ripser_checks == []
 
 
-def test_a_checkpoint_leaves_the_cache_after_all_that_reads_it(inputs_of):
-    found = inputs_of(models={"h": HUB}, embeddings={"enabled": False})
-    features = "results/mine/features/weights/h/step-{}.parquet".format
-    assert found.consumers(Job(model="h", span="step-00000000")) == [features("00000000")]
-    last = [features("00000007"), "results/mine/ripser/h/step-00000007.json"]
-    assert found.consumers(Job(model="h", span="step-00000007")) == last
-
-
 def test_how_far_a_model_has_come(inputs_of):
     found = inputs_of(training=TRAINING | {"jobs": "model"}, embeddings={"enabled": False})
     trained, published = found.so_far("a"), found.so_far("h")
@@ -114,7 +106,7 @@ def test_how_far_a_model_has_come(inputs_of):
     assert trained["metrics"] == ["results/mine/metrics/training/a/all.parquet"]
     assert len(trained["weights"]) == 3
     assert published["weights"] == []
-    assert published["sizes"] == [f"results/mine/checkpoints/h/step-0000000{step}.size.json" for step in (0, 7)]
+    assert published["sizes"] == [f"results/mine/checkpoints/h/step-0000000{step}.json" for step in (0, 7)]
 
 
 def test_what_an_attempt_noted_gives_the_sizes_of_a_published_checkpoint(inputs_of, folder, tmp_path):
@@ -122,13 +114,15 @@ def test_what_an_attempt_noted_gives_the_sizes_of_a_published_checkpoint(inputs_
     with pytest.raises(FileNotFoundError) as error:
         found.sizes(job)
     assert error.value.filename == "results/mine/checkpoints/h/step-00000007.json"
-    noted = tmp_path / "results/mine/checkpoints/h/step-00000007.size.json"
+    noted = tmp_path / "results/mine/checkpoints/h/step-00000007.json"
     noted.parent.mkdir(parents=True)
     noted.touch()
     assert set(found.sizes(job)) == {0}
-    noted.write_text(json.dumps({"n_parameters": 9, "damaged": 1}))
+    noted.write_text(json.dumps({"n_parameters": 9, "attempt": 1, "repeats": None}))
     assert found.sizes(job).n_parameters == 9
-    assert found.noted("h", "step-00000007")["damaged"] == 1
+    assert found.attempt(job) == 1
+    (noted.parent / "duplicates.json").write_text(json.dumps({"duplicates": {"7": "main"}}))
+    assert found.attempt(job) == 2
     assert found.sizes(Job(model="f", span="step-00000001")).largest_matrix == 12
     assert set(found.sizes(Job(model="a", span="all"))) == {0}
 

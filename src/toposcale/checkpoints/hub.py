@@ -191,16 +191,14 @@ class HubSource:
         write_text(self.folder / "refs" / revision, listing.commit)
         return self.folder / "snapshots" / listing.commit
 
-    def remove_weights(self, revision: str, commit: str = "") -> None:
-        """Remove the weights of a revision from the cache, except those that another revision shares."""
-        if (folder := self._cached_folder(revision, commit)) is None:
-            return
-        for name in choose_weight_files(entry.name for entry in folder.iterdir()):
-            content = (folder / name).resolve()
-            (folder / name).unlink()
-            others = folder.parent.glob(f"*/{name}")
-            if content.is_file() and not any(other.resolve() == content for other in others):
-                content.unlink()
+    def holds(self, revision: str) -> bool:
+        """Return whether the cache has every file of a revision; without the Hub, whether it knows the revision."""
+        try:
+            commit, *files = self.listing(revision)
+        except HubUnreachableError:
+            return self._cached_folder(revision) is not None
+        folder = self.folder / "snapshots" / str(commit)
+        return all((folder / file.name).is_file() for part in files for file in part)
 
     def _fetch_file(self, revision: str, commit: str, file: RemoteFile) -> None:
         """Put one file of a commit into the cache and verify it; fetch it once more if it is damaged."""
@@ -267,24 +265,27 @@ def check_digests(folder: Path) -> None:
 
 def _download(what: str, path: str, size: int, content: Path, timeout: float) -> None:
     """Download a file, resuming what an earlier attempt or run has received."""
-    part = content.with_suffix(".part")
+    part, name = content.with_suffix(".part"), path.rpartition("/")[2]
     part.touch()
     if part.stat().st_size > size:
         os.truncate(part, 0)
 
     def receive(response: httpx2.Response) -> None:
         with part.open("ab") as stream:
+            left = size - stream.tell()
             if response.status_code != 206:  # the server sends everything again
                 stream.truncate(0)
-            for block in response.iter_bytes():  # written at once, so that an interruption loses nothing
-                stream.write(block)
-        if part.stat().st_size < size:
-            raise WrongLengthError(
-                f"{path.rpartition('/')[2]} ends after {part.stat().st_size} of the {size} bytes that the Hub states"
-            )
+                left = size
+            for block in response.iter_raw():  # written at once, so that an interruption loses nothing
+                if len(block) > left:
+                    stream.truncate(0)
+                    raise WrongLengthError(f"{name} is longer than the {size} bytes that the Hub states")
+                left -= stream.write(block)
+        if left:
+            raise WrongLengthError(f"{name} ends after {size - left} of the {size} bytes that the Hub states")
 
     if part.stat().st_size < size:
-        get(what, path, receive, timeout=timeout, done=lambda: part.stat().st_size)
+        get(what, path, receive, timeout=timeout, size=size, done=lambda: part.stat().st_size)
     part.replace(content)
 
 

@@ -72,3 +72,11 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return parse_json(read_text(path))
     except ValueError as error:
         raise UserError(f"{path}: not a complete JSON file ({error}); {WHEN_DAMAGED}") from error
+
+
+def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what an earlier job noted in a JSON file; nothing if there is none, or `--touch` left it empty."""
+    try:
+        return dict(parse_json(read_text(path)))
+    except (FileNotFoundError, ValueError):
+        return {}

@@ -5,6 +5,7 @@ compression and its level are pinned here.
 """
 
 import gzip
+import hashlib
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from toposcale.io.errors import WHEN_DAMAGED, UserError
 from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.table_schema import Table, renamed
 
+_WHEN_DUE = ("code", "files", "parts")
+"""Params that decide when a job is done again: its code, the state of the user's files, what its parts are made with."""
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -116,6 +119,28 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     """Return the metadata that `write` stored."""
     stored = pq.read_schema(path).metadata or {}
     return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
+
+
+def settings_of(params: Mapping[str, Any]) -> str:
+    """Return, as JSON, the params of a job that shape its results: all but those that say when it is due."""
+    shaping = {key: value for key, value in params.items() if key not in _WHEN_DUE}
+    return json.dumps(shaping, sort_keys=True, default=dict)
+
+
+def digest_of(settings: str, code: str) -> str:
+    """Return the digest of what a table is made with: its settings (`settings_of`) and the fingerprint of the code."""
+    return hashlib.sha256(f"{settings} {code}".encode()).hexdigest()[:16]
+
+
+def made_with(path: str | Path) -> str:
+    """Return the digest of what a table says that it was made with; raise UserError if it is damaged."""
+    try:
+        metadata = read_metadata(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}); {WHEN_DAMAGED}"
+        ) from error
+    return digest_of(metadata.get("settings", ""), metadata.get("code", ""))
 
 
 def read_warnings(path: str | Path) -> list[dict[str, Any]]:

@@ -1,0 +1,52 @@
+"""Fetch one published checkpoint, make all measurements of it, and remove it."""
+
+import importlib
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import _job
+import fetch
+
+RULES = {
+    "weights": "weight_features",
+    "embeddings": "embeddings",
+    "landscape": "loss_landscape",
+    "ripser": "ripser_check",
+}
+"""The rules that measure checkpoints which stay, by what they measure; their scripts have the same names."""
+
+
+class Named(dict):
+    """Names and values that are attributes too, as those of Snakemake."""
+
+    __getattr__ = dict.__getitem__
+
+
+def job(snakemake, measured):
+    """Return the job of the rule that measures this checkpoint if it stays."""
+    params, prefix = Named(snakemake.params[measured]), f"{measured}_"
+    outputs = {name.removeprefix(prefix): path for name, path in snakemake.output.items() if name.startswith(prefix)}
+    manifest, inputs = snakemake.output.manifest, dict(snakemake.input.items())
+    inputs |= {"checkpoint": manifest, "checkpoints": [manifest] * len(params.steps)}
+    inputs["diagrams"] = snakemake.output.weights_diagrams
+    return SimpleNamespace(
+        rule=RULES[measured],
+        wildcards=snakemake.wildcards,
+        params=params,
+        input=Named(inputs),
+        output=Named(outputs),
+        threads=snakemake.threads,
+    )
+
+
+@_job.script
+def main(snakemake):
+    cache = Path(snakemake.output.manifest).with_suffix(".cache")
+    try:
+        fetch.fetch(snakemake, Path(snakemake.output.manifest), cache)
+        for measured in snakemake.params.measured:
+            # Imported when they are due, since some of them load PyTorch.
+            importlib.import_module(RULES[measured]).main(job(snakemake, measured))
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
