@@ -53,7 +53,9 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
             write_json(log.with_suffix(".cost.json"), cost | {"peak_memory_mb": peak})
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # Snakemake, which was interrupted too, reports it
-    except (UserError, OSError, MemoryError) as error:
+    except MemoryError as error:
+        _fail(snakemake.rule, f"not enough memory ({error}); give it more, or run fewer jobs at a time (--cores)", log)
+    except (UserError, OSError) as error:
         _fail(snakemake.rule, str(error) or type(error).__name__, log)
     except Exception as error:
         _fail(snakemake.rule, f"{type(error).__name__}: {error} (a defect; the traceback is in {log})", log)

@@ -24,8 +24,11 @@ def cause(run: str, since: float) -> str:
     # scripts/_job.py writes them beside the logs.
     files = [path for path in Path(run, "logs").rglob("*.cause.txt") if path.stat().st_mtime >= since - 1]
     files.sort(key=lambda path: (path.stat().st_mtime, path))
-    more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
-    return files[0].read_text(encoding="utf-8").strip() + more if files else NONE_LEFT
+    causes = [path.read_text(encoding="utf-8").strip() for path in files]
+    # A full disk takes the file and not its text.
+    told = next(filter(None, causes), f"toposcale: {run}: no room to write; make room and run again")
+    more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
+    return told + more if causes else NONE_LEFT
 
 
 @contextmanager

@@ -132,8 +132,7 @@ def _kind(path: Path) -> str:
     by_ending = {".jsonl": "lines", ".ndjson": "lines", ".json": "list", ".csv": "table", ".tsv": "table"}
     if suffix in by_ending or suffix == ".parquet" or not path.is_file():
         return by_ending.get(suffix, "table")
-    with tables.open_plain_or_gzip(path) as file:
-        first = file.read(256).lstrip()[:1]
+    first = tables.read_plain_or_gzip(path).lstrip()[:1]
     return {b"{": "lines", b"[": "list"}.get(first, "table")
 
 
@@ -199,8 +198,7 @@ def _json_objects(path: Path, kind: str) -> list[dict[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        with tables.open_plain_or_gzip(path) as file:
-            return file.read().decode("utf-8")
+        return tables.read_plain_or_gzip(path).decode("utf-8")
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (OSError, EOFError, zlib.error) as error:

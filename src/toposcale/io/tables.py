@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +18,13 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from toposcale.io import schemas
-from toposcale.io.errors import WHEN_DAMAGED, UserError
+from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.table_schema import Table, renamed
 
 _WHEN_DUE = ("code", "files", "parts")
 """Params that decide when a job is done again: its code, the state of the user's files, what its parts are made with."""
+_SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -97,6 +98,8 @@ def read_checked(path: str | Path) -> pa.Table:
         if not all(name.isprintable() for name in data.schema.names):
             raise ValueError("the name of a column is damaged")
     except (pa.ArrowException, OSError, ValueError) as error:
+        if is_shared(error):  # no memory is no damage
+            raise
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
     if old := renamed(data.schema.names):
@@ -137,6 +140,8 @@ def made_with(path: str | Path) -> str:
     try:
         metadata = read_metadata(path)
     except (pa.ArrowException, OSError, ValueError) as error:
+        if is_shared(error):
+            raise
         raise UserError(
             f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}); {WHEN_DAMAGED}"
         ) from error
@@ -161,8 +166,7 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
     """
     path = Path(path)
     try:
-        with open_plain_or_gzip(path) as file:
-            content = file.read()
+        content = read_plain_or_gzip(path)
         if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
             return pq.ParquetFile(pa.BufferReader(content)).read(), ""
         head, first = (line.decode("utf-8", "replace") for line in [*content.split(b"\n", 2), b""][:2])
@@ -186,11 +190,17 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
 
 
-def open_plain_or_gzip(path: Path) -> BinaryIO:
-    """Open a file for reading, decompressed if it is compressed with gzip."""
+def read_plain_or_gzip(path: Path) -> bytes:
+    """Return the content of a file, decompressed if it is compressed with gzip, unless it grows more than a table does."""
     with regular_file(path).open("rb") as file:
-        is_compressed = file.read(2) == b"\x1f\x8b"
-    return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed else path.open("rb")
+        if file.read(2) != b"\x1f\x8b":
+            file.seek(0)
+            return file.read()
+    most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
+    with gzip.open(path, "rb") as file:
+        if len(content := file.read(most + 1)) <= most:
+            return content
+    raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")
 
 
 def read_user_table(table: Table, path: str | Path) -> pa.Table:
