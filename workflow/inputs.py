@@ -5,6 +5,7 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 
 import errno
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from glob import glob
 from itertools import chain
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fingerprint import code_of
 from paths import each
-from plan import ALL, Plan, Producer, span_of, step_of, training_settings
+from plan import ALL, Plan, span_of, step_of, training_settings
 from toposcale import checkpoints
 from toposcale.checkpoints import Sizes
 from toposcale.io import lm_eval, model_kinds, tables
@@ -39,23 +40,16 @@ SCRIPTS = {
 class Wildcards(Protocol):
     """The wildcards of a job: those that its rule has of these."""
 
-    @property
-    def model(self) -> str:
-        """Return the name of the model."""
-
-    @property
-    def span(self) -> str:
-        """Return the part of its checkpoints."""
-
-    @property
-    def source(self) -> str:
-        """Return the source of the features."""
+    model: str
+    span: str
+    source: str
 
     def get(self, name: str, default: str) -> str:
         """Return a wildcard, or a default where the rule does not have it."""
 
 
-class Job(NamedTuple):
+@dataclass
+class Job:
     """The wildcards of a job that makes a part of a table."""
 
     model: str
@@ -68,7 +62,7 @@ class Job(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A file that a table gathers: its kind (of `SCRIPTS`; "" for one of a live monitor) and the job that makes it."""
+    """A file that a table gathers, its kind (of `SCRIPTS`), and the job that makes it."""
 
     file: str
     kind: str
@@ -94,10 +88,9 @@ class Inputs:
             for name in plan.named(kind)
         ]
         self.ripser_checks = checked[:1] if "topology" in plan.config["weights"]["features"] else []
-        self.outputs = self._outputs()
-        at_once = [measured for measured in ("weights", "embeddings", "landscape") if plan.published_in(measured)]
-        self.on_text = at_once != ["weights"]
-        self.at_once = [*at_once, "ripser"]
+        measured = ("weights", "embeddings", "landscape")
+        at_once = [kind for kind in measured if set(plan.work[kind].steps) & set(plan.published)]
+        self.on_text, self.at_once = at_once != ["weights"], [*at_once, "ripser"]
 
     @property
     def of_the_user(self) -> list[str]:
@@ -112,37 +105,27 @@ class Inputs:
         """Return what was fetched: a manifest of every published checkpoint."""
         return self.plan.work["weights"].files(self.paths.manifest, self.plan.published)
 
-    def _outputs(self) -> dict[str, dict[str, str]]:
-        """Return the output of the rules that measure checkpoints, by what they measure and by name."""
-        paths, landscapes = self.paths, ("landscape", "gradients")
-        patterns = {"features": paths.features, "diagrams": paths.diagrams}
-
-        def of(source: str) -> dict[str, str]:
-            return {name: pattern.replace("{source}", source) for name, pattern in patterns.items()}
-
-        sources = [source for source in landscapes if source in self.plan.sources]
-        rows = {f"{source}_{name}": pattern for source in sources for name, pattern in of(source).items()}
-        tables_of_landscape = {name: getattr(paths, name) for name in ("surfaces", "densities", "profiles")}
-        return {
-            "weights": of("weights"),
-            "embeddings": of("embeddings") | {"metrics": paths.embedding_metrics, "clouds": paths.clouds},
-            "landscape": rows | tables_of_landscape,
-            "ripser": {"check": paths.ripser_check},
+    def outputs(self, kind: str) -> dict[str, str]:
+        """Return the output, by name, of the rule that makes a kind of measurement of checkpoints."""
+        if kind == "ripser":
+            return {"check": self.paths.ripser_check}
+        sources = ["landscape", "gradients"] if kind == "landscape" else [kind]
+        rows = {
+            f"{source}_{name}" if kind == "landscape" else name: getattr(self.paths, name).replace("{source}", source)
+            for source in sources
+            if source in self.plan.sources
+            for name in ("features", "diagrams")
         }
+        more = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
+        return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in more.get(kind, ())}
 
-    @property
     def outputs_at_once(self) -> dict[str, str]:
         """Return the output of the rule that makes all measurements of a published checkpoint."""
-        return {f"{kind}_{name}": path for kind in self.at_once for name, path in self.outputs[kind].items()}
+        return {f"{kind}_{name}": path for kind in self.at_once for name, path in self.outputs(kind).items()}
 
-    @property
-    def params_at_once(self) -> dict[str, Any]:
-        """Return its params: for each measurement those of the rule that makes it of a checkpoint that stays."""
-
-        def of(kind: str) -> Callable[[Wildcards], dict[str, Any]]:
-            return lambda wildcards: {name: value(wildcards) for name, value in self.params(kind).items()}
-
-        return {"measured": self.at_once} | {kind: of(kind) for kind in self.at_once}
+    def params_at_once(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
+        """Return its param for a measurement: the params of the rule that makes it of a checkpoint that stays."""
+        return lambda wildcards: {name: value(wildcards) for name, value in self.params(kind).items()}
 
     def weights(self, model: str, step: int) -> str:
         """Return what holds the weights of a checkpoint: our file, the user's file or folder, or a download's manifest."""
@@ -180,7 +163,7 @@ class Inputs:
     def params(self, kind: str) -> dict[str, Callable[[Wildcards], Any]]:
         """Return the params functions, by name, of the rule that makes the parts of a kind.
 
-        All but `code` and `files` stand in the metadata of a part as its settings: see `made_with`.
+        All but `code` stand in the metadata of a part as its settings: see `made_with`.
         """
         plan, config = self.plan, self.plan.config
         section = "landscape" if kind == "gradients" else kind
@@ -188,7 +171,6 @@ class Inputs:
             "settings": lambda _: plan.settings[section],
             "steps": self.steps(kind),
             "origin": self.origin(kind),
-            "files": self.state_of_files(kind),
             "allow_missing": self.from_elsewhere,
         }
         on_text = measured | {"tokenizer": self.tokenizer, "corpus": lambda _: config["corpus"]}
@@ -229,9 +211,9 @@ class Inputs:
         }
         return {**by_kind[section], "code": code_of(SCRIPTS[kind])}
 
-    def made_with(self, kind: str, job: Wildcards) -> str:
+    def made_with(self, kind: str, job: Wildcards, left_out: Iterable[str] = ()) -> str:
         """Return the digest of the settings and the code that a part must carry (`tables.made_with`)."""
-        params = {name: value(job) for name, value in self.params(kind).items() if name != "files"}
+        params = {name: value(job) for name, value in self.params(kind).items() if name not in left_out}
         return tables.digest_of(tables.settings_of(params), params["code"])
 
     def digests(self, parts: Iterable[Part]) -> Callable[[Wildcards], list[str]]:
@@ -239,14 +221,15 @@ class Inputs:
 
         With it a table is made again when what its parts are made with changes, whatever the times of the files say.
         """
-        return lambda _: [self.made_with(part.kind, part.job) if part.kind else "" for part in parts]
-
-    def parts(self, kind: str, pattern: str, work: Producer, models: Iterable[str] | None = None) -> list[Part]:
-        """Return the parts of a kind that the jobs of a producer make; `pattern` may hold {source}, which is the kind."""
-        return [
-            Part(file, "" if model in work.elsewhere else kind, Job(model, span, kind))
-            for file, (model, span) in zip(work.files(pattern, models, source=kind), work.jobs(models), strict=True)
+        return lambda _: [
+            "" if part.job.model in self.plan.monitored else self.made_with(part.kind, part.job) for part in parts
         ]
+
+    def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[Part]:
+        """Return the parts of a kind that the jobs of a producer make; `pattern` may hold {source}, which is the kind."""
+        work = self.plan.work[kind]
+        files = zip(work.files(pattern, models, source=kind), work.jobs(models), strict=True)
+        return [Part(file, kind, Job(*job, source=kind)) for file, job in files]
 
     def parts_of_models(self, kind: str, pattern: str, models: Iterable[str], source: str = "") -> list[Part]:
         """Return the parts of a kind of which there is one a model."""
@@ -265,10 +248,7 @@ class Inputs:
                 return checkpoints.sample_of_files(files(wildcards))
             if model.kind == model_kinds.HUB:
                 return tables.settings_of({key: model.settings[key] for key in ("repo", "revisions")} | duplicates)
-            left_out = ("steps", "sketch", "device")
-            training = self.params("training").items()
-            params = {name: value(wildcards) for name, value in training if name not in left_out}
-            return tables.digest_of(tables.settings_of(params), params["code"])
+            return self.made_with("training", wildcards, left_out=("steps", "sketch", "device"))
 
         return of
 
@@ -290,19 +270,6 @@ class Inputs:
         """Return whether the checkpoints of a model come from elsewhere: a damaged one cannot be made again."""
         return wildcards.model not in self.plan.trained
 
-    def state_of_files(self, source: str) -> Callable[[Wildcards], str]:
-        """Return a params function: the state of the files of a user's own checkpoints.
-
-        The time of a folder stays when a file in it is replaced, and Snakemake does not compare params made of `input`.
-        """
-        files = self.checkpoints(source)
-
-        def state(wildcards: Wildcards) -> str:
-            is_folder = self.plan.models[wildcards.model].kind == model_kinds.FOLDER
-            return checkpoints.state_of_files(files(wildcards)) if is_folder else ""
-
-        return state
-
     def monitored(self, kind: str, models: Iterable[str]) -> list[str]:
         """Return the files of one kind that live monitors have written so far."""
         folders = [Folder(Path(self.plan.models[model].settings["path"]), model) for model in models]
@@ -311,8 +278,8 @@ class Inputs:
     def logs(self, model: str) -> list[Part]:
         """Return the parts of the training log of a model, as far as it has come."""
         if model in self.plan.monitored:
-            return [Part(file, "", Job(model)) for file in self.monitored("training", [model])]
-        return self.parts("training", self.paths.training_log, self.plan.work["training"], [model])
+            return [Part(file, "training", Job(model)) for file in self.monitored("training", [model])]
+        return self.parts("training", self.paths.training_log, models=[model])
 
     def so_far(self, model: str) -> dict[str, list[str]]:
         """Return what tells how far a model has come, by kind: files that are there, or will be."""

@@ -250,10 +250,6 @@ class Plan:
         """Return the names of the models of some kinds."""
         return [name for name, model in self.models.items() if model.kind in kinds]
 
-    def published_in(self, source: str) -> bool:
-        """Return whether some published checkpoint is measured by a source."""
-        return not self.work[source].steps.keys().isdisjoint(self.published)
-
     def staying(self, names: Iterable[str]) -> list[str]:
         """Return those of some models whose checkpoints stay: jobs of their own make each measurement of them."""
         return [name for name in names if self.config["hub"]["keep"] or name not in self.published]

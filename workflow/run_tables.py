@@ -78,7 +78,7 @@ def analysis_settings(plan: Plan) -> dict[str, Any]:
 
 def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
     """Return the parts that each table gathers; every run has a features table, the others where there are parts."""
-    plan, work, paths, sources = inputs.plan, inputs.plan.work, inputs.paths, inputs.plan.sources
+    plan, paths, sources = inputs.plan, inputs.paths, inputs.plan.sources
     moving = {
         source: models
         for source, models in sources.items()
@@ -90,7 +90,7 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
 
     gathered = {
         "features": [
-            *chain.from_iterable(inputs.parts(source, paths.features, work[source]) for source in sources),
+            *chain.from_iterable(inputs.parts(source, paths.features) for source in sources),
             *chain.from_iterable(
                 inputs.parts_of_models("distances", paths.distances, models, source)
                 for source, models in moving.items()
@@ -98,13 +98,10 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
             *inputs.parts_of_models("trajectory", paths.trajectory_features, plan.with_trajectory),
             *inputs.parts_of_models("divergences", paths.divergences, plan.diverging),
         ],
-        "diagrams": [
-            *inputs.parts("embeddings", paths.diagrams, work["embeddings"]),
-            *inputs.parts("landscape", paths.diagrams, work["landscape"]),
-        ],
-        "surfaces": inputs.parts("landscape", paths.surfaces, work["landscape"]),
-        "densities": inputs.parts("landscape", paths.densities, work["landscape"]),
-        "profiles": inputs.parts("landscape", paths.profiles, work["landscape"]) + of_path(paths.path_profiles),
+        "diagrams": [*inputs.parts("embeddings", paths.diagrams), *inputs.parts("landscape", paths.diagrams)],
+        "surfaces": inputs.parts("landscape", paths.surfaces),
+        "densities": inputs.parts("landscape", paths.densities),
+        "profiles": inputs.parts("landscape", paths.profiles) + of_path(paths.path_profiles),
         "path_surfaces": of_path(paths.path_surfaces),
         "trajectories": of_path(paths.trajectories),
     }

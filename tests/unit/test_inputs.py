@@ -1,6 +1,7 @@
 """Input and params functions: what a job on a model and a checkpoint reads, and what is refused before any job starts."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,13 +79,19 @@ def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
     assert [found.from_elsewhere(Job(model=model)) for model in ("a", "h")] == [False, True]
 
 
-def test_the_state_of_a_users_files_follows_them(inputs_of, folder, tmp_path):
-    found = inputs_of(models={"a": SIZES, "f": folder})
-    state, job = found.state_of_files("weights"), Job(model="f", span="step-00000005")
-    before = state(job)
-    save_file({"w": np.zeros((3, 4, 2), dtype=np.float32)}, tmp_path / "mine" / "step-5.safetensors")
-    assert state(job) != before
-    assert state(Job(model="a", span="step-00000010")) == ""
+def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repository(inputs_of, folder, tmp_path):
+    found = inputs_of(models={"a": SIZES, "f": folder, "h": HUB})
+    origin, job = found.origin("weights"), Job(model="f", span="step-00000005")
+    before, file = origin(job), tmp_path / "mine" / "step-5.safetensors"
+    os.utime(file, (1e9, 1e9))
+    assert origin(job) == before
+    save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
+    assert origin(job) != before
+    trained, again = Job(model="a", span="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
+    assert origin(trained) == inputs_of(**again).origin("weights")(trained)
+    again["training"] = TRAINING | {"learning_rate": 0.5}
+    assert origin(trained) != inputs_of(**again).origin("weights")(trained)
+    assert "a/b" in origin(Job(model="h", span="step-00000007"))
     assert found.tokenizer(job) == [str(tmp_path)]
     assert found.tokenizer(Job(model="a")) == []
 

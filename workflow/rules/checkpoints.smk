@@ -42,8 +42,8 @@ else:
         input:
             corpus=rules.corpus.output.tokens if INPUTS.on_text else [],
         output:
+            **INPUTS.outputs_at_once(),
             manifest=update(PATHS.manifest),
-            **INPUTS.outputs_at_once,
         log:
             f"{PATHS.logs}/published/{{model}}/{{span}}.log",
         wildcard_constraints:
@@ -57,7 +57,8 @@ else:
             gpu=1 if "cuda" in (config["embeddings"]["device"], config["landscape"]["device"]) else 0,
         params:
             **FETCHED,
-            **INPUTS.params_at_once,
+            **{kind: INPUTS.params_at_once(kind) for kind in INPUTS.at_once},
+            measured=INPUTS.at_once,
             code=code_of("published.py"),
         message:
             "Fetching and measuring {wildcards.model} at {wildcards.span}"

@@ -5,7 +5,7 @@ rule weight_features:
     input:
         checkpoints=INPUTS.checkpoints("weights"),
     output:
-        **INPUTS.outputs["weights"],
+        **INPUTS.outputs("weights"),
     log:
         f"{PATHS.logs}/weight_features/{{model}}/{{span}}.log",
     wildcard_constraints:
@@ -29,7 +29,7 @@ rule embeddings:
         checkpoints=INPUTS.checkpoints("embeddings"),
         corpus=rules.corpus.output.tokens,
     output:
-        **INPUTS.outputs["embeddings"],
+        **INPUTS.outputs("embeddings"),
     log:
         f"{PATHS.logs}/embeddings/{{model}}/{{span}}.log",
     wildcard_constraints:
@@ -59,7 +59,7 @@ rule ripser_check:
             source="weights",
         ),
     output:
-        **INPUTS.outputs["ripser"],
+        **INPUTS.outputs("ripser"),
     log:
         f"{PATHS.logs}/ripser_check/{{model}}/{{span}}.log",
     wildcard_constraints:

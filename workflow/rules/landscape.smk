@@ -6,7 +6,7 @@ rule loss_landscape:
         checkpoints=INPUTS.checkpoints("landscape"),
         corpus=rules.corpus.output.tokens,
     output:
-        **INPUTS.outputs["landscape"],
+        **INPUTS.outputs("landscape"),
     log:
         f"{PATHS.logs}/loss_landscape/{{model}}/{{span}}.log",
     wildcard_constraints:

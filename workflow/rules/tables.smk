@@ -36,7 +36,7 @@ rule measured:
         PATHS.table("models"),
 
 
-VECTORIZED = INPUTS.parts("weights", PATHS.diagrams, PLAN.work["weights"])
+VECTORIZED = INPUTS.parts("weights", PATHS.diagrams)
 
 
 rule vectors_table:
@@ -62,8 +62,8 @@ rule vectors_table:
 
 
 MEASURED_HERE = [
-    *INPUTS.parts("training", PATHS.training_metrics, PLAN.work["training"]),
-    *INPUTS.parts("embeddings", PATHS.embedding_metrics, PLAN.work["embeddings"]),
+    *INPUTS.parts("training", PATHS.training_metrics),
+    *INPUTS.parts("embeddings", PATHS.embedding_metrics),
 ]
 
 

@@ -2,10 +2,11 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +122,15 @@ class FolderSource:
         return next(filter(None, named), {})
 
 
-def state_of_files(paths: Iterable[str | Path]) -> str:
-    """Return a hash of name, size and modification time of all files of some checkpoints (files or folders)."""
-    statuses = [(file.name, file.stat()) for file in _files(paths)]
-    return _hash([(name, status.st_size, status.st_mtime_ns) for name, status in statuses])
-
-
 def sample_of_files(paths: Iterable[str | Path]) -> str:
-    """Return a hash of name, size and three blocks of the content of all files of some checkpoints.
+    """Return a hash of name, size and three blocks of the content of all files of some checkpoints (files or folders).
 
     The blocks are the first, the middle and the last, so that gigabytes need not be read to tell two checkpoints apart.
     """
-    statuses = [(file, file.stat()) for file in _files(paths)]
-    return _hash([_sample(file, status.st_size, status.st_mtime_ns) for file, status in statuses])
+    inside = (sorted(path.iterdir()) if path.is_dir() else [path] for path in map(Path, paths))
+    statuses = [(file, file.stat()) for file in filter(Path.is_file, chain.from_iterable(inside))]
+    samples = [_sample(file, status.st_size, status.st_mtime_ns) for file, status in statuses]
+    return hashlib.sha256(repr(samples).encode()).hexdigest()
 
 
 @cache
@@ -141,16 +138,6 @@ def _sample(file: Path, size: int, changed: int) -> tuple[str, int, list[bytes]]
     with file.open("rb") as stream:
         blocks = [stream.read(_BLOCK) for start in (0, size // 2, size - _BLOCK) if stream.seek(max(start, 0)) >= 0]
     return file.name, size, blocks
-
-
-def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
-    """Yield the regular files of some checkpoints (files or folders)."""
-    for path in map(Path, paths):
-        yield from filter(Path.is_file, sorted(path.iterdir()) if path.is_dir() else [path])
-
-
-def _hash(facts: Any) -> str:
-    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str, int | None]:

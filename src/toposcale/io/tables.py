@@ -9,6 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.table_schema import Table, renamed
 
-_WHEN_DUE = ("code", "files", "parts")
-"""Params that decide when a job is done again: its code, the state of the user's files, what its parts are made with."""
+_WHEN_DUE = ("code", "parts")  # params that decide when a job is done again
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
@@ -88,20 +88,27 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
         csv.write_csv(data, temporary)
 
 
+@contextmanager
+def _undamaged(path: str | Path) -> Iterator[None]:
+    """Raise UserError for a file that is not readable; too little memory is no damage."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if is_shared(error):
+            raise
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
+
+
 def read_checked(path: str | Path) -> pa.Table:
     """Read a Parquet file and verify its checksums; raise UserError if it is damaged."""
-    try:
+    with _undamaged(path):
         # Not `pq.read_table`: it imports pyarrow.dataset, and that pandas, 0.2 s in every job.
         with pq.ParquetFile(regular_file(path), page_checksum_verification=True) as file:
             data = file.read()
         data.validate(full=True)
         if not all(name.isprintable() for name in data.schema.names):
             raise ValueError("the name of a column is damaged")
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if is_shared(error):  # no memory is no damage
-            raise
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
     if old := renamed(data.schema.names):
         raise UserError(f"{path}: written by an earlier version ({old}); delete it and run again")
     return data
@@ -119,9 +126,10 @@ def read(table: Table, path: str | Path) -> pa.Table:
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """Return the metadata that `write` stored."""
-    stored = pq.read_schema(path).metadata or {}
-    return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
+    """Return the metadata that `write` stored; raise UserError if the file is damaged."""
+    with _undamaged(path):
+        stored = pq.read_schema(path).metadata or {}
+        return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
 
 
 def settings_of(params: Mapping[str, Any]) -> str:
@@ -136,15 +144,8 @@ def digest_of(settings: str, code: str) -> str:
 
 
 def made_with(path: str | Path) -> str:
-    """Return the digest of what a table says that it was made with; raise UserError if it is damaged."""
-    try:
-        metadata = read_metadata(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if is_shared(error):
-            raise
-        raise UserError(
-            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}); {WHEN_DAMAGED}"
-        ) from error
+    """Return the digest of what a table says that it was made with."""
+    metadata = read_metadata(path)
     return digest_of(metadata.get("settings", ""), metadata.get("code", ""))
 
 
