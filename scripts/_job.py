@@ -1,6 +1,5 @@
 """Script wrapper: logging, errors and provenance."""
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -10,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pyarrow as pa
 from toposcale.checkpoints.sources import moved, readable
 from toposcale.io import schemas, tables
 from toposcale.io.errors import LeftOutError, UserError, is_shared, listed, one_line, reason_of
-from toposcale.io.files import read_json, write_text
+from toposcale.io.files import locked, read_json, write_text
 from toposcale.io.notes import missing, note, repeated
 
 # Packages whose version can change a number.
@@ -42,7 +41,8 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
     log.with_suffix(CAUSE).unlink(missing_ok=True)
     logging.raiseExceptions = False  # a log on a full disk must not print tracebacks
     try:
-        with _alone(log):
+        # A job outlives a killed Snakemake and may still be writing. Snakemake removes the log itself before it starts one.
+        with locked(log.with_name(f".{log.name}.lock")):
             logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
             logging.captureWarnings(True)
             start = time.perf_counter()
@@ -161,16 +161,6 @@ def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
     """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
     facts = {path: read_json(path) for path in paths}
     return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact["repeats"] is not None}
-
-
-@contextmanager
-def _alone(log: Path) -> Iterator[None]:
-    """Wait until no other process runs this job: a job outlives a killed Snakemake and may still be writing."""
-    # Snakemake removes the log itself before it starts a job.
-    with log.with_name(f".{log.name}.lock").open("w") as lock:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _fail(rule: str, message: str, log: Path) -> None:

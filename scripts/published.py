@@ -8,14 +8,6 @@ from types import SimpleNamespace
 import _job
 import fetch
 
-RULES = {
-    "weights": "weight_features",
-    "embeddings": "embeddings",
-    "landscape": "loss_landscape",
-    "ripser": "ripser_check",
-}
-"""The rules that measure checkpoints which stay, by what they measure; their scripts have the same names."""
-
 
 class Named(dict):
     """Names and values that are attributes too, as those of Snakemake."""
@@ -23,7 +15,7 @@ class Named(dict):
     __getattr__ = dict.__getitem__
 
 
-def job(snakemake, measured):
+def job(snakemake, measured, rule):
     """Return the job of the rule that measures this checkpoint if it stays."""
     params, prefix = Named(snakemake.params[measured]), f"{measured}_"
     outputs = {name.removeprefix(prefix): path for name, path in snakemake.output.items() if name.startswith(prefix)}
@@ -31,7 +23,7 @@ def job(snakemake, measured):
     inputs |= {"checkpoint": manifest, "checkpoints": [manifest] * len(params.steps)}
     inputs["diagrams"] = snakemake.output.weights_diagrams
     return SimpleNamespace(
-        rule=RULES[measured],
+        rule=rule,
         wildcards=snakemake.wildcards,
         params=params,
         input=Named(inputs),
@@ -44,9 +36,9 @@ def job(snakemake, measured):
 def main(snakemake):
     cache = Path(snakemake.output.manifest).with_suffix(".cache")
     try:
-        fetch.fetch(snakemake, Path(snakemake.output.manifest), cache)
-        for measured in snakemake.params.measured:
-            # Imported when they are due, since some of them load PyTorch.
-            importlib.import_module(RULES[measured]).main(job(snakemake, measured))
+        fetch.fetch(snakemake, cache)
+        for measured, rule in snakemake.params.measured.items():
+            # Imported when it is due, since some load PyTorch; a script is named after its rule.
+            importlib.import_module(rule).main(job(snakemake, measured, rule))
     finally:
         shutil.rmtree(cache, ignore_errors=True)

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import _job
 from toposcale.checkpoints import iterate_matrices
 from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
@@ -91,11 +90,11 @@ def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
 
 
-def test_a_job_is_alone_at_its_files(tmp_path):
-    log = tmp_path / "one.log"
-    with _job._alone(log), (tmp_path / ".one.log.lock").open() as other, pytest.raises(BlockingIOError):
+def test_a_lock_file_is_held_by_one_process(tmp_path):
+    lock = tmp_path / "folder" / "lock"
+    with files.locked(lock), lock.open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with (tmp_path / ".one.log.lock").open() as other:
+    with lock.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

@@ -58,8 +58,8 @@ else:
         params:
             **FETCHED,
             **{kind: INPUTS.params_at_once(kind) for kind in INPUTS.at_once},
-            measured=INPUTS.at_once,
-            code=code_of("published.py"),
+            measured={kind: inputs.SCRIPTS[kind].removesuffix(".py") for kind in INPUTS.at_once},
+            code=code_of("published.py", *(inputs.SCRIPTS[kind].removesuffix(".py") for kind in INPUTS.at_once)),
         message:
             "Fetching and measuring {wildcards.model} at {wildcards.span}"
         script:

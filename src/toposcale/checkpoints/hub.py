@@ -4,7 +4,6 @@ They are kept in the cache of the client library, in its layout: refs/{revision}
 links to blobs/{digest}.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -22,7 +21,7 @@ from huggingface_hub import constants, is_offline_mode
 from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
 from toposcale.checkpoints.matrices import choose_weight_files, weight_files
 from toposcale.io.errors import DownloadError, SharedError, UserError, is_shared
-from toposcale.io.files import write_text
+from toposcale.io.files import locked, write_text
 from toposcale.io.step_names import find_step, steps_by_name
 
 logger = logging.getLogger(__name__)
@@ -204,12 +203,9 @@ class HubSource:
         """Put one file of a commit into the cache and verify it; fetch it once more if it is damaged."""
         content = self.folder / "blobs" / file.digest
         link = self.folder / "snapshots" / commit / file.name
-        content.parent.mkdir(parents=True, exist_ok=True)
         link.parent.mkdir(parents=True, exist_ok=True)
         # Two jobs may fetch the same content, of two revisions.
-        with content.with_suffix(".lock").open("w") as lock:
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(content.with_suffix(".lock")):
             for _ in range(2):
                 if not link.exists():
                     if not content.exists():

@@ -1,11 +1,10 @@
 """Manifests: JSON files with the location and origin of a published checkpoint, or the reason why it is unusable."""
 
-import fcntl
 import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from toposcale.checkpoints.hub import HubSource, check_digests
 from toposcale.checkpoints.hub_client import HubUnreachableError
 from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes
 from toposcale.io.errors import DownloadError, LeftOutError, UserError, is_shared, reason_of
-from toposcale.io.files import read_json, read_noted, write_text
+from toposcale.io.files import locked, read_json, read_noted, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +28,7 @@ def duplicates(path: str | Path, source: HubSource, steps: Sequence[int], since:
     They are compared once a run, which began at the time `since`: a revision may have been mended, or have come to repeat
     another one. If the Hub is unreachable, the last comparison counts; without one HubUnreachableError is raised.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("w") as lock:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(f"{path}.lock"):
         asked = {"repo": source.repo, "revisions": source.pattern, "steps": sorted(steps)}
         noted = read_noted(path)
         compared_before = {key: noted.get(key) for key in asked} == asked
@@ -45,10 +40,7 @@ def duplicates(path: str | Path, source: HubSource, steps: Sequence[int], since:
                     raise
                 logger.warning("%s; the last comparison counts", error)
             else:
-                noted = asked | {
-                    "compared": time.time(),
-                    "duplicates": {str(key): name for key, name in repeats.items()},
-                }
+                noted = asked | {"compared": time.time(), "duplicates": {str(key): repeats[key] for key in repeats}}
                 write_text(path, json.dumps(noted) + "\n")
     return {int(step): revision for step, revision in noted["duplicates"].items()}
 
@@ -60,26 +52,30 @@ def write_manifest(
     *,
     repeats: str | None = None,
     leave_out: bool = True,
+    own_cache: str | Path = "",
     before: Mapping[str, Any] | None = None,
     attempt: int = 0,
 ) -> dict[str, Any]:
     """Fetch a step, and write and return its folder, its sizes, and what is needed to fetch it again.
 
     An unusable checkpoint is recorded with the reason; one that repeats the weights of the revision `repeats` is not
-    fetched if it is left out. `before`: the manifest of the last attempt; if the commit differs from that one, both are
-    recorded. `attempt`: its number, one more in the manifest if the download was damaged.
+    fetched if it is left out. `own_cache`: if given, it takes what the cache of the source does not have. `before`: the
+    manifest of the last attempt; if the commit differs from that one, both are recorded. `attempt`: its number, one more in
+    the manifest if the download was damaged.
     """
     commit_before = (before or {}).get("commit", "")
     facts: dict[str, Any] = {"repo": source.repo, "revisions": source.pattern, "step": step, "repeats": repeats}
-    facts |= {"cache": source.cache or "", "timeout": source.timeout, "commit": commit_before, "attempt": attempt}
+    facts |= {"timeout": source.timeout, "commit": commit_before, "attempt": attempt}
     facts |= dict.fromkeys(Sizes._fields)
     try:
         if repeats is not None and leave_out:
             facts["duplicate_of"] = repeats
         else:
             revision = source.revision(step)
+            if own_cache and not source.holds(revision):
+                source = replace(source, cache=str(own_cache))
             folder = source.fetch(revision)
-            facts |= _sizes(folder, source.named(revision))._asdict()
+            facts |= {"cache": source.cache or ""} | _sizes(folder, source.named(revision))._asdict()
             facts |= {"revision": revision, "commit": folder.name, "folder": str(folder)}
             if commit_before not in ("", folder.name):
                 facts["commit_before"] = commit_before
