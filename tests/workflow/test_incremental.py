@@ -21,6 +21,10 @@ pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
 
 # Rules through which a model's weights enter everything else.
 GPT, PUBLISHED = {"train"}, {"fetch"}
+# Rules that read what is measured of checkpoints.
+READING_MEASUREMENTS = {"diagram_distances", "divergences", "metrics_table"} | {
+    f"{table}_table" for table in ("features", "diagrams", "vectors", "surfaces", "densities", "profiles")
+}
 METRICS = {"metrics_table"}
 LANDSCAPE = {"loss_landscape"}
 WITH_PATH = {"loss_landscape", "training_path"}
@@ -51,7 +55,7 @@ CHANGES = {
     "weights.threads": (2, set()),
     "weights.seed": (7, {"weight_features"}),
     "hub.cache": ("elsewhere", set()),
-    "hub.keep": (False, {"published", "diagram_distances", "metrics_table", "models_table"}),
+    "hub.keep": (False, {"published", "models_table", *READING_MEASUREMENTS}),
     "hub.duplicates": ("include", {"fetch", "metrics_table"}),
     "hub.timeout": (7, set()),
     "embeddings.texts": (5, {"embeddings"}),
