@@ -81,10 +81,10 @@ def parts(snakemake: Any) -> list[str]:
     paths, asked = list(snakemake.input.parts), snakemake.params.parts
     stale = [path for path, digest in zip(paths, asked, strict=True) if digest and tables.made_with(path) != digest]
     if stale:
-        rules = sorted({tables.read_metadata(path).get("rule", "all") for path in stale})
+        folders = sorted({"/".join(path.split("/")[:4]) for path in stale})  # results/{run}/features/weights
         raise UserError(
             f"{listed(stale, 1)}: made with other settings, code or checkpoints than those of this run, and Snakemake has "
-            f"lost its records of it; run again with AGAIN={' '.join(rules)!r} (snakemake --forcerun {' '.join(rules)})"
+            f"lost its records of it; delete {' '.join(folders)} and run again"
         )
     return paths
 

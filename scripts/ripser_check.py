@@ -10,11 +10,10 @@ from toposcale.io import schemas, tables
 
 @_job.script
 def main(snakemake):
-    model, steps = snakemake.wildcards.model, snakemake.params.steps
+    model, [step] = snakemake.wildcards.model, snakemake.params.steps
     rows = dict(tables.by_step(tables.read(schemas.TABLES["diagrams"], snakemake.input.diagrams)))
-    record = {"model": model, "steps": steps, "ripser": metadata.version("ripser"), "clouds": []}
-    # Otherwise the checkpoint is missing, or one of those that are not compared.
-    for step in rows.keys() & set(steps):
+    record = {"model": model, "step": step, "ripser": metadata.version("ripser"), "clouds": []}
+    if step in rows:  # otherwise the checkpoint is missing
         matrices = checkpoints.iterate_matrices(checkpoints.locate(snakemake.input.checkpoint))
         diagrams = diagram_distances.by_layer_and_dimension(rows[step])
         settings = weights.WeightSettings(**snakemake.params.settings)

@@ -36,6 +36,8 @@ SCRIPTS = {
 }
 """The script that makes the parts of a kind, or compares diagrams with those of ripser."""
 
+_MEASURED = ("weights", "embeddings", "landscape")  # of checkpoints, by rules of their own
+
 
 class Wildcards(Protocol):
     """The wildcards of a job: those that its rule has of these."""
@@ -69,6 +71,14 @@ class Part(NamedTuple):
     job: Job
 
 
+class AtOnce(NamedTuple):
+    """What a rule measures of published checkpoints, the spans of its jobs, and the models."""
+
+    measured: tuple[str, ...]
+    spans: tuple[str, ...]
+    models: list[str]
+
+
 class Inputs:
     """The functions of the rules of a run, and the files that its rules read from elsewhere.
 
@@ -88,9 +98,6 @@ class Inputs:
             for name in plan.named(kind)
         ]
         self.ripser_checks = checked[:1] if "topology" in plan.config["weights"]["features"] else []
-        measured = ("weights", "embeddings", "landscape")
-        at_once = [kind for kind in measured if set(plan.work[kind].steps) & set(plan.published)]
-        self.on_text, self.at_once = at_once != ["weights"], [*at_once, "ripser"]
 
     @property
     def of_the_user(self) -> list[str]:
@@ -119,9 +126,25 @@ class Inputs:
         more = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
         return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in more.get(kind, ())}
 
-    def outputs_at_once(self) -> dict[str, str]:
-        """Return the output of the rule that makes all measurements of a published checkpoint."""
-        return {f"{kind}_{name}": path for kind in self.at_once for name, path in self.outputs(kind).items()}
+    def at_once(self) -> list[AtOnce]:
+        """Return the rules that fetch published checkpoints and make all measurements of them.
+
+        Each makes exactly the files that are asked for: Snakemake compares no params of a job of which a file is missing.
+        """
+        models: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+        for model in self.plan.published:
+            spans: dict[tuple[str, ...], list[str]] = {}
+            for span in map(span_of, self.plan.models[model].steps):
+                kinds = [kind for kind in _MEASURED if step_of(span) in self.plan.work[kind].steps.get(model, ())]
+                check = self.paths.ripser_check.format(model=model, span=span)
+                spans.setdefault((*kinds, *(["ripser"] * (check in self.ripser_checks))), []).append(span)
+            for measured, alike in spans.items():
+                models.setdefault((measured, tuple(alike)), []).append(model)
+        return [AtOnce(measured, alike, names) for (measured, alike), names in models.items()]
+
+    def outputs_at_once(self, measured: Iterable[str]) -> dict[str, str]:
+        """Return the output of such a rule."""
+        return {f"{kind}_{name}": path for kind in measured for name, path in self.outputs(kind).items()}
 
     def params_at_once(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
         """Return its param for a measurement: the params of the rule that makes it of a checkpoint that stays."""
@@ -139,11 +162,6 @@ class Inputs:
         return lambda wildcards: self.plan.work[source or wildcards.source].steps_of(
             wildcards.model, wildcards.get("span", ALL)
         )
-
-    def compared_with_ripser(self, wildcards: Wildcards) -> list[int]:
-        """Return the step of a checkpoint if its diagrams are compared with those of ripser."""
-        check = self.paths.ripser_check.format(model=wildcards.model, span=wildcards.span)
-        return [step_of(wildcards.span)] if check in self.ripser_checks else []
 
     def checkpoints(self, source: str) -> Callable[[Wildcards], list[str]]:
         """Return an input function: the weights of the checkpoints that a job on a source does."""
@@ -201,7 +219,7 @@ class Inputs:
             },
             "ripser": {
                 "settings": lambda _: {key: config["weights"][key] for key in ("max_points", "max_dimension", "seed")},
-                "steps": self.compared_with_ripser,
+                "steps": self.steps("weights"),
             },
             "divergences": {
                 "steps": self.steps("embeddings"),

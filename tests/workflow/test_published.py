@@ -151,7 +151,7 @@ def test_what_is_due_is_fetched_again_and_never_more_than_one_is_on_the_disk(hub
     weights_alone(published, 0, 10, 20, 30, 40, 50, 100)
     assert published.planned(table)["published"] == 1
     published.config["models"]["tiny"]["revisions"] = "other{step}"
-    assert published.planned(table)["published"] == 7
+    assert published.planned(table)["published"] == 6
 
 
 def test_weights_that_the_cache_had_are_used_and_stay(hub, published):
@@ -198,7 +198,7 @@ def test_a_repository_that_is_not_there_is_one_line(hub, published):
     assert done.returncode != 0
     lines = {line for line in done.stderr.splitlines() if line.startswith("toposcale: ")}
     assert lines
-    assert all(line.startswith("toposcale: published: nobody/nothing") for line in lines)
+    assert all(re.match(r"toposcale: published(_\d)?: nobody/nothing", line) for line in lines)
     assert "Traceback" not in done.stderr
 
 

@@ -37,30 +37,35 @@ if config["hub"]["keep"]:
             "../../scripts/fetch.py"
 
 else:
+    # rule published, rule published_2 and so on: one for each set of measurements and of checkpoints.
+    for number, at_once in enumerate(INPUTS.at_once(), 1):
 
-    rule published:
-        input:
-            corpus=rules.corpus.output.tokens if INPUTS.on_text else [],
-        output:
-            **INPUTS.outputs_at_once(),
-            manifest=update(PATHS.manifest),
-        log:
-            f"{PATHS.logs}/published/{{model}}/{{span}}.log",
-        wildcard_constraints:
-            model=PLAN.one_of(PLAN.published),
-        conda:
-            "../../envs/toposcale.yaml"
-        threads: max(config[source]["threads"] for source in ("weights", "embeddings"))
-        resources:
-            mem_mb=by_size(4000, per_weight=8),
-            runtime=by_size(400, per_weight=80e-3),
-            gpu=1 if "cuda" in (config["embeddings"]["device"], config["landscape"]["device"]) else 0,
-        params:
-            **FETCHED,
-            **{kind: INPUTS.params_at_once(kind) for kind in INPUTS.at_once},
-            measured={kind: inputs.SCRIPTS[kind].removesuffix(".py") for kind in INPUTS.at_once},
-            code=code_of("published.py", *(inputs.SCRIPTS[kind].removesuffix(".py") for kind in INPUTS.at_once)),
-        message:
-            "Fetching and measuring {wildcards.model} at {wildcards.span}"
-        script:
-            "../../scripts/published.py"
+        rule:
+            name:
+                f"published_{number}" if number > 1 else "published"
+            input:
+                corpus=rules.corpus.output.tokens if {"embeddings", "landscape"} & set(at_once.measured) else [],
+            output:
+                **INPUTS.outputs_at_once(at_once.measured),
+                manifest=update(PATHS.manifest),
+            log:
+                f"{PATHS.logs}/published/{{model}}/{{span}}.log",
+            wildcard_constraints:
+                model=PLAN.one_of(at_once.models),
+                span="|".join(at_once.spans),
+            conda:
+                "../../envs/toposcale.yaml"
+            threads: max(config[source]["threads"] for source in ("weights", "embeddings"))
+            resources:
+                mem_mb=by_size(4000, per_weight=8),
+                runtime=by_size(400, per_weight=80e-3),
+                gpu=1 if "cuda" in (config["embeddings"]["device"], config["landscape"]["device"]) else 0,
+            params:
+                **FETCHED,
+                **{kind: INPUTS.params_at_once(kind) for kind in at_once.measured},
+                measured={kind: inputs.SCRIPTS[kind].removesuffix(".py") for kind in at_once.measured},
+                code=code_of("published.py", *(inputs.SCRIPTS[kind].removesuffix(".py") for kind in at_once.measured)),
+            message:
+                "Fetching and measuring {wildcards.model} at {wildcards.span}"
+            script:
+                "../../scripts/published.py"
