@@ -1,6 +1,6 @@
 """A whole run over published checkpoints of true size, with a bounded disk: random weights of Pythia's shapes.
 
-    PYTHONPATH=tests/hub python -m benchmarks.published_run [--model 70m] [--checkpoints 16] [--texts 50] [--resident 3]
+    PYTHONPATH=tests/hub python -m benchmarks.published_run [--model 70m] [--checkpoints 16] [--texts 50] [--cores 2]
 
 The checkpoints are served by the small Hub of the tests on this machine, so the time of the network is left out.
 """
@@ -35,7 +35,6 @@ def main() -> None:
     parser.add_argument("--model", choices=SIZES, default="70m")
     parser.add_argument("--checkpoints", type=int, default=16)
     parser.add_argument("--texts", type=int, default=50)
-    parser.add_argument("--resident", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder, SmallHub() as hub:
@@ -45,8 +44,8 @@ def main() -> None:
             {f"step{step}": checkpoint(work, step, SIZES[arguments.model]) for step in steps}, {}
         )
         on_disk: list[int] = []
-        hub.watch = lambda path: on_disk.append(len(weights_in(work / "cache")))
-        (work / "config.yaml").write_text(configuration(steps, arguments.resident, arguments.texts))
+        hub.watch = lambda path: on_disk.append(len(weights_in(work / "results")))
+        (work / "config.yaml").write_text(configuration(steps, arguments.texts))
         start = time.perf_counter()
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
         command += ["--workflow-profile", str(ROOT / "profiles" / "default"), "--quiet", "all"]
@@ -58,24 +57,21 @@ def main() -> None:
         )
         seconds = time.perf_counter() - start
         fetched = hub.fetched("model.safetensors")
-        costs = [
-            cost_of(work, rule, source)
-            for rule, source in (("weight_features", "weights"), ("embeddings", "embeddings"))
-        ]
+        cost = cost_of(work)
     print(
         f"exit status {done.returncode}; {arguments.checkpoints} checkpoints in {seconds:.0f} s; downloads: {fetched}; "
-        f"most checkpoints on the disk: {max(on_disk)}, allowed: {arguments.resident}"
+        f"most checkpoints on the disk: {max(on_disk)}, jobs at a time: {arguments.cores}"
     )
-    print("\n".join(costs))
+    print(cost)
 
 
-def cost_of(work: Path, rule: str, source: str) -> str:
-    """What the most expensive job of a rule took, and how many checkpoints have features."""
-    costs = [json.loads(path.read_text()) for path in work.glob(f"results/*/logs/{rule}/**/*.cost.json")]
+def cost_of(work: Path) -> str:
+    """What the most expensive job took, and how many checkpoints have features."""
+    costs = [json.loads(path.read_text()) for path in work.glob("results/*/logs/published/**/*.cost.json")]
     seconds, memory = (max(cost[key] for cost in costs) for key in ("cpu_seconds", "peak_memory_mb"))
-    features = work.glob(f"results/*/features/{source}/*/*.parquet")
+    features = work.glob("results/*/features/embeddings/*/*.parquet")
     measured = sum(pq.read_metadata(path).num_rows > 0 for path in features)
-    return f"{rule}: {measured} checkpoints measured, at most {seconds:.0f} s of CPU and {memory:.0f} MB each"
+    return f"{measured} checkpoints measured, at most {seconds:.0f} s of CPU and {memory:.0f} MB each"
 
 
 def checkpoint(work: Path, step: int, sizes: tuple[int, int, int]) -> dict[str, bytes]:
@@ -105,14 +101,14 @@ def weights_in(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_size > 1e7]
 
 
-def configuration(steps: list[int], resident: int, texts: int) -> str:
+def configuration(steps: list[int], texts: int) -> str:
     """Weights and embeddings of every checkpoint."""
     return f"""
 run: published
 models:
   pythia-shape: {{kind: hub, repo: {REPO}, revisions: "step{{step}}", steps: {steps}}}
 corpus: {{source: python-docs}}
-hub: {{cache: cache, keep: false, resident: {resident}}}
+hub: {{cache: cache, keep: false}}
 embeddings: {{texts: {texts}, repeats: 0}}
 landscape: {{enabled: false}}
 """

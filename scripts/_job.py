@@ -1,6 +1,5 @@
 """Script wrapper: logging, errors and provenance."""
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -10,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ import pyarrow as pa
 
 from toposcale.checkpoints.sources import moved, readable
 from toposcale.io import schemas, tables
-from toposcale.io.errors import LeftOutError, UserError, is_shared, one_line, reason_of
-from toposcale.io.files import read_json, write_text
+from toposcale.io.errors import LeftOutError, UserError, is_shared, listed, one_line, reason_of
+from toposcale.io.files import locked, read_json, write_text
 from toposcale.io.notes import missing, note, repeated
 
 # Packages whose version can change a number.
@@ -42,7 +41,8 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
     log.with_suffix(CAUSE).unlink(missing_ok=True)
     logging.raiseExceptions = False  # a log on a full disk must not print tracebacks
     try:
-        with _alone(log):
+        # A job outlives a killed Snakemake and may still be writing. Snakemake removes the log itself before it starts one.
+        with locked(log.with_name(f".{log.name}.lock")):
             logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
             logging.captureWarnings(True)
             start = time.perf_counter()
@@ -53,7 +53,9 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
             write_json(log.with_suffix(".cost.json"), cost | {"peak_memory_mb": peak})
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # Snakemake, which was interrupted too, reports it
-    except (UserError, OSError, MemoryError) as error:
+    except MemoryError as error:
+        _fail(snakemake.rule, f"not enough memory ({error}); give it more, or run fewer jobs at a time (--cores)", log)
+    except (UserError, OSError) as error:
         _fail(snakemake.rule, str(error) or type(error).__name__, log)
     except Exception as error:
         _fail(snakemake.rule, f"{type(error).__name__}: {error} (a defect; the traceback is in {log})", log)
@@ -61,16 +63,30 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 def provenance(snakemake: Any) -> dict[str, str]:
     """Return the metadata of a table: settings, fingerprint of the code, revision and package versions."""
-    # The state of the user's files decides when to measure again, not how.
-    settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "files")}
     versions = {name: metadata.version(name) for name in PACKAGES}
     return {
         "rule": snakemake.rule,
-        "settings": json.dumps(settings, sort_keys=True, default=dict),
+        "settings": tables.settings_of(snakemake.params),
         "code": str(snakemake.params.get("code", "")),
         "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
         "versions": json.dumps(versions, sort_keys=True),
     }
+
+
+def parts(snakemake: Any) -> list[str]:
+    """Return the parts that a table gathers; raise UserError if some are not made with what the params say.
+
+    Without its records of a file (in .snakemake) Snakemake takes it for up to date.
+    """
+    paths, asked = list(snakemake.input.parts), snakemake.params.parts
+    stale = [path for path, digest in zip(paths, asked, strict=True) if digest and tables.made_with(path) != digest]
+    if stale:
+        folders = sorted({"/".join(path.split("/")[:4]) for path in stale})  # results/{run}/features/weights
+        raise UserError(
+            f"{listed(stale, 1)}: made with other settings, code or checkpoints than those of this run, and Snakemake has "
+            f"lost its records of it; delete {' '.join(folders)} and run again"
+        )
+    return paths
 
 
 def measured(
@@ -142,19 +158,9 @@ def digest(settings: Any) -> str:
 
 
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
-    """Return the (model, step) pairs in the files of `duplicates.py`."""
-    facts = [read_json(path) for path in paths]
-    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"]}
-
-
-@contextmanager
-def _alone(log: Path) -> Iterator[None]:
-    """Wait until no other process runs this job: a job outlives a killed Snakemake and may still be writing."""
-    # Snakemake removes the log itself before it starts a job.
-    with log.with_name(f".{log.name}.lock").open("w") as lock:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
+    facts = {path: read_json(path) for path in paths}
+    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact["repeats"] is not None}
 
 
 def _fail(rule: str, message: str, log: Path) -> None:

@@ -1,32 +1,22 @@
-"""Fetch one published checkpoint into the cache, verify its files, and write its location and size.
+"""Fetch one published checkpoint into the cache, verify its files, and write its location and sizes."""
 
-The size file persists between attempts: it also holds the commit, and the number of damaged downloads.
-"""
-
-from contextlib import suppress
-from pathlib import Path
+import os
 
 import _job
-from toposcale.checkpoints import Sizes, manifests
-from toposcale.io import files
+from toposcale.checkpoints import manifests
+from toposcale.io.files import read_noted
 
 
-def commit_in(size):
-    """Return the commit that the previous attempt fetched; empty if there was none."""
-    with suppress(OSError, ValueError):
-        return files.parse_json(Path(size).read_text(encoding="utf-8")).get("commit", "")
-    return ""
+def fetch(snakemake, own_cache=""):
+    """Write the manifest of a checkpoint; if given, `own_cache` takes what the cache of the user does not have."""
+    params, hub, manifest = snakemake.params, snakemake.config["hub"], snakemake.output.manifest
+    steps = snakemake.config["models"][snakemake.wildcards.model]["steps"]
+    source, step = manifests.source_of(params.source, hub), int(snakemake.wildcards.span.removeprefix("step-"))
+    repeats = manifests.duplicates(params.duplicates, source, steps, float(os.environ["TOPOSCALE_STARTED"]))
+    options = {"leave_out": hub["duplicates"] == "leave_out", "own_cache": own_cache, "attempt": params.attempt}
+    manifests.write_manifest(manifest, source, step, repeats=repeats.get(step), before=read_noted(manifest), **options)
 
 
 @_job.script
 def main(snakemake):
-    source = manifests.source_of(snakemake.params.source, snakemake.config["hub"])
-    step = int(snakemake.wildcards.span.removeprefix("step-"))
-    left_out = files.read_json(snakemake.params.duplicates)["duplicates"] if snakemake.params.leave_out else {}
-    with files.atomic_write(snakemake.output.manifest) as path:
-        fetched = manifests.write_manifest(
-            path, source, step, duplicate_of=left_out.get(str(step)), commit_before=commit_in(snakemake.output.size)
-        )
-    facts = fetched.sizes._asdict() if fetched.sizes else dict.fromkeys(Sizes._fields)
-    facts |= {"commit": fetched.commit, "damaged": snakemake.params.damaged + fetched.damaged}
-    _job.write_json(snakemake.output.size, facts)
+    fetch(snakemake)

@@ -1,4 +1,4 @@
-"""Concatenate the files of one table, sorted, without the checkpoints that repeat another one."""
+"""Concatenate the parts of one table, sorted."""
 
 import _job
 from toposcale.io import schemas, tables
@@ -6,7 +6,7 @@ from toposcale.io import schemas, tables
 
 @_job.script
 def main(snakemake):
-    table, paths = schemas.TABLES[snakemake.params.table], snakemake.input.parts
-    rows = tables.drop_checkpoints(tables.gather(table, paths), _job.duplicates(snakemake.input.get("left_out", [])))
+    table, paths = schemas.TABLES[snakemake.params.table], _job.parts(snakemake)
+    rows = tables.gather(table, paths)
     noted = [row for path in paths for row in tables.read_warnings(path)]
     tables.write(rows, snakemake.output[0], tables.with_warnings(_job.provenance(snakemake), noted))

@@ -50,10 +50,11 @@ def training_losses(path, steps):
 @_job.script
 def main(snakemake):
     params, inputs = snakemake.params, snakemake.input
-    parts = [tables.gather(schemas.TABLES["metrics"], inputs.metrics)]
+    measured = [*_job.parts(snakemake), *inputs.metrics]
+    parts = [tables.gather(schemas.TABLES["metrics"], measured)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
     joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
-    noted = [row for path in inputs.metrics for row in tables.read_warnings(path)]
+    noted = [row for path in measured for row in tables.read_warnings(path)]
     noted += [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
     parts += joined.values()
     [folder] = params.harness

@@ -18,4 +18,4 @@ def main(snakemake):
         diagrams = diagram_distances.by_layer_and_dimension(rows[step])
         settings = weights.WeightSettings(**snakemake.params.settings)
         record["clouds"] = ripser_check.check(matrices, diagrams, settings, model)
-    _job.write_json(snakemake.output[0], record)
+    _job.write_json(snakemake.output.check, record)

@@ -1,5 +1,7 @@
 """Gather the warnings of a run with their remedies: missing checkpoints, NaN, duplicates, unknown names."""
 
+from pathlib import Path
+
 import _job
 import _tables
 from toposcale.analysis import warnings
@@ -30,9 +32,9 @@ def main(snakemake):
     noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     noted += [
-        notes.repeated(fact["model"], int(step), revision, leave_out=params.leave_out)
-        for fact in map(files.read_json, inputs.duplicates)
-        for step, revision in fact["duplicates"].items()
+        notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], leave_out=params.leave_out)
+        for path, fact in ((path, files.read_json(path)) for path in inputs.manifests)
+        if fact["repeats"] is not None
     ]
     if inputs.corpus:
         noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ def replicates() -> Iterator[tuple[str, RunComparison]]:
             models = pd.read_csv(SERIES / study / "tables/models" / path.name).set_index("model")
             runs = []
             for name, rows in pd.read_csv(path).sort_values("step").groupby("model"):
-                facts = models.loc[name]
+                facts: dict[Any, Any] = models.loc[name].to_dict()
                 rows = rows[rows["step"] > 0]
                 runs.append(
                     TrainingRun(

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from toposcale.io.errors import UserError
@@ -14,14 +15,20 @@ NONE_LEFT = (
     "here"
 )
 
+CLOCK_TOLERANCE = 2.0
+"""Seconds by which the clocks of a file server and of this machine may differ."""
+
 
 def cause(run: str, since: float) -> str:
     """Return the last line of a run that failed: what its first job to fail after a time says, and how many more did."""
     # scripts/_job.py writes them beside the logs.
     files = [path for path in Path(run, "logs").rglob("*.cause.txt") if path.stat().st_mtime >= since - 1]
     files.sort(key=lambda path: (path.stat().st_mtime, path))
-    more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
-    return files[0].read_text(encoding="utf-8").strip() + more if files else NONE_LEFT
+    causes = [path.read_text(encoding="utf-8").strip() for path in files]
+    # A full disk takes the file and not its text.
+    told = next(filter(None, causes), f"toposcale: {run}: no room to write; make room and run again")
+    more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
+    return told + more if causes else NONE_LEFT
 
 
 @contextmanager
@@ -38,6 +45,8 @@ def prepare(home: Path) -> None:
     # Scripts import the library from this copy, whatever is installed beside it: what runs is what is fingerprinted.
     path = os.pathsep.join(filter(None, [str(home / "src"), os.environ.get("PYTHONPATH")]))
     os.environ.update(PYTHONPATH=path, TOPOSCALE_REVISION=revision(home))
+    # When the run began, which the processes of its jobs inherit.
+    os.environ.setdefault("TOPOSCALE_STARTED", str(time.time()))
 
 
 def refuse_space(python: str) -> None:
@@ -57,6 +66,31 @@ def refuse_read_only(folder: Path) -> None:
             f"{there.resolve()}: a run writes there, but it is read-only; make it writable, or give another folder "
             "with --directory"
         )
+
+
+def date_back(folder: Path) -> None:
+    """Date the files of a run that are dated in the future back to now, in their order.
+
+    Snakemake would take them for newer than what it makes from now on. A clock that was wrong dates files so.
+    """
+    now = time.time_ns()
+    dated = ((path.lstat().st_mtime_ns, path) for path in folder.rglob("*"))
+    ahead = sorted((when, path) for when, path in dated if when > now)
+    for number, (_, path) in enumerate(ahead, 1 - len(ahead)):
+        with suppress(OSError):
+            os.utime(path, ns=(now + number, now + number), follow_symlinks=False)
+
+
+def refuse_future(files: Iterable[str]) -> None:
+    """Raise `UserError` for a file of the user's that is dated in the future: what is made of it would be older than it."""
+    for file in filter(os.path.exists, files):
+        ahead = os.path.getmtime(file) - time.time()
+        if ahead > CLOCK_TOLERANCE:
+            dated = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(os.path.getmtime(file)))
+            raise UserError(
+                f"{file}: dated {dated}, which is in the future, so that what is made of it would be older than it; "
+                "set the clock right, or date the file now (touch)"
+            )
 
 
 def revision(home: Path) -> str:

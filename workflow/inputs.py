@@ -4,20 +4,39 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 """
 
 import errno
-import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from glob import glob
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from fingerprint import code_of
 from paths import each
-from plan import ALL, Plan, span_of, step_of
+from plan import ALL, Plan, span_of, step_of, training_settings
 from toposcale import checkpoints
 from toposcale.checkpoints import Sizes
-from toposcale.io import lm_eval, model_kinds
+from toposcale.io import lm_eval, model_kinds, tables
 from toposcale.io.errors import UserError
+from toposcale.io.files import read_noted
 from toposcale.monitor.folder import Folder
+
+SCRIPTS = {
+    "training": "train.py",
+    "weights": "weight_features.py",
+    "embeddings": "embeddings.py",
+    "landscape": "loss_landscape.py",
+    "gradients": "loss_landscape.py",
+    "path": "training_path.py",
+    "trajectory": "trajectory.py",
+    "distances": "diagram_distances.py",
+    "divergences": "divergences.py",
+    "ripser": "ripser_check.py",
+}
+"""The script that makes the parts of a kind, or compares diagrams with those of ripser."""
+
+_MEASURED = ("weights", "embeddings", "landscape")  # of checkpoints, by rules of their own
 
 
 class Wildcards(Protocol):
@@ -29,6 +48,35 @@ class Wildcards(Protocol):
 
     def get(self, name: str, default: str) -> str:
         """Return a wildcard, or a default where the rule does not have it."""
+
+
+@dataclass
+class Job:
+    """The wildcards of a job that makes a part of a table."""
+
+    model: str
+    span: str = ALL
+    source: str = ""
+
+    def get(self, name: str, default: str) -> str:
+        """Return a wildcard, as those of Snakemake do."""
+        return str(getattr(self, name, default))
+
+
+class Part(NamedTuple):
+    """A file that a table gathers, its kind (of `SCRIPTS`), and the job that makes it."""
+
+    file: str
+    kind: str
+    job: Job
+
+
+class AtOnce(NamedTuple):
+    """What a rule measures of published checkpoints, the spans of its jobs, and the models."""
+
+    measured: tuple[str, ...]
+    spans: tuple[str, ...]
+    models: list[str]
 
 
 class Inputs:
@@ -50,6 +98,57 @@ class Inputs:
             for name in plan.named(kind)
         ]
         self.ripser_checks = checked[:1] if "topology" in plan.config["weights"]["features"] else []
+
+    @property
+    def of_the_user(self) -> list[str]:
+        """Return the files and folders of the user's that jobs read."""
+        plan = self.plan
+        folders = [plan.models[name].settings["checkpoints"].values() for name in plan.named(model_kinds.FOLDER)]
+        files = [*self.corpus.values(), self.harness, plan.config["metrics"]["tables"], *folders]
+        return [*chain.from_iterable(files), *plan.loss_curves.values(), *plan.schedule_files.values()]
+
+    @property
+    def manifests(self) -> list[str]:
+        """Return what was fetched: a manifest of every published checkpoint."""
+        return self.plan.work["weights"].files(self.paths.manifest, self.plan.published)
+
+    def outputs(self, kind: str) -> dict[str, str]:
+        """Return the output, by name, of the rule that makes a kind of measurement of checkpoints."""
+        if kind == "ripser":
+            return {"check": self.paths.ripser_check}
+        sources = ["landscape", "gradients"] if kind == "landscape" else [kind]
+        rows = {
+            f"{source}_{name}" if kind == "landscape" else name: getattr(self.paths, name).replace("{source}", source)
+            for source in sources
+            if source in self.plan.sources
+            for name in ("features", "diagrams")
+        }
+        more = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
+        return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in more.get(kind, ())}
+
+    def at_once(self) -> list[AtOnce]:
+        """Return the rules that fetch published checkpoints and make all measurements of them.
+
+        Each makes exactly the files that are asked for: Snakemake compares no params of a job of which a file is missing.
+        """
+        models: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+        for model in self.plan.published:
+            spans: dict[tuple[str, ...], list[str]] = {}
+            for span in map(span_of, self.plan.models[model].steps):
+                kinds = [kind for kind in _MEASURED if step_of(span) in self.plan.work[kind].steps.get(model, ())]
+                check = self.paths.ripser_check.format(model=model, span=span)
+                spans.setdefault((*kinds, *(["ripser"] * (check in self.ripser_checks))), []).append(span)
+            for measured, alike in spans.items():
+                models.setdefault((measured, tuple(alike)), []).append(model)
+        return [AtOnce(measured, alike, names) for (measured, alike), names in models.items()]
+
+    def outputs_at_once(self, measured: Iterable[str]) -> dict[str, str]:
+        """Return the output of such a rule."""
+        return {f"{kind}_{name}": path for kind in measured for name, path in self.outputs(kind).items()}
+
+    def params_at_once(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
+        """Return its param for a measurement: the params of the rule that makes it of a checkpoint that stays."""
+        return lambda wildcards: {name: value(wildcards) for name, value in self.params(kind).items()}
 
     def weights(self, model: str, step: int) -> str:
         """Return what holds the weights of a checkpoint: our file, the user's file or folder, or a download's manifest."""
@@ -79,6 +178,98 @@ class Inputs:
 
         return files
 
+    def params(self, kind: str) -> dict[str, Callable[[Wildcards], Any]]:
+        """Return the params functions, by name, of the rule that makes the parts of a kind.
+
+        All but `code` stand in the metadata of a part as its settings: see `made_with`.
+        """
+        plan, config = self.plan, self.plan.config
+        section = "landscape" if kind == "gradients" else kind
+        measured = {
+            "settings": lambda _: plan.settings[section],
+            "steps": self.steps(kind),
+            "origin": self.origin(kind),
+            "allow_missing": self.from_elsewhere,
+        }
+        on_text = measured | {"tokenizer": self.tokenizer, "corpus": lambda _: config["corpus"]}
+        of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
+        of_training = {"steps": self.steps("training"), "origin": self.origin("training")}
+        by_kind: dict[str, dict[str, Callable[[Wildcards], Any]]] = {
+            "training": {
+                "architecture": self.settings("d_model", "n_layers", "n_heads"),
+                "seed": lambda wildcards: plan.models[wildcards.model].seed,
+                "training": lambda wildcards: training_settings(plan.models[wildcards.model].training),
+                "corpus": lambda _: config["corpus"],
+                "sketch": lambda _: config["training"]["sketch"] if plan.with_trajectory else {},
+                "device": lambda _: config["training"]["device"],
+                "steps": self.steps("training"),
+            },
+            "weights": measured,
+            "embeddings": on_text,
+            "landscape": on_text,
+            "path": {
+                "settings": lambda _: {key: config["landscape"][key] for key in of_path},
+                "profiled": self.steps("landscape"),
+                **of_training,
+            },
+            "trajectory": {"window": lambda _: config["trajectory"]["window"], **of_training},
+            "distances": {
+                "steps": self.steps(),
+                "diagrams": lambda wildcards: self.made_with(wildcards.source, Job(wildcards.model)),
+            },
+            "ripser": {
+                "settings": lambda _: {key: config["weights"][key] for key in ("max_points", "max_dimension", "seed")},
+                "steps": self.steps("weights"),
+            },
+            "divergences": {
+                "steps": self.steps("embeddings"),
+                "repeats": lambda _: config["embeddings"]["repeats"],
+                "clouds": lambda wildcards: self.made_with("embeddings", Job(wildcards.model)),
+            },
+        }
+        return {**by_kind[section], "code": code_of(SCRIPTS[kind])}
+
+    def made_with(self, kind: str, job: Wildcards, left_out: Iterable[str] = ()) -> str:
+        """Return the digest of the settings and the code that a part must carry (`tables.made_with`)."""
+        params = {name: value(job) for name, value in self.params(kind).items() if name not in left_out}
+        return tables.digest_of(tables.settings_of(params), params["code"])
+
+    def digests(self, parts: Iterable[Part]) -> Callable[[Wildcards], list[str]]:
+        """Return a params function: what each part must be made with; "" for those of a live monitor.
+
+        With it a table is made again when what its parts are made with changes, whatever the times of the files say.
+        """
+        return lambda _: [
+            "" if part.job.model in self.plan.monitored else self.made_with(part.kind, part.job) for part in parts
+        ]
+
+    def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[Part]:
+        """Return the parts of a kind that the jobs of a producer make; `pattern` may hold {source}, which is the kind."""
+        work = self.plan.work[kind]
+        files = zip(work.files(pattern, models, source=kind), work.jobs(models), strict=True)
+        return [Part(file, kind, Job(*job, source=kind)) for file, job in files]
+
+    def parts_of_models(self, kind: str, pattern: str, models: Iterable[str], source: str = "") -> list[Part]:
+        """Return the parts of a kind of which there is one a model."""
+        return [Part(pattern.format(model=model, source=source), kind, Job(model, ALL, source)) for model in models]
+
+    def origin(self, kind: str) -> Callable[[Wildcards], str]:
+        """Return a params function: what tells the checkpoints of a job from others of the same names.
+
+        How they are trained; where they are published; of the user's own, their sizes and samples of their content.
+        """
+        files, duplicates = self.checkpoints(kind), {"duplicates": self.plan.config["hub"]["duplicates"]}
+
+        def of(wildcards: Wildcards) -> str:
+            model = self.plan.models[wildcards.model]
+            if model.kind == model_kinds.FOLDER:
+                return checkpoints.sample_of_files(files(wildcards))
+            if model.kind == model_kinds.HUB:
+                return tables.settings_of({key: model.settings[key] for key in ("repo", "revisions")} | duplicates)
+            return self.made_with("training", wildcards, left_out=("steps", "sketch", "device"))
+
+        return of
+
     def settings(self, *keys: str) -> Callable[[Wildcards], dict[str, Any]]:
         """Return a params function: those of some keys that the entry of `models:` behind a model has."""
 
@@ -97,31 +288,16 @@ class Inputs:
         """Return whether the checkpoints of a model come from elsewhere: a damaged one cannot be made again."""
         return wildcards.model not in self.plan.trained
 
-    def state_of_files(self, source: str) -> Callable[[Wildcards], str]:
-        """Return a params function: the state of the files of a user's own checkpoints.
-
-        The time of a folder stays when a file in it is replaced, and Snakemake does not compare params made of `input`.
-        """
-        files = self.checkpoints(source)
-
-        def state(wildcards: Wildcards) -> str:
-            is_folder = self.plan.models[wildcards.model].kind == model_kinds.FOLDER
-            return checkpoints.state_of_files(files(wildcards)) if is_folder else ""
-
-        return state
-
-    def consumers(self, wildcards: Wildcards) -> list[str]:
-        """Return everything that reads the weights of a checkpoint."""
-        job = {"model": wildcards.model, "span": wildcards.span}
-        step = step_of(wildcards.span)
-        sources = [source for source in self.plan.sources if step in self.plan.work[source].steps.get(job["model"], ())]
-        checks = [check for check in self.ripser_checks if check == self.paths.ripser_check.format(**job)]
-        return [self.paths.features.format(source=source, **job) for source in sources] + checks
-
     def monitored(self, kind: str, models: Iterable[str]) -> list[str]:
         """Return the files of one kind that live monitors have written so far."""
         folders = [Folder(Path(self.plan.models[model].settings["path"]), model) for model in models]
         return [str(path) for folder in folders for path in folder.files(kind).values()]
+
+    def logs(self, model: str) -> list[Part]:
+        """Return the parts of the training log of a model, as far as it has come."""
+        if model in self.plan.monitored:
+            return [Part(file, "training", Job(model)) for file in self.monitored("training", [model])]
+        return self.parts("training", self.paths.training_log, models=[model])
 
     def so_far(self, model: str) -> dict[str, list[str]]:
         """Return what tells how far a model has come, by kind: files that are there, or will be."""
@@ -140,30 +316,40 @@ class Inputs:
             "metrics": metrics + self.monitored("metrics/monitor", monitored),
             # The weights of a published model may be gone again; its size was noted when they were fetched.
             "weights": [self.weights(model, step) for step in steps],
-            "sizes": of("weights", self.paths.size) if published else [],
+            "sizes": of("weights", self.paths.manifest) if published else [],
         }
 
     def noted(self, model: str, span: str) -> dict[str, Any]:
-        """Return what the last attempt to fetch a checkpoint noted: sizes, commit, and the number of damaged downloads."""
-        try:
-            return json.loads(Path(self.paths.size.format(model=model, span=span)).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):  # `--touch` leaves an empty file
-            return {}
+        """Return the manifest of the last attempt to fetch a checkpoint; nothing if there was none."""
+        return read_noted(self.paths.manifest.format(model=model, span=span))
+
+    def attempt(self, wildcards: Wildcards) -> int:
+        """Return the number of the attempt to fetch a checkpoint: another one, and Snakemake fetches it again.
+
+        There is one more after a damaged download, and when the last comparison of the revisions says something else of it.
+        """
+        noted = self.noted(wildcards.model, wildcards.span)
+        compared = read_noted(self.paths.duplicates.format(model=wildcards.model)).get("duplicates", {})
+        repeats = compared.get(str(step_of(wildcards.span)))
+        return int(noted.get("attempt", 0) + (bool(noted) and noted["repeats"] != repeats))
 
     def sizes(self, wildcards: Wildcards) -> Sizes:
         """Return the sizes of a checkpoint from elsewhere; zeros where they are tiny or not usable.
 
-        Raises FileNotFoundError where it was not fetched yet: Snakemake asks again when it was.
+        Before it was fetched they follow from the name of its repository, if its own job fetches it. Otherwise
+        FileNotFoundError is raised, and Snakemake asks again when it was fetched.
         """
         model, span = wildcards.model, wildcards.span
         if self.plan.models[model].kind == model_kinds.FOLDER:
             return _stored_sizes(self.weights(model, self.plan.models[model].steps[-1]))
         if model not in self.plan.published:
             return Sizes(0, 0, 0)
-        if not Path(self.paths.size.format(model=model, span=span)).exists():
-            manifest = self.paths.manifest.format(model=model, span=span)
-            raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
         facts = self.noted(model, span)
+        if model not in self.plan.staying([model]):
+            facts["n_parameters"] = facts.get("n_parameters") or self.plan.models[model].n_parameters_by_name
+        manifest = self.paths.manifest.format(model=model, span=span)
+        if not facts and not Path(manifest).exists():
+            raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
         return Sizes(*(facts.get(name) or 0 for name in Sizes._fields))
 
     def by_size(

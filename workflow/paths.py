@@ -35,12 +35,9 @@ class Paths:
     training_metrics: str = "metrics/training/{model}/{span}.parquet"
     curve_metrics: str = "metrics/curves/{model}.parquet"
 
-    # Published checkpoints: what was downloaded, what was noted of it, and when it may be in the cache.
+    # Published checkpoints: what was downloaded and noted of it, and which repeat another one.
     manifest: str = "checkpoints/{model}/{span}.json"
     duplicates: str = "checkpoints/{model}/duplicates.json"
-    size: str = "checkpoints/{model}/{span}.size.json"
-    turn: str = "checkpoints/{model}/{span}.turn"
-    released: str = "checkpoints/{model}/{span}.released"
 
     # Measurements.
     features: str = "features/{source}/{model}/{span}.parquet"

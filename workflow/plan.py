@@ -11,6 +11,7 @@ import sweep
 from paths import Paths
 from toposcale.checkpoints import FolderSource, missing_parts
 from toposcale.io import model_kinds
+from toposcale.io.amounts import number_of
 from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 
@@ -56,6 +57,12 @@ class Model:
         """Return its family: models that differ in the number of parameters, such as repositories named but for that."""
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == model_kinds.HUB else self.kind.name
         return self.settings.get("family", default)
+
+    @property
+    def n_parameters_by_name(self) -> int:
+        """Return the number of parameters that a repository's name states, such as -70m; 0 if it states none."""
+        size = _SIZE.search(self.settings["repo"])
+        return int(number_of(size[0].lstrip("-_."))) if size else 0
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -179,19 +186,22 @@ class Producer:
         """Return the checkpoints that a job does."""
         return list(self.steps[model]) if span == ALL else [step_of(span)]
 
-    def file(self, pattern: str, model: str, step: int, **wildcards: str) -> str:
-        """Return the file of a pattern with {model} and {span} that holds a checkpoint."""
-        span = ALL if model in self.whole else span_of(step)
+    def jobs(self, models: Iterable[str] | None = None) -> list[tuple[str, str]]:
+        """Return the model and the span of all jobs, or of those on some models."""
+        return [
+            (model, span)
+            for model in (self.steps if models is None else models)
+            for span in ([ALL] if model in self.whole else map(span_of, self.steps[model]))
+        ]
+
+    def file(self, pattern: str, model: str, span: str, **wildcards: str) -> str:
+        """Return the file of a pattern with {model} and {span}."""
         name = pattern.removeprefix(self.run).format(model=model, span=span, **wildcards)
         return self.elsewhere.get(model, self.run) + name
 
     def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
         """Return the files of all jobs, or of those on some models."""
-        return [
-            self.file(pattern, model, step, **wildcards)
-            for model in (self.steps if models is None else models)
-            for step in (self.steps[model][:1] if model in self.whole else self.steps[model])
-        ]
+        return [self.file(pattern, *job, **wildcards) for job in self.jobs(models)]
 
 
 class Plan:
@@ -239,6 +249,10 @@ class Plan:
     def named(self, *kinds: model_kinds.ModelKind) -> list[str]:
         """Return the names of the models of some kinds."""
         return [name for name, model in self.models.items() if model.kind in kinds]
+
+    def staying(self, names: Iterable[str]) -> list[str]:
+        """Return those of some models whose checkpoints stay: jobs of their own make each measurement of them."""
+        return [name for name in names if self.config["hub"]["keep"] or name not in self.published]
 
     def one_of(self, names: Iterable[str]) -> str:
         """Return a wildcard constraint: one of some names, or nothing where there are none.

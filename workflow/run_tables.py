@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import fresh
-from inputs import Inputs
+from inputs import Inputs, Part
 from paths import ROOT, Paths, each
 from plan import Plan, training_settings
 from toposcale.analysis import ANALYSES
@@ -18,16 +18,14 @@ FRESH = ("fresh_features", "fresh_metrics", "fresh_models")
 class RunTables:
     """The tables of a run and what is made of them.
 
-    left_out: what says which revisions are no observations of their own. gathered: tables that only gather the files
-    of producers, with these files. analyses: those that this run has. made: the tables that they make. files: where each
+    gathered: tables that only gather the parts
+    that producers make, with these. analyses: those that this run has. made: the tables that they make. files: where each
     table lies, or its files. figures: those whose tables and features this run has.
     """
 
     def __init__(self, inputs: Inputs) -> None:
         plan, paths, config = inputs.plan, inputs.paths, inputs.plan.config
-        leave_out = config["hub"]["duplicates"] == "leave_out"
-        self.left_out = each(paths.duplicates, plan.published) if leave_out else []
-        self.gathered = _gathered(plan)
+        self.gathered = _gathered(inputs)
         needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
         self.analyses = {name: analysis for name, analysis in ANALYSES.items() if needed.get(name, True)}
         self.made = [table for analysis in self.analyses.values() for table in analysis.makes]
@@ -78,29 +76,34 @@ def analysis_settings(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _gathered(plan: Plan) -> dict[str, list[str]]:
-    """Return the files that each table gathers; every run has a features table, the others where there are files."""
-    work, paths, sources = plan.work, plan.paths, plan.sources
+def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
+    """Return the parts that each table gathers; every run has a features table, the others where there are parts."""
+    plan, paths, sources = inputs.plan, inputs.paths, inputs.plan.sources
     moving = {
         source: models
         for source, models in sources.items()
         if source != "weights" or plan.config["weights"]["distances"]
     }
+
+    def of_path(pattern: str) -> list[Part]:
+        return inputs.parts_of_models("path", pattern, plan.with_path)
+
     gathered = {
         "features": [
-            *chain.from_iterable(work[source].files(paths.features, source=source) for source in sources),
-            *chain.from_iterable(each(paths.distances, models, source=source) for source, models in moving.items()),
-            *each(paths.trajectory_features, plan.with_trajectory),
-            *each(paths.divergences, plan.diverging),
+            *chain.from_iterable(inputs.parts(source, paths.features) for source in sources),
+            *chain.from_iterable(
+                inputs.parts_of_models("distances", paths.distances, models, source)
+                for source, models in moving.items()
+            ),
+            *inputs.parts_of_models("trajectory", paths.trajectory_features, plan.with_trajectory),
+            *inputs.parts_of_models("divergences", paths.divergences, plan.diverging),
         ],
-        "diagrams": [
-            file for source in ("embeddings", "landscape") for file in work[source].files(paths.diagrams, source=source)
-        ],
-        "surfaces": work["landscape"].files(paths.surfaces),
-        "densities": work["landscape"].files(paths.densities),
-        "profiles": work["landscape"].files(paths.profiles) + each(paths.path_profiles, plan.with_path),
-        "path_surfaces": each(paths.path_surfaces, plan.with_path),
-        "trajectories": each(paths.trajectories, plan.with_path),
+        "diagrams": [*inputs.parts("embeddings", paths.diagrams), *inputs.parts("landscape", paths.diagrams)],
+        "surfaces": inputs.parts("landscape", paths.surfaces),
+        "densities": inputs.parts("landscape", paths.densities),
+        "profiles": inputs.parts("landscape", paths.profiles) + of_path(paths.path_profiles),
+        "path_surfaces": of_path(paths.path_surfaces),
+        "trajectories": of_path(paths.trajectories),
     }
     return {table: parts for table, parts in gathered.items() if parts or table == "features"}
 

@@ -15,7 +15,7 @@ CHECKPOINTS, MODELS = (10, 15, 20, 25, 30, 40, 60, 80, 100, 150, 200), (1, 2, 5)
 EFFECTS, FEATURES, REPEATS, N_TESTED = (0.3, 0.5, 0.7, 0.9), 200, 3, 33
 
 
-def power(n_checkpoints, n_models, seed):
+def power(n_checkpoints: int, n_models: int, seed: int) -> np.ndarray:
     """Return the share of features that is found at each of `EFFECTS`."""
     random = np.random.default_rng([n_checkpoints, n_models, seed])
     effects, steps = np.repeat(EFFECTS, FEATURES), np.arange(n_checkpoints) + 20.0

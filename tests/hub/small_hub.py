@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -172,6 +173,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(429, b"slow down", fault.headers)
         elif kind == "not-json":
             self._answer(200, b"<html>Please log in to the network</html>", {})
+        elif kind in ("103", "endless"):
+            # Neither ever ends: answers before the answer, and a body.
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" if kind == "endless" else b"")
+            piece = b"HTTP/1.1 103 Early Hints\r\n\r\n" if kind == "103" else b"[" * (1 << 16)
+            with suppress(OSError):
+                while not self.hub.closing.wait(fault.pause):
+                    self.wfile.write(piece)
+            self.close_connection = True
         elif path.startswith("/api/models/"):
             self._serve_information(path.removeprefix("/api/models/"), plain=kind == "no-checksums")
         else:

@@ -26,9 +26,9 @@ from toposcale import checkpoints
 from toposcale.checkpoints import hub_client, language_models
 from toposcale.checkpoints.hub import HubSource
 from toposcale.checkpoints.hub_client import HubUnreachableError
-from toposcale.checkpoints.manifests import read_manifest, release_manifest, write_manifest
+from toposcale.checkpoints.manifests import duplicates, read_manifest, write_manifest
 from toposcale.features import embeddings
-from toposcale.io.errors import LeftOutError, SharedError, UserError
+from toposcale.io.errors import DownloadError, LeftOutError, SharedError, UserError
 
 
 def source(cache: Path, pattern: str = "step{step}", repo: str = REPO) -> HubSource:
@@ -169,23 +169,29 @@ def test_content_that_is_not_what_the_hub_states_is_refused(hub, monkeypatch, tm
         fetch(tmp_path)
 
 
-@pytest.mark.usefixtures("hub")
-def test_released_weights_leave_the_cache_and_shared_ones_stay(tmp_path, hub, contents):
+def test_a_cache_holds_a_revision_when_it_has_all_of_its_files(hub, tmp_path):
+    found = source(tmp_path)
+    assert not found.holds("step0")
+    fetch(tmp_path)
+    assert found.holds("step0")
+    hub.repositories[REPO].move("step0", hub.repositories[REPO].branches["step10"])
+    assert not found.holds("step0")
+    hub.faults = [Fault("500", "/revision/step0")]
+    assert found.holds("step0")
+
+
+def test_revisions_are_compared_once_a_run_and_the_last_comparison_counts_in_an_outage(hub, contents, tmp_path):
+    noted, steps = tmp_path / "duplicates.json", [0, 1, 10]
     hub.repositories[REPO].branches["step1"] = contents["step0"]
-    folders = {}
-    for step in (0, 1, 10):
-        write_manifest(tmp_path / f"step{step}.json", source(tmp_path), step)
-        folders[step] = read_manifest(tmp_path / f"step{step}.json")
-    for step in (0, 10):
-        release_manifest(tmp_path / f"step{step}.json")
-    assert not (folders[0] / "model.safetensors").exists()
-    assert not (folders[10] / "model.safetensors").exists()
-    assert dict(checkpoints.iterate_matrices(folders[1]))
-    assert (folders[10] / "config.json").is_file()
-    blobs = list(tmp_path.glob("models--*/blobs/*"))
-    assert sum(blob.stat().st_size == len(contents["step0"]["model.safetensors"]) for blob in blobs) == 1
-    assert fetch(tmp_path, 10) == folders[10]
-    assert (folders[10] / "model.safetensors").exists()
+    assert duplicates(noted, source(tmp_path), steps, time.time()) == {1: "step0"}
+    hub.repositories[REPO].branches["step1"] = contents["step10"]
+    assert duplicates(noted, source(tmp_path), steps, 0.0) == {1: "step0"}
+    hub.faults = [Fault("500", "/refs")]
+    assert duplicates(noted, source(tmp_path), steps, time.time()) == {1: "step0"}
+    with pytest.raises(HubUnreachableError):
+        duplicates(noted, source(tmp_path), steps[:2], 0.0)
+    hub.faults = []
+    assert duplicates(noted, source(tmp_path), steps, time.time()) == {10: "step1"}
 
 
 # Failures: one line that names the repository, the revision where there is one, and the cause.
@@ -329,6 +335,28 @@ def test_more_than_the_hub_states_is_fetched_again(hub, tmp_path, contents):
     assert hub.fetched("model.safetensors") == 2
 
 
+@pytest.mark.parametrize(("kind", "path"), [("103", "/refs"), ("endless", "/refs"), ("103", "model.safetensors")])
+def test_a_server_that_never_ends_its_answer_is_left_after_the_time_allowed(hub, tmp_path, monkeypatch, kind, path):
+    monkeypatch.setattr(hub_client, "PATIENCE", 4.0)
+    hub.faults = [Fault(kind, path, pause=TIMEOUT / 4)]
+    begun = time.monotonic()
+    assert "too slow, not complete in the time allowed" in failure(lambda: fetch(tmp_path))
+    assert time.monotonic() - begun < 20 * TIMEOUT
+
+
+def test_json_without_end_takes_no_more_memory_than_is_allowed(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_client, "LONGEST_JSON", 1 << 20)
+    hub.faults = [Fault("endless", "/refs", pause=0.0)]
+    assert "the answer is not that of a Hub (longer than 1 MB)" in failure(lambda: fetch(tmp_path))
+
+
+def test_a_body_without_end_ends_at_the_stated_size_and_leaves_no_part(hub, tmp_path):
+    hub.faults = [Fault("endless", "model.safetensors", pause=0.0)]
+    with pytest.raises(DownloadError, match=r"model.safetensors is longer than the \d+ bytes that the Hub states"):
+        fetch(tmp_path)
+    assert [part.stat().st_size for part in tmp_path.rglob("*.part")] == [0]
+
+
 def test_a_rerun_goes_on_from_what_an_earlier_run_got(hub, tmp_path, contents):
     hub.faults = [Fault("cut", "model.safetensors", times=1), Fault("500", "model.safetensors")]
     failure(lambda: fetch(tmp_path))
@@ -438,7 +466,7 @@ def test_what_cannot_be_used_is_noted_and_read_as_a_reason(hub, tmp_path):
     hub.repositories[REPO].branches["step50"] = {"README.md": b"soon"}
     for step, reason in ((50, f"{REPO}, revision step50: no weights"), (7, "no checkpoint of step 7")):
         manifest = tmp_path / f"{step}.json"
-        assert write_manifest(manifest, source(tmp_path), step).sizes is None
+        assert write_manifest(manifest, source(tmp_path), step)["n_parameters"] is None
         with pytest.raises(UserError, match=re.escape(reason)):
             read_manifest(manifest)
 
@@ -472,7 +500,7 @@ UNUSABLE = {
 def test_a_checkpoint_that_cannot_be_read_is_a_gap_of_its_own(hub, tmp_path, files):
     hub.repositories[REPO].branches["step10"] = files
     manifest = tmp_path / "manifest.json"
-    assert write_manifest(manifest, source(tmp_path / "cache"), 10).sizes is None
+    assert write_manifest(manifest, source(tmp_path / "cache"), 10)["n_parameters"] is None
     with pytest.raises(UserError, match=f"^{REPO}, revision step10: ") as caught:
         read_manifest(manifest)
     assert not isinstance(caught.value, SharedError)
@@ -498,7 +526,7 @@ def test_what_is_served_otherwise_than_stated_is_a_gap_of_one_checkpoint_that_he
     repository.stated = {} if isinstance(odd, Fault) else {"step10/model.safetensors": odd}
     manifest = tmp_path / "10.json"
     fetched = write_manifest(manifest, source(tmp_path / "cache"), 10)
-    assert (fetched.sizes, fetched.damaged) == (None, True)
+    assert (fetched["n_parameters"], fetched["attempt"]) == (None, 1)
     with pytest.raises(UserError, match=f"^{REPO}, revision step10: ") as caught:
         read_manifest(manifest)
     assert not isinstance(caught.value, SharedError)
@@ -506,7 +534,7 @@ def test_what_is_served_otherwise_than_stated_is_a_gap_of_one_checkpoint_that_he
         assert "the Hub states" in str(caught.value)
 
     hub.faults, repository.stated = [], {}
-    assert write_manifest(manifest, source(tmp_path / "cache"), 10).sizes
+    assert write_manifest(manifest, source(tmp_path / "cache"), 10)["n_parameters"]
     assert (read_manifest(manifest) / "model.safetensors").is_file()
 
 
@@ -535,7 +563,7 @@ def test_a_checkpoint_is_fetched_again_as_it_was_though_its_branch_has_moved(hub
     # A new manifest takes the branch as it is now, and says so.
     before = json.loads(manifest.read_text())["commit"]
     assert checkpoints.sources.moved(manifest) == ""
-    write_manifest(manifest, source(tmp_path / "cache"), 10, commit_before=before)
+    write_manifest(manifest, source(tmp_path / "cache"), 10, before={"commit": before})
     assert f"it was commit {before[:12]} when it was fetched first" in checkpoints.sources.moved(manifest)
     assert (read_manifest(written(tmp_path, 10)) / "model.safetensors").read_bytes() == contents["step100"][
         "model.safetensors"
@@ -549,15 +577,6 @@ def test_a_commit_that_is_gone_is_named_and_another_is_not_taken(hub, contents, 
     damage_weights(tmp_path / "cache", "changed")
     message = failure(lambda: read_manifest(manifest))
     assert message == f"{REPO}, revision step10: it was commit {commit} before, which the Hub no longer has"
-
-
-def test_released_weights_are_those_of_the_commit(tmp_path, contents, hub):
-    manifest = written(tmp_path, 10)
-    hub.repositories[REPO].move("step10", contents["step100"])
-    fetch(tmp_path / "cache", 10)
-    release_manifest(manifest)
-    (left,) = tmp_path.glob("cache/models--*/snapshots/*/model.safetensors")
-    assert left.read_bytes() == contents["step100"]["model.safetensors"]
 
 
 # An outage says nothing about a checkpoint.
@@ -605,7 +624,7 @@ def test_damage_that_cannot_be_repaired_now_ends_the_run(hub, tmp_path):
 
 def test_a_duplicate_is_not_fetched(hub, tmp_path):
     manifest = tmp_path / "manifest.json"
-    assert write_manifest(manifest, source(tmp_path), 10, duplicate_of="main").sizes is None
+    assert write_manifest(manifest, source(tmp_path), 10, repeats="main")["n_parameters"] is None
     assert hub.requests == []
     with pytest.raises(LeftOutError, match="step 10 serves the weights of main"):
         read_manifest(manifest)
@@ -614,10 +633,10 @@ def test_a_duplicate_is_not_fetched(hub, tmp_path):
 def test_a_message_names_repository_and_revision_and_no_cache(hub, contents, tmp_path):
     hub.repositories[REPO].branches["step10"] = contents["step10"] | {"config.json": b"{}"}
     manifest = tmp_path / "manifest.json"
-    size = write_manifest(manifest, source(tmp_path / "cache"), 10).sizes
+    size = write_manifest(manifest, source(tmp_path / "cache"), 10)
     tensors = load_file(read_manifest(manifest) / "model.safetensors").values()
-    assert size.n_parameters == sum(tensor.size for tensor in tensors)
-    assert size.largest_matrix == max(tensor.size for tensor in tensors if tensor.ndim == 2)
+    assert size["n_parameters"] == sum(tensor.size for tensor in tensors)
+    assert size["largest_matrix"] == max(tensor.size for tensor in tensors if tensor.ndim == 2)
     with pytest.raises(UserError) as caught:
         language_models.load_model(checkpoints.locate(manifest))
     message = checkpoints.sources.readable(str(caught.value), manifest)

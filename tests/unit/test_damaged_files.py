@@ -1,14 +1,17 @@
 """Files of a run in which any one byte has changed: named, or the same numbers; never other ones."""
 
 import fcntl
+import gzip
+import json
 import resource
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-import _job
 from toposcale.checkpoints import iterate_matrices
 from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
@@ -87,9 +90,51 @@ def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
 
 
-def test_a_job_is_alone_at_its_files(tmp_path):
-    log = tmp_path / "one.log"
-    with _job._alone(log), (tmp_path / ".one.log.lock").open() as other, pytest.raises(BlockingIOError):
+def test_a_lock_file_is_held_by_one_process(tmp_path):
+    lock = tmp_path / "folder" / "lock"
+    with files.locked(lock), lock.open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with (tmp_path / ".one.log.lock").open() as other:
+    with lock.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# Files that state or hold more than they should.
+
+
+def test_a_small_file_of_many_compressed_bytes_is_refused_before_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_SMALL_CONTENT", 1 << 16)
+    bomb, table = tmp_path / "bomb.csv.gz", tmp_path / "table.csv.gz"
+    bomb.write_bytes(gzip.compress(b"step,loss\n" + b"1,2\n" * (1 << 20)))
+    table.write_bytes(gzip.compress(b"step,loss\n1,2\n"))
+    with pytest.raises(UserError, match=r"bomb\.csv\.gz: decompressed, it is more than 100 times as large"):
+        tables.read_any(bomb)
+    assert len(tables.read_any(table)[0]) == 1
+
+
+def test_an_archive_with_compressed_weights_is_refused_before_it_is_loaded(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\0" * (1 << 22))
+    with pytest.raises(UserError, match=r"pytorch_model\.bin: its 4194304 bytes are compressed"):
+        list(iterate_matrices(path))
+
+
+def test_a_tensor_of_more_dimensions_than_numpy_has_is_no_matrix(tmp_path):
+    header = {name: {"dtype": "F32", "data_offsets": [at, at + 4]} for name, at in (("deep", 0), ("w", 4))}
+    header["deep"]["shape"], header["w"]["shape"] = [1] * 102, [1, 1]
+    text = json.dumps(header).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + np.ones(2, "<f4").tobytes())
+    assert [name for name, _ in iterate_matrices(path)] == ["w"]
+
+
+def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
+    path = tmp_path / "part.parquet"
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], []), path)
+
+    def fail(*_, **__):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", fail)
+    with pytest.raises(MemoryError):
+        tables.read_checked(path)

@@ -5,6 +5,7 @@ import re
 import pytest
 
 import fingerprint
+import inputs
 from paths import ROOT
 
 
@@ -59,6 +60,8 @@ def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
     text = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
     rules = re.split(r"^ *rule\b", text, flags=re.MULTILINE)[1:]
     scripts = [re.findall(r'scripts/(\w+\.py)"', rule) for rule in rules]
+    by_kind = {f'INPUTS.params("{kind}")': f'code_of("{script}"' for kind, script in inputs.SCRIPTS.items()}
+    rules = [re.sub(r"INPUTS\.params\(\S+\)", lambda found: by_kind[found[0]], rule) for rule in rules]
     watched = [re.findall(r'code_of\(\s*"(\w+\.py)"', rule) for rule in rules]
     without = (["advice.py"], ["resolved_configuration.py"])
     assert len(rules) > 20

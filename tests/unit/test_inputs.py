@@ -1,6 +1,7 @@
 """Input and params functions: what a job on a model and a checkpoint reads, and what is refused before any job starts."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,13 +79,19 @@ def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
     assert [found.from_elsewhere(Job(model=model)) for model in ("a", "h")] == [False, True]
 
 
-def test_the_state_of_a_users_files_follows_them(inputs_of, folder, tmp_path):
-    found = inputs_of(models={"a": SIZES, "f": folder})
-    state, job = found.state_of_files("weights"), Job(model="f", span="step-00000005")
-    before = state(job)
-    save_file({"w": np.zeros((3, 4, 2), dtype=np.float32)}, tmp_path / "mine" / "step-5.safetensors")
-    assert state(job) != before
-    assert state(Job(model="a", span="step-00000010")) == ""
+def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repository(inputs_of, folder, tmp_path):
+    found = inputs_of(models={"a": SIZES, "f": folder, "h": HUB})
+    origin, job = found.origin("weights"), Job(model="f", span="step-00000005")
+    before, file = origin(job), tmp_path / "mine" / "step-5.safetensors"
+    os.utime(file, (1e9, 1e9))
+    assert origin(job) == before
+    save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
+    assert origin(job) != before
+    trained, again = Job(model="a", span="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
+    assert origin(trained) == inputs_of(**again).origin("weights")(trained)
+    again["training"] = TRAINING | {"learning_rate": 0.5}
+    assert origin(trained) != inputs_of(**again).origin("weights")(trained)
+    assert "a/b" in origin(Job(model="h", span="step-00000007"))
     assert found.tokenizer(job) == [str(tmp_path)]
     assert found.tokenizer(Job(model="a")) == []
 
@@ -99,14 +106,6 @@ def test_one_checkpoint_of_a_run_is_compared_with_ripser(inputs_of, folder, mode
     assert inputs_of(weights={"features": ["norms"]}).ripser_checks == []
 
 
-def test_a_checkpoint_leaves_the_cache_after_all_that_reads_it(inputs_of):
-    found = inputs_of(models={"h": HUB}, embeddings={"enabled": False})
-    features = "results/mine/features/weights/h/step-{}.parquet".format
-    assert found.consumers(Job(model="h", span="step-00000000")) == [features("00000000")]
-    last = [features("00000007"), "results/mine/ripser/h/step-00000007.json"]
-    assert found.consumers(Job(model="h", span="step-00000007")) == last
-
-
 def test_how_far_a_model_has_come(inputs_of):
     found = inputs_of(training=TRAINING | {"jobs": "model"}, embeddings={"enabled": False})
     trained, published = found.so_far("a"), found.so_far("h")
@@ -114,7 +113,7 @@ def test_how_far_a_model_has_come(inputs_of):
     assert trained["metrics"] == ["results/mine/metrics/training/a/all.parquet"]
     assert len(trained["weights"]) == 3
     assert published["weights"] == []
-    assert published["sizes"] == [f"results/mine/checkpoints/h/step-0000000{step}.size.json" for step in (0, 7)]
+    assert published["sizes"] == [f"results/mine/checkpoints/h/step-0000000{step}.json" for step in (0, 7)]
 
 
 def test_what_an_attempt_noted_gives_the_sizes_of_a_published_checkpoint(inputs_of, folder, tmp_path):
@@ -122,13 +121,15 @@ def test_what_an_attempt_noted_gives_the_sizes_of_a_published_checkpoint(inputs_
     with pytest.raises(FileNotFoundError) as error:
         found.sizes(job)
     assert error.value.filename == "results/mine/checkpoints/h/step-00000007.json"
-    noted = tmp_path / "results/mine/checkpoints/h/step-00000007.size.json"
+    noted = tmp_path / "results/mine/checkpoints/h/step-00000007.json"
     noted.parent.mkdir(parents=True)
     noted.touch()
     assert set(found.sizes(job)) == {0}
-    noted.write_text(json.dumps({"n_parameters": 9, "damaged": 1}))
+    noted.write_text(json.dumps({"n_parameters": 9, "attempt": 1, "repeats": None}))
     assert found.sizes(job).n_parameters == 9
-    assert found.noted("h", "step-00000007")["damaged"] == 1
+    assert found.attempt(job) == 1
+    (noted.parent / "duplicates.json").write_text(json.dumps({"duplicates": {"7": "main"}}))
+    assert found.attempt(job) == 2
     assert found.sizes(Job(model="f", span="step-00000001")).largest_matrix == 12
     assert set(found.sizes(Job(model="a", span="all"))) == {0}
 

@@ -15,7 +15,9 @@ from page_data import held
 from toposcale.analysis.series import with_metrics
 from toposcale.figures import FIGURES, load, style
 from toposcale.landscape.planes import most_informative
-from toposcale.pages import columns, explorer, provenance, report
+from toposcale.monitor import records
+from toposcale.monitor.folder import Folder
+from toposcale.pages import columns, explorer, provenance, report, watch
 
 ENTRY = FIGURES["homology"]._replace(title="A <title>")
 
@@ -300,3 +302,23 @@ def test_the_explorer_is_the_same_for_the_same_tables():
 
 def test_numbers_are_rounded_to_significant_digits_and_what_is_not_finite_is_none():
     assert columns.rounded([123456.0, -0.000123456, np.nan, np.inf, 0.0], 3) == [123000.0, -0.000123, None, None, 0.0]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    ["[]", "{", '{"n_parameters": "many"}', '{"final_step": [1]}', '{"schedule": 3, "n_parameters": 9}', "\xff"],
+)
+def test_the_page_that_follows_a_training_tells_what_is_wrong_with_a_file_and_stays(tmp_path, facts):
+    folder = Folder(tmp_path, "one")
+    log = records.Log(folder)
+    for step in range(3):
+        log.training(step, 2.0, 0.5, 1e-3)
+    log.write(2)
+    folder.facts_file.parent.mkdir(exist_ok=True)
+    folder.facts_file.write_bytes(facts.encode("latin-1"))
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    assert follower.parts["run"]["state"] not in ("", "Reading.")
+    folder.facts_file.write_text('{"n_parameters": 9, "tokens_per_step": 1, "final_step": 9}')
+    follower.refresh()
+    assert follower.parts["run"]["state"] == "No checkpoint yet."

@@ -59,8 +59,7 @@ def test_jobs_of_a_checkpoint_and_of_a_model():
     assert work.files("{span}", ["b"]) == ["step-00000005"]
     assert work.steps_of("a", "all") == [0, 10]
     assert work.steps_of("a", "step-00000010") == [10]
-    assert work.file("{model}/{span}", "a", 10) == "a/all"
-    assert work.file("{model}/{span}", "b", 5) == "b/step-00000005"
+    assert work.jobs() == [("a", "all"), ("b", "step-00000005")]
 
 
 def test_files_of_a_live_monitor_are_those_of_its_folder():

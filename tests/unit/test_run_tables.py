@@ -35,7 +35,7 @@ def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
     assert nothing.gathered == {"features": []}
     small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
     assert set(small.gathered) == {"features"}
-    assert small.gathered["features"] == [
+    assert [part.file for part in small.gathered["features"]] == [
         f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
     ]
     assert LANDSCAPE_TABLES.isdisjoint(tables_of().gathered)
@@ -44,19 +44,13 @@ def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
 
 def test_features_come_from_every_source(tables_of):
     parts = tables_of(landscape={"enabled": True}).gathered["features"]
-    folders = {tuple(part.split("/")[2:4]) for part in parts}
+    folders = {tuple(part.file.split("/")[2:4]) for part in parts}
     sources = {"weights", "embeddings", "landscape", "gradients"}
     assert folders == {
         *(("features", source) for source in [*sources, "trajectory"]),
         *(("distances", source) for source in sources),
         ("divergences", "a.parquet"),
     }
-
-
-def test_repeated_revisions_are_left_out_unless_asked_for(tables_of):
-    models = {"a": SIZES, "h": HUB}
-    assert tables_of(models=models).left_out == ["results/mine/checkpoints/h/duplicates.json"]
-    assert tables_of(models=models, hub={"duplicates": "include"}).left_out == []
 
 
 def test_an_analysis_is_made_where_its_subject_is(tables_of):

@@ -51,7 +51,6 @@ def _load() -> None:
 
     import configuration
     import run_tables  # noqa: F401
-    import turns  # noqa: F401
     from fingerprint import LIBRARY, SCRIPTS, fingerprint
     from toposcale import checkpoints  # noqa: F401
     from toposcale.io import lm_eval, loss_curves, notes  # noqa: F401

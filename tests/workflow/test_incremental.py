@@ -20,7 +20,11 @@ from workspace import jobs_by_rule, new_workspace
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
 
 # Rules through which a model's weights enter everything else.
-GPT, PUBLISHED = {"train"}, {"fetch", "duplicates"}
+GPT, PUBLISHED = {"train"}, {"fetch"}
+# Rules that read what is measured of checkpoints.
+READING_MEASUREMENTS = {"diagram_distances", "divergences", "metrics_table"} | {
+    f"{table}_table" for table in ("features", "diagrams", "vectors", "surfaces", "densities", "profiles")
+}
 METRICS = {"metrics_table"}
 LANDSCAPE = {"loss_landscape"}
 WITH_PATH = {"loss_landscape", "training_path"}
@@ -51,17 +55,8 @@ CHANGES = {
     "weights.threads": (2, set()),
     "weights.seed": (7, {"weight_features"}),
     "hub.cache": ("elsewhere", set()),
-    "hub.keep": (False, {"release"}),
-    "hub.resident": (3, set()),
-    "hub.duplicates": (
-        "include",
-        {
-            "fetch",
-            *("features_table", "diagrams_table", "metrics_table"),
-            *("surfaces_table", "densities_table", "profiles_table", "path_surfaces_table"),
-            "trajectories_table",
-        },
-    ),
+    "hub.keep": (False, {"published", "models_table", *READING_MEASUREMENTS}),
+    "hub.duplicates": ("include", {"fetch", "metrics_table"}),
     "hub.timeout": (7, set()),
     "embeddings.texts": (5, {"embeddings"}),
     "embeddings.max_tokens": (7, {"embeddings"}),
@@ -132,8 +127,8 @@ CHANGES = {
     "training.schedule.peak": (0.001, {"train", "models_table", "comparison"}),
     "training.schedule.warmup_steps": (0, {"train", "models_table", "comparison"}),
     "training.schedule.final": (0.0001, {"train", "models_table", "comparison"}),
-    "models.{name}.repo": ("x/y", {"fetch", "duplicates", "models_table"}),
-    "models.{name}.revisions": ("rev{step}", {"fetch", "duplicates"}),
+    "models.{name}.repo": ("x/y", {"fetch", "models_table"}),
+    "models.{name}.revisions": ("rev{step}", {"fetch"}),
     "models.{name}.tokens_per_step": (7, {"models_table"}),
     "models.{name}.tokenizer": ("tokenizer", {"embeddings", "loss_landscape"}),
     "models.{name}.family": ("other", {"models_table"}),
@@ -392,8 +387,7 @@ def test_what_is_added_is_made_alone_and_gathered(planned, change, expected):
 
 
 def test_another_run_makes_everything(planned, followers):
-    # Published checkpoints that were only touched have no turn.
-    assert set(planned["another run"]) == set(followers) | {"turn"}
+    assert set(planned["another run"]) == set(followers)
 
 
 def test_checkpoints_more_often_retrain_the_segments_between(planned):

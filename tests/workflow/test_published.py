@@ -67,10 +67,16 @@ def test_from_repositories_to_the_report(hub, published):
     assert json.loads(check.read_text())["clouds"] == []
     assert "<p>ripser" not in (published.results / "report.html").read_text()
     # Nothing is left of the weights, since hub.keep is false.
-    assert not [path for path in (published.path / "cache").rglob("*.safetensors") if path.exists()]
+    assert not list(published.path.rglob("model.safetensors"))
     requests = hub.fetched("model.safetensors")
     assert "Nothing to be done" in published.snakemake().stderr
     assert hub.fetched("model.safetensors") == requests
+    # Another text: all of them again, one at a time.
+    with (published.path / "validation.txt").open("a") as text:
+        text.write("\n\nOne more paragraph.")
+    resident = resident_at_requests(hub, published)
+    published.snakemake("measured")
+    assert resident == [0] * requests
 
 
 def padded(files, spaces):
@@ -82,39 +88,38 @@ def padded(files, spaces):
 
 
 def resident_at_requests(hub, published):
-    """A list to which every request of weights from now on adds how many checkpoints are in the cache."""
+    """A list to which every request of weights from now on adds how many checkpoints are on the disk."""
     resident = []
 
     def count(path):
         if path.endswith("model.safetensors"):
-            cache = published.path / "cache"
-            resident.append(sum(file.exists() for file in cache.glob("models--*/snapshots/*/*.safetensors")))
+            resident.append(len(list(published.path.rglob("snapshots/*/model.safetensors"))))
 
     hub.watch = count
     return resident
 
 
-def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
+def weights_alone(published, *steps):
+    published.config["models"]["tiny"]["steps"] = list(steps)
+    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
+    return [f"results/{published.config['run']}/tables/{table}.parquet" for table in ("features", "models", "warnings")]
+
+
+def test_a_bounded_disk_without_duplicates_and_with_gaps(hub, published):
     """Seven checkpoints, of which one repeats another one and one has no weights; two may be on the disk at a time."""
     branches = hub.repositories[REPO].branches
-    for step in (20, 30, 50):
+    for step in (20, 30):
         branches[f"step{step}"] = padded(branches["step0"], step)
     branches["step50"] = {"README.md": b"soon"}
-    steps = [0, 10, 20, 30, 50, 99, 100]
-    published.config["models"]["tiny"]["steps"] = steps
-    published.config["hub"]["resident"] = 2
-    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
+    targets = weights_alone(published, 0, 10, 20, 30, 50, 99, 100)
     resident = resident_at_requests(hub, published)
-    tables = ["features", "models", "warnings"]
-    targets = [f"results/{published.config['run']}/tables/{table}.parquet" for table in tables]
-    released = f"results/{published.config['run']}/checkpoints/tiny/step-{100:08d}.released"
-    published.snakemake("--", *targets, released, cores=2)
+    published.snakemake("--", *targets, cores=2)
     found, models, warnings = (pd.read_parquet(published.path / target) for target in targets)
     assert sorted(set(found["step"])) == [0, 10, 20, 30, 100]
     # No distance leads to or from a gap.
     assert sorted(set(found.query("feature == 'h0_wasserstein_1'")["step"])) == [10, 20, 30]
     assert models["n_parameters"].item() > 0
-    assert 1 <= max(resident) < 2  # with the one that is asked for
+    assert max(resident) <= 1  # beside the one that is asked for
     told = dict(zip(warnings["steps"], warnings["warning"], strict=True))
     assert told["99"] == "serves the weights of step100"
     assert told["50"].startswith(f"{REPO}, revision step50: no weights")
@@ -123,58 +128,68 @@ def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
     assert [0 <= cloud["difference"] < 1e-6 for cloud in check["clouds"]] == [True] * 3
     # One of the two equal ones was fetched, and once.
     assert hub.fetched("model.safetensors") == 5
-    assert published.planned(*targets, released) == {}
+    assert published.planned(*targets) == {}
 
 
-def test_what_changes_is_measured_again_and_nothing_else_of_a_bounded_cache(hub, published):
-    """Of six checkpoints two may be in the cache: each run does all that is due, whatever is due of those before."""
+def test_what_is_due_is_fetched_again_and_never_more_than_one_is_on_the_disk(hub, published):
     branches = hub.repositories[REPO].branches
     for step in (20, 30, 40, 50):
         branches[f"step{step}"] = padded(branches["step0"], step)
-    published.config["hub"]["resident"] = 2
-    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
-    table = published.results / "tables" / "features.parquet"
-
-    def targets(*steps):
-        published.config["models"]["tiny"]["steps"] = list(steps)
-        released = [published.results / f"checkpoints/tiny/step-{step:08d}.released" for step in steps]
-        return [str(path.relative_to(published.path)) for path in (table, *released)]
-
-    def persistence():
-        rows = pd.read_parquet(table).query("feature == 'h0_total'")
-        return {step: group["value"].max() for step, group in rows.groupby("step")}
-
-    everything = targets(0, 10, 20, 30, 50, 100)
-    published.snakemake("--", *everything, cores=2)
-    before = persistence()
-    published.config["hub"]["resident"] = 0
-    # How many cores there are says how many checkpoints there may be, not what is out of date.
-    assert published.planned(*everything) == {}
-
-    published.config["weights"]["max_points"] = 5
-    published.config["hub"]["resident"] = 2
+    [table, *_] = weights_alone(published, 0, 10, 20, 30, 50, 100)
+    published.snakemake(table)
+    parts = sorted((published.results / "features" / "weights" / "tiny").iterdir())
+    before = [part.read_bytes() for part in parts]
+    for part in parts[1:]:
+        part.unlink()
     resident = resident_at_requests(hub, published)
-    published.snakemake("--", *everything, cores=2)
-    after = persistence()
-    assert list(after) == [0, 10, 20, 30, 50, 100]
-    assert all(after[step] < before[step] for step in before)
-    assert len(resident) == 6
-    assert max(resident) == 1  # with the one that is asked for
-
-    # A checkpoint less: the one before is another one for the distance of the next.
-    fewer = targets(0, 10, 20, 50, 100)
-    assert published.planned(*fewer) == {"duplicates": 1, "diagram_distances": 1, "features_table": 1}
-    published.snakemake("--", *fewer)
-    assert list(persistence()) == [0, 10, 20, 50, 100]
-
-    # One more in the middle: it alone is fetched, and what changes at once is done for all.
-    more = targets(0, 10, 20, 40, 50, 100)
-    assert published.planned(*more)["fetch"] == 1
-    published.config["weights"]["max_points"] = 6
-    assert published.planned(*more)["fetch"] == 6
-    published.config["weights"]["max_points"] = 5
+    published.snakemake(table, *(str(part.relative_to(published.path)) for part in parts))
+    assert resident == [0] * 5
+    assert [part.read_bytes() for part in parts] == before
+    # A checkpoint less: the one before is another one for the distance of the next. One more is fetched alone.
+    weights_alone(published, 0, 10, 20, 50, 100)
+    assert published.planned(table) == {"diagram_distances": 1, "features_table": 1}
+    weights_alone(published, 0, 10, 20, 30, 40, 50, 100)
+    assert published.planned(table)["published"] == 1
     published.config["models"]["tiny"]["revisions"] = "other{step}"
-    assert [published.planned(*more)[rule] for rule in ("duplicates", "turn", "fetch")] == [1, 6, 6]
+    assert published.planned(table)["published"] == 6
+
+
+def test_weights_that_the_cache_had_are_used_and_stay(hub, published):
+    """From keep: true to false, with another setting."""
+    [table, *_] = weights_alone(published, 0, 10)
+    published.config["hub"]["keep"] = True
+    published.snakemake(table)
+    cached = sorted((published.path / "cache").rglob("model.safetensors"))
+    assert len(cached) == hub.fetched("model.safetensors") == 2
+    published.config["hub"]["keep"] = False
+    published.config["weights"]["max_points"] = 5
+    published.config["models"]["tiny"]["steps"] = [0, 10, 100]
+    published.snakemake(table)
+    assert hub.fetched("model.safetensors") == 3
+    assert sorted((published.path / "cache").rglob("model.safetensors")) == cached
+    assert all(path.exists() for path in cached)
+    once = (published.path / table).read_bytes()
+    # The bytes are those of a run that keeps them.
+    published.config["hub"]["keep"] = True
+    published.snakemake(table)
+    assert (published.path / table).read_bytes() == once
+
+
+def test_revisions_are_compared_again(hub, published):
+    """One that repeated another and was mended, and one that came to repeat another."""
+    [table, *_] = weights_alone(published, 0, 10, 99, 100)
+    branches = hub.repositories[REPO].branches
+    published.snakemake(table)
+    assert set(pd.read_parquet(published.path / table)["step"]) == {0, 10, 100}
+    branches["step99"] = padded(branches["step0"], 8)
+    branches["step10"] = branches["step0"]
+    published.config["models"]["tiny"]["steps"] = [0, 10, 20, 99, 100]
+    branches["step20"] = padded(branches["step0"], 16)
+    published.snakemake(table)  # fetches step 20, and compares
+    assert published.planned(table)["published"] == 2
+    published.snakemake(table)
+    assert set(pd.read_parquet(published.path / table)["step"]) == {0, 20, 99, 100}
+    assert published.planned(table) == {}
 
 
 def test_a_repository_that_is_not_there_is_one_line(hub, published):
@@ -183,23 +198,23 @@ def test_a_repository_that_is_not_there_is_one_line(hub, published):
     assert done.returncode != 0
     lines = {line for line in done.stderr.splitlines() if line.startswith("toposcale: ")}
     assert lines
-    # The comparison of the revisions and the first downloads, whichever came to it.
-    assert all(re.match("toposcale: (duplicates|fetch): nobody/nothing", line) for line in lines)
+    assert all(re.match(r"toposcale: published(_\d)?: nobody/nothing", line) for line in lines)
     assert "Traceback" not in done.stderr
 
 
 def test_a_comparison_that_could_not_be_made_is_made_by_the_next_run(hub, published):
-    target = published.results / "checkpoints" / "tiny" / "duplicates.json"
-    arguments = ("--", str(target.relative_to(published.path)))
+    weights_alone(published, 10, 99, 100)
+    duplicates = published.results / "checkpoints" / "tiny" / "duplicates.json"
+    target = str((published.results / "checkpoints" / "tiny" / "step-00000099.json").relative_to(published.path))
     hub.faults = [Fault("500", "/revision/step10")]
-    done = published.snakemake(*arguments, check=False)
+    done = published.snakemake(target, check=False)
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"toposcale: duplicates: {REPO}, revision step10: the server answered 500")
-    assert not target.exists()
+    assert last.startswith(f"toposcale: published: {REPO}, revision step10: the server answered 500")
+    assert not duplicates.exists()
     hub.faults = []
-    published.snakemake(*arguments)
-    assert json.loads(target.read_text())["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
+    published.snakemake(target)
+    assert json.loads(duplicates.read_text())["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
 
 
 def with_gguf(hub, published):
@@ -224,7 +239,6 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     repository.move("step10", {"model.gguf": b"GGUF"})
     repository.move("step100", whole["step100"] | {"model.safetensors": b""})
     published.config["models"]["tiny"]["steps"] = [0, 10, 50, 100]
-    published.config["hub"]["resident"] = 1
     published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
     tables = published.results / "tables"
     targets = [
@@ -243,7 +257,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(reasons, True)
 
     # A damaged download is tried again by the next run of the same command, and by the one after it.
-    assert published.planned(*targets)["fetch"] == 1
+    assert published.planned(*targets)["published"] == 1
     published.snakemake("--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     hub.faults = []

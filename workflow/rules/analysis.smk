@@ -56,7 +56,7 @@ rule warnings_table:
     input:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
-        duplicates=each(PATHS.duplicates, PLAN.published),
+        manifests=INPUTS.manifests,
         corpus=rules.corpus.output.description if PLAN.runnable else [],
     output:
         **twins(PATHS.tables, ["warnings"], "parquet", "csv"),
@@ -108,4 +108,3 @@ rule tables:
         rules.landscape.input,
         rules.warnings_table.output,
         rules.findings_file.output,
-        [] if config["hub"]["keep"] else PLAN.work["weights"].files(PATHS.released, PLAN.published),

@@ -4,7 +4,6 @@ import time
 import inputs
 import plan
 import run_tables
-import turns
 from fingerprint import code_of
 from inputs import on_attempt
 from paths import ROOT, each, page_files, twins
@@ -14,11 +13,13 @@ START = time.time()
 with environment.mistakes_in_a_line():
     environment.refuse_read_only(Path(".snakemake"))
     environment.refuse_read_only(Path("results", config["run"]))
+    if workflow.is_main_process:
+        environment.date_back(Path("results", config["run"]))
     PLAN = plan.Plan(config)
     INPUTS = inputs.Inputs(PLAN)
+    environment.refuse_future(INPUTS.of_the_user)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-TURNS = turns.Turns(INPUTS)
 by_size = INPUTS.by_size
 
 

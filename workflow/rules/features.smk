@@ -5,12 +5,11 @@ rule weight_features:
     input:
         checkpoints=INPUTS.checkpoints("weights"),
     output:
-        features=PATHS.features.replace("{source}", "weights"),
-        diagrams=PATHS.diagrams.replace("{source}", "weights"),
+        **INPUTS.outputs("weights"),
     log:
         f"{PATHS.logs}/weight_features/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.with_weights),
+        model=PLAN.one_of(PLAN.staying(PLAN.with_weights)),
     conda:
         "../../envs/toposcale.yaml"
     threads: config["weights"]["threads"]
@@ -18,11 +17,7 @@ rule weight_features:
         mem_mb=by_size(1000, per_matrix=20),
         runtime=by_size(30, per_weight=15e-3),
     params:
-        settings=PLAN.settings["weights"],
-        steps=INPUTS.steps("weights"),
-        files=INPUTS.state_of_files("weights"),
-        allow_missing=INPUTS.from_elsewhere,
-        code=code_of("weight_features.py"),
+        **INPUTS.params("weights"),
     message:
         "Topology of the weights of {wildcards.model}, {wildcards.span}"
     script:
@@ -34,14 +29,11 @@ rule embeddings:
         checkpoints=INPUTS.checkpoints("embeddings"),
         corpus=rules.corpus.output.tokens,
     output:
-        features=PATHS.features.replace("{source}", "embeddings"),
-        diagrams=PATHS.diagrams.replace("{source}", "embeddings"),
-        metrics=PATHS.embedding_metrics,
-        clouds=PATHS.clouds,
+        **INPUTS.outputs("embeddings"),
     log:
         f"{PATHS.logs}/embeddings/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.embedded),
+        model=PLAN.one_of(PLAN.staying(PLAN.embedded)),
     conda:
         "../../envs/toposcale.yaml"
     threads: config["embeddings"]["threads"]
@@ -50,12 +42,7 @@ rule embeddings:
         runtime=by_size(60, per_weight=60e-3),
         gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
     params:
-        settings=PLAN.settings["embeddings"],
-        steps=INPUTS.steps("embeddings"),
-        files=INPUTS.state_of_files("embeddings"),
-        allow_missing=INPUTS.from_elsewhere,
-        tokenizer=INPUTS.tokenizer,
-        code=code_of("embeddings.py"),
+        **INPUTS.params("embeddings"),
     message:
         "Embeddings and perplexity of {wildcards.model}, {wildcards.span}"
     script:
@@ -66,23 +53,24 @@ rule ripser_check:
     input:
         checkpoint=lambda wildcards: INPUTS.weights(wildcards.model, plan.step_of(wildcards.span)),
         diagrams=lambda wildcards: PLAN.work["weights"].file(
-            PATHS.diagrams, wildcards.model, plan.step_of(wildcards.span), source="weights"
+            PATHS.diagrams,
+            wildcards.model,
+            plan.ALL if wildcards.model in PLAN.work["weights"].whole else wildcards.span,
+            source="weights",
         ),
     output:
-        PATHS.ripser_check,
+        **INPUTS.outputs("ripser"),
     log:
         f"{PATHS.logs}/ripser_check/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.with_weights),
+        model=PLAN.one_of(PLAN.staying(PLAN.with_weights)),
     conda:
         "../../envs/toposcale.yaml"
     resources:
         mem_mb=by_size(1000, per_matrix=20),
         runtime=by_size(30, per_weight=15e-3),
     params:
-        settings={key: config["weights"][key] for key in ("max_points", "max_dimension", "seed")},
-        steps=INPUTS.steps("weights"),
-        code=code_of("ripser_check.py"),
+        **INPUTS.params("ripser"),
     message:
         "Diagrams of {wildcards.model}, {wildcards.span}, compared with ripser"
     script:
@@ -103,8 +91,7 @@ rule diagram_distances:
     resources:
         runtime=on_attempt(30),
     params:
-        steps=INPUTS.steps(),
-        code=code_of("diagram_distances.py"),
+        **INPUTS.params("distances"),
     message:
         "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
     script:
@@ -125,9 +112,7 @@ rule divergences:
     resources:
         runtime=on_attempt(30),
     params:
-        steps=INPUTS.steps("embeddings"),
-        repeats=config["embeddings"]["repeats"],
-        code=code_of("divergences.py"),
+        **INPUTS.params("divergences"),
     message:
         "Divergence between consecutive embeddings of {wildcards.model}"
     script:

@@ -6,19 +6,11 @@ rule loss_landscape:
         checkpoints=INPUTS.checkpoints("landscape"),
         corpus=rules.corpus.output.tokens,
     output:
-        **{
-            f"{source}_{kind}": pattern.replace("{source}", source)
-            for source in ("landscape", "gradients")
-            if source in PLAN.sources
-            for kind, pattern in (("features", PATHS.features), ("diagrams", PATHS.diagrams))
-        },
-        surfaces=PATHS.surfaces,
-        densities=PATHS.densities,
-        profiles=PATHS.profiles,
+        **INPUTS.outputs("landscape"),
     log:
         f"{PATHS.logs}/loss_landscape/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.landscaped),
+        model=PLAN.one_of(PLAN.staying(PLAN.landscaped)),
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -26,12 +18,7 @@ rule loss_landscape:
         runtime=on_attempt(240),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        settings=PLAN.settings["landscape"],
-        steps=INPUTS.steps("landscape"),
-        files=INPUTS.state_of_files("landscape"),
-        allow_missing=INPUTS.from_elsewhere,
-        tokenizer=INPUTS.tokenizer,
-        code=code_of("loss_landscape.py"),
+        **INPUTS.params("landscape"),
     message:
         "Loss landscape of {wildcards.model}, {wildcards.span}"
     script:
@@ -57,13 +44,7 @@ rule training_path:
         runtime=on_attempt(120),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        settings={
-            key: config["landscape"][key]
-            for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
-        },
-        steps=INPUTS.steps("training"),
-        profiled=INPUTS.steps("landscape"),
-        code=code_of("training_path.py"),
+        **INPUTS.params("path"),
     message:
         "Training trajectory of {wildcards.model} in its principal plane"
     script:
@@ -84,9 +65,7 @@ rule trajectory:
     resources:
         runtime=on_attempt(30),
     params:
-        steps=INPUTS.steps("training"),
-        window=config["trajectory"]["window"],
-        code=code_of("trajectory.py"),
+        **INPUTS.params("trajectory"),
     message:
         "Topology of the training trajectory of {wildcards.model}"
     script:

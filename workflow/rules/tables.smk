@@ -9,8 +9,7 @@ for table, parts in TABLES.gathered.items():
         name:
             f"{table}_table"
         input:
-            parts=parts,
-            left_out=TABLES.left_out,
+            parts=[part.file for part in parts],
         output:
             PATHS.table(table),
         log:
@@ -22,6 +21,7 @@ for table, parts in TABLES.gathered.items():
             mem_mb=on_attempt(2000),
         params:
             table=table,
+            parts=INPUTS.digests(parts),
             code=code_of("gather.py"),
         message:
             "Gathering {params.table}"
@@ -36,9 +36,12 @@ rule measured:
         PATHS.table("models"),
 
 
+VECTORIZED = INPUTS.parts("weights", PATHS.diagrams)
+
+
 rule vectors_table:
     input:
-        PLAN.work["weights"].files(PATHS.diagrams, source="weights"),
+        parts=[part.file for part in VECTORIZED],
     output:
         PATHS.table("vectors"),
     log:
@@ -50,6 +53,7 @@ rule vectors_table:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
+        parts=INPUTS.digests(VECTORIZED),
         code=code_of("vectors.py"),
     message:
         "Persistence images and landscapes of the weights"
@@ -57,18 +61,23 @@ rule vectors_table:
         "../../scripts/vectors.py"
 
 
+MEASURED_HERE = [
+    *INPUTS.parts("training", PATHS.training_metrics),
+    *INPUTS.parts("embeddings", PATHS.embedding_metrics),
+]
+
+
 rule metrics_table:
     input:
+        parts=[part.file for part in MEASURED_HERE],
         metrics=[
-            *PLAN.work["training"].files(PATHS.training_metrics),
-            *PLAN.work["embeddings"].files(PATHS.embedding_metrics),
             *INPUTS.monitored("metrics/monitor", PLAN.monitored),
             *each(PATHS.curve_metrics, PLAN.loss_curves),
         ],
         training=each(PATHS.model_log, PLAN.trained),
         tables=config["metrics"]["tables"],
         harness=INPUTS.harness,
-        left_out=TABLES.left_out,
+        left_out=INPUTS.manifests if config["hub"]["duplicates"] == "leave_out" else [],
     output:
         PATHS.table("metrics"),
     log:
@@ -79,6 +88,7 @@ rule metrics_table:
     resources:
         mem_mb=on_attempt(2000),
     params:
+        parts=INPUTS.digests(MEASURED_HERE),
         models=list(PLAN.models),
         checkpoints={name: PLAN.models[name].steps for name in PLAN.trained},
         # In a list, since Snakemake looks for wildcards in a text.
@@ -104,7 +114,7 @@ rule models_table:
             for model in PLAN.with_weights
             if model not in PLAN.published
         ],
-        sizes=PLAN.work["weights"].files(PATHS.size, PLAN.published),
+        sizes=INPUTS.manifests,
         curves=list(PLAN.loss_curves.values()),
         logs=each(PATHS.model_log, [*PLAN.loss_curves, *PLAN.monitored]),
         schedule_files=list(PLAN.schedule_files.values()),

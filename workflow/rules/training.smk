@@ -33,13 +33,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
             runtime=on_attempt(600 if whole else 60),
             gpu=1 if config["training"]["device"] == "cuda" else 0,
         params:
-            architecture=INPUTS.settings("d_model", "n_layers", "n_heads"),
-            seed=lambda wildcards: PLAN.models[wildcards.model].seed,
-            training=lambda wildcards: plan.training_settings(PLAN.models[wildcards.model].training),
-            sketch=config["training"]["sketch"] if PLAN.with_trajectory else {},
-            device=config["training"]["device"],
-            steps=INPUTS.steps("training"),
-            code=code_of("train.py"),
+            **INPUTS.params("training"),
         message:
             "Training {wildcards.model}" + ("" if whole else ", {wildcards.span}")
         script:
@@ -70,7 +64,7 @@ rule loss_table:
 
 rule training_log:
     input:
-        parts=lambda wildcards: INPUTS.so_far(wildcards.model)["training"],
+        parts=lambda wildcards: [part.file for part in INPUTS.logs(wildcards.model)],
     output:
         PATHS.model_log,
     log:
@@ -84,6 +78,7 @@ rule training_log:
         "../../envs/toposcale.yaml"
     params:
         table="training",
+        parts=lambda wildcards: INPUTS.digests(INPUTS.logs(wildcards.model))(wildcards),
         code=code_of("gather.py"),
     message:
         "Training log of {wildcards.model}"

@@ -4,7 +4,6 @@ They are kept in the cache of the client library, in its layout: refs/{revision}
 links to blobs/{digest}.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -22,7 +21,7 @@ from huggingface_hub import constants, is_offline_mode
 from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
 from toposcale.checkpoints.matrices import choose_weight_files, weight_files
 from toposcale.io.errors import DownloadError, SharedError, UserError, is_shared
-from toposcale.io.files import write_text
+from toposcale.io.files import locked, write_text
 from toposcale.io.step_names import find_step, steps_by_name
 
 logger = logging.getLogger(__name__)
@@ -191,27 +190,22 @@ class HubSource:
         write_text(self.folder / "refs" / revision, listing.commit)
         return self.folder / "snapshots" / listing.commit
 
-    def remove_weights(self, revision: str, commit: str = "") -> None:
-        """Remove the weights of a revision from the cache, except those that another revision shares."""
-        if (folder := self._cached_folder(revision, commit)) is None:
-            return
-        for name in choose_weight_files(entry.name for entry in folder.iterdir()):
-            content = (folder / name).resolve()
-            (folder / name).unlink()
-            others = folder.parent.glob(f"*/{name}")
-            if content.is_file() and not any(other.resolve() == content for other in others):
-                content.unlink()
+    def holds(self, revision: str) -> bool:
+        """Return whether the cache has every file of a revision; without the Hub, whether it knows the revision."""
+        try:
+            commit, *files = self.listing(revision)
+        except HubUnreachableError:
+            return self._cached_folder(revision) is not None
+        folder = self.folder / "snapshots" / str(commit)
+        return all((folder / file.name).is_file() for part in files for file in part)
 
     def _fetch_file(self, revision: str, commit: str, file: RemoteFile) -> None:
         """Put one file of a commit into the cache and verify it; fetch it once more if it is damaged."""
         content = self.folder / "blobs" / file.digest
         link = self.folder / "snapshots" / commit / file.name
-        content.parent.mkdir(parents=True, exist_ok=True)
         link.parent.mkdir(parents=True, exist_ok=True)
         # Two jobs may fetch the same content, of two revisions.
-        with content.with_suffix(".lock").open("w") as lock:
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(content.with_suffix(".lock")):
             for _ in range(2):
                 if not link.exists():
                     if not content.exists():
@@ -267,24 +261,27 @@ def check_digests(folder: Path) -> None:
 
 def _download(what: str, path: str, size: int, content: Path, timeout: float) -> None:
     """Download a file, resuming what an earlier attempt or run has received."""
-    part = content.with_suffix(".part")
+    part, name = content.with_suffix(".part"), path.rpartition("/")[2]
     part.touch()
     if part.stat().st_size > size:
         os.truncate(part, 0)
 
     def receive(response: httpx2.Response) -> None:
         with part.open("ab") as stream:
+            left = size - stream.tell()
             if response.status_code != 206:  # the server sends everything again
                 stream.truncate(0)
-            for block in response.iter_bytes():  # written at once, so that an interruption loses nothing
-                stream.write(block)
-        if part.stat().st_size < size:
-            raise WrongLengthError(
-                f"{path.rpartition('/')[2]} ends after {part.stat().st_size} of the {size} bytes that the Hub states"
-            )
+                left = size
+            for block in response.iter_raw():  # written at once, so that an interruption loses nothing
+                if len(block) > left:
+                    stream.truncate(0)
+                    raise WrongLengthError(f"{name} is longer than the {size} bytes that the Hub states")
+                left -= stream.write(block)
+        if left:
+            raise WrongLengthError(f"{name} ends after {size - left} of the {size} bytes that the Hub states")
 
     if part.stat().st_size < size:
-        get(what, path, receive, timeout=timeout, done=lambda: part.stat().st_size)
+        get(what, path, receive, timeout=timeout, size=size, done=lambda: part.stat().st_size)
     part.replace(content)
 
 

@@ -8,8 +8,10 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from threading import Thread
 from typing import Any, TypeVar
 
 import httpx2
@@ -24,6 +26,10 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 4
 FIRST_WAIT = 1.0  # seconds before the second attempt, doubled before each further one
 LONGEST_WAIT = 300.0  # the Hub's rate limits are counted over five minutes
+LONGEST_JSON = 1 << 25  # bytes; the list of 10,000 files has 3 MB
+PATIENCE = 30.0  # times the timeout: what an answer may take in all, beside its size at the slowest rate
+SLOWEST = 50_000.0  # bytes a second
+LONGEST_DOWNLOAD = 1e6  # seconds
 # 416: the requested range begins after the end of a file that is shorter than the Hub states.
 _RETRIED_STATUS = (408, 416, 429, 500, 502, 503, 504)
 _NOT_WRITABLE = (*NO_ROOM, errno.EACCES, errno.EROFS)
@@ -53,27 +59,37 @@ def get(
     receive: Callable[[httpx2.Response], _T],
     *,
     timeout: float,
+    size: int = 0,
     done: Callable[[], int] = lambda: 0,
 ) -> _T:
     """Return the result of `receive` on the response to a request for a path of the Hub, from byte `done()` on.
 
-    An attempt ends after `timeout` seconds without data; one in which `done()` grows does not count as failed. Errors are
-    one line about `what`: HubUnreachableError in offline mode or after the last attempt; SharedError for a missing or gated
-    repository or a full disk; DownloadError if the server does not give this path, or never in the stated length;
-    UserError for a missing revision.
+    An attempt ends after `timeout` seconds without data; one in which `done()` grows does not count as failed. All of them
+    end after `PATIENCE` timeouts and the time that `size` bytes take at the slowest rate, waits left out. Errors are one
+    line about `what`: HubUnreachableError in offline mode, after the last attempt or after that time; SharedError for a
+    missing or gated repository or a full disk; DownloadError if the server does not give this path, or never in the stated
+    length; UserError for a missing revision.
     """
-    failures, reached = 0, done()
+    failures, reached, left = 0, done(), PATIENCE * timeout + min(size / SLOWEST, LONGEST_DOWNLOAD)
+
+    def attempt() -> _T:
+        headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+        if start := done():
+            headers["Range"] = f"bytes={start}-"
+        with get_session().stream("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout) as response:
+            hf_raise_for_status(response)
+            return receive(response)
+
     while True:
+        started = time.monotonic()
         try:
-            headers = build_hf_headers() | {"Accept-Encoding": "identity"}
-            if start := done():
-                headers["Range"] = f"bytes={start}-"
-            with get_session().stream("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout) as response:
-                hf_raise_for_status(response)
-                return receive(response)
+            return _within(left, attempt)
+        except TimeoutError as error:
+            raise HubUnreachableError(f"{what}: too slow, not complete in the time allowed, at {endpoint()}") from error
         except (httpx2.HTTPError, OSError, ValueError) as error:
             _raise_if_final(what, error)
             cause, (reason, asked) = error, _passing_reason(error, timeout)
+        left -= time.monotonic() - started
         if done() > reached:
             failures, reached = 0, done()
         else:
@@ -93,12 +109,34 @@ def get(
         time.sleep(wait)
 
 
+def _within(seconds: float, attempt: Callable[[], _T]) -> _T:
+    """Return the result of an attempt; raise TimeoutError if it takes longer.
+
+    It runs in a thread, since no time limit of the client ends an answer that never comes to its headers (status 103).
+    """
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(attempt())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future.result(timeout=max(seconds, 0.0))
+
+
 def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float) -> _T:
     """Return the result of `parse` on a response in JSON; errors as in `get`."""
 
     def receive(response: httpx2.Response) -> _T:
         try:
-            return parse(parse_json(response.read()))
+            content = b""
+            for block in response.iter_bytes():
+                content += block
+                if len(content) > LONGEST_JSON:
+                    raise ValueError(f"longer than {LONGEST_JSON >> 20} MB")
+            return parse(parse_json(content))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 

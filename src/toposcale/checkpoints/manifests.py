@@ -2,24 +2,19 @@
 
 import json
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from toposcale.checkpoints.hub import HubSource, check_digests
+from toposcale.checkpoints.hub_client import HubUnreachableError
 from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes
 from toposcale.io.errors import DownloadError, LeftOutError, UserError, is_shared, reason_of
-from toposcale.io.files import read_json
+from toposcale.io.files import locked, read_json, read_noted, write_text
 
 logger = logging.getLogger(__name__)
-
-
-class Fetched(NamedTuple):
-    """Result of a download: sizes (None if the checkpoint is unusable or a duplicate), commit, damage."""
-
-    sizes: Sizes | None
-    commit: str = ""
-    damaged: bool = False
 
 
 def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSource:
@@ -27,35 +22,71 @@ def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSour
     return HubSource(settings["repo"], settings["revisions"], client["cache"] or None, client["timeout"])
 
 
-def write_manifest(
-    path: str | Path, source: HubSource, step: int, *, duplicate_of: str | None = None, commit_before: str = ""
-) -> Fetched:
-    """Fetch a step and write its folder, and what is needed to fetch it again, as JSON.
+def duplicates(path: str | Path, source: HubSource, steps: Sequence[int], since: float) -> dict[int, str]:
+    """Return the steps that repeat another revision, by step, and note them in `path` for all jobs of a run.
 
-    An unusable checkpoint is recorded with the reason; one that repeats the weights of the revision `duplicate_of` is not
-    fetched. If the commit differs from `commit_before`, that of the last download, both are recorded.
+    They are compared once a run, which began at the time `since`: a revision may have been mended, or have come to repeat
+    another one. If the Hub is unreachable, the last comparison counts; without one HubUnreachableError is raised.
     """
-    facts: dict[str, Any] = {"repo": source.repo, "revisions": source.pattern, "step": step}
-    facts |= {"cache": source.cache or "", "timeout": source.timeout}
-    fetched = Fetched(None, commit_before)
+    with locked(f"{path}.lock"):
+        asked = {"repo": source.repo, "revisions": source.pattern, "steps": sorted(steps)}
+        noted = read_noted(path)
+        compared_before = {key: noted.get(key) for key in asked} == asked
+        if not compared_before or noted["compared"] < since:
+            try:
+                repeats = source.duplicates(steps)
+            except HubUnreachableError as error:
+                if not compared_before:
+                    raise
+                logger.warning("%s; the last comparison counts", error)
+            else:
+                noted = asked | {"compared": time.time(), "duplicates": {str(key): repeats[key] for key in repeats}}
+                write_text(path, json.dumps(noted) + "\n")
+    return {int(step): revision for step, revision in noted["duplicates"].items()}
+
+
+def write_manifest(
+    path: str | Path,
+    source: HubSource,
+    step: int,
+    *,
+    repeats: str | None = None,
+    leave_out: bool = True,
+    own_cache: str | Path = "",
+    before: Mapping[str, Any] | None = None,
+    attempt: int = 0,
+) -> dict[str, Any]:
+    """Fetch a step, and write and return its folder, its sizes, and what is needed to fetch it again.
+
+    An unusable checkpoint is recorded with the reason; one that repeats the weights of the revision `repeats` is not
+    fetched if it is left out. `own_cache`: if given, it takes what the cache of the source does not have. `before`: the
+    manifest of the last attempt; if the commit differs from that one, both are recorded. `attempt`: its number, one more in
+    the manifest if the download was damaged.
+    """
+    commit_before = (before or {}).get("commit", "")
+    facts: dict[str, Any] = {"repo": source.repo, "revisions": source.pattern, "step": step, "repeats": repeats}
+    facts |= {"timeout": source.timeout, "commit": commit_before, "attempt": attempt}
+    facts |= dict.fromkeys(Sizes._fields)
     try:
-        if duplicate_of is None:
+        if repeats is not None and leave_out:
+            facts["duplicate_of"] = repeats
+        else:
             revision = source.revision(step)
+            if own_cache and not source.holds(revision):
+                source = replace(source, cache=str(own_cache))
             folder = source.fetch(revision)
-            fetched = Fetched(_sizes(folder, source.named(revision)), folder.name)
+            facts |= {"cache": source.cache or ""} | _sizes(folder, source.named(revision))._asdict()
             facts |= {"revision": revision, "commit": folder.name, "folder": str(folder)}
             if commit_before not in ("", folder.name):
                 facts["commit_before"] = commit_before
-        else:
-            facts["duplicate_of"] = duplicate_of
     except BaseException as error:
         if is_shared(error):
             raise
         logger.warning("%s", reason_of(error))
         facts["unusable"] = reason_of(error)
-        fetched = Fetched(None, commit_before, isinstance(error, DownloadError))
-    Path(path).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    return fetched
+        facts["attempt"] += isinstance(error, DownloadError)
+    write_text(path, json.dumps(facts) + "\n")
+    return facts
 
 
 def read_manifest(path: str | Path) -> Path:
@@ -77,13 +108,6 @@ def read_manifest(path: str | Path) -> Path:
         logger.warning("%s", damage)
         return source_of(facts, facts).fetch(facts["revision"], facts["commit"])
     return folder
-
-
-def release_manifest(path: str | Path) -> None:
-    """Remove the weights of a manifest from the cache."""
-    facts = read_json(path)
-    if "folder" in facts:
-        source_of(facts, facts).remove_weights(facts["revision"], facts["commit"])
 
 
 def _sizes(folder: Path, name: str) -> Sizes:

@@ -396,8 +396,15 @@ def _check_complete(file: Path) -> None:
     head = _head(regular_file(file))
     if not head:
         raise UserError(f"{file}: empty; fetch it again")
-    if head == _ARCHIVE and not zipfile.is_zipfile(file):
-        raise UserError(f"{file}: not a complete .bin file (the end is missing); fetch it again")
+    if head == _ARCHIVE:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                stored = sum(entry.file_size for entry in archive.infolist())
+        except (zipfile.BadZipFile, OSError, ValueError) as error:
+            raise UserError(f"{file}: not a complete .bin file (the end is missing); fetch it again") from error
+        # PyTorch stores its entries as they are, and a small archive may hold any number of compressed bytes.
+        if stored > file.stat().st_size:
+            raise UserError(f"{file}: its {stored} bytes are compressed, which PyTorch's are not; save it again")
     if head != _ARCHIVE and head[:1] != _PICKLE:
         raise UserError(f"{file}: not a file of weights (safetensors or .bin); name one, or its folder")
 
@@ -408,7 +415,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
         check_content(file)
         with opened(file) as tensors:
             for name in tensors.names:
-                if not is_buffer(name):
+                if not is_buffer(name) and len(tensors.shape(name)) == 2:
                     yield name, exact(tensors.tensor(name))
     else:
         for name, stored in _load_bin(file).items():

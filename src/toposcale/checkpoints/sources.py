@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safete
 """Default patterns of checkpoint names; the first one that matches a name in the folder is used."""
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+_BLOCK = 4096  # bytes
 
 
 @dataclass(frozen=True)
@@ -118,15 +122,22 @@ class FolderSource:
         return next(filter(None, named), {})
 
 
-def state_of_files(paths: Iterable[str | Path]) -> str:
-    """Return a hash of name, size and modification time of all files of some checkpoints (files or folders)."""
-    state = hashlib.sha256()
-    for path in map(Path, paths):
-        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-            if file.is_file():
-                status = file.stat()
-                state.update(repr((file.name, status.st_size, status.st_mtime_ns)).encode())
-    return state.hexdigest()
+def sample_of_files(paths: Iterable[str | Path]) -> str:
+    """Return a hash of name, size and three blocks of the content of all files of some checkpoints (files or folders).
+
+    The blocks are the first, the middle and the last, so that gigabytes need not be read to tell two checkpoints apart.
+    """
+    inside = (sorted(path.iterdir()) if path.is_dir() else [path] for path in map(Path, paths))
+    statuses = [(file, file.stat()) for file in filter(Path.is_file, chain.from_iterable(inside))]
+    samples = [_sample(file, status.st_size, status.st_mtime_ns) for file, status in statuses]
+    return hashlib.sha256(repr(samples).encode()).hexdigest()
+
+
+@cache
+def _sample(file: Path, size: int, changed: int) -> tuple[str, int, list[bytes]]:
+    with file.open("rb") as stream:
+        blocks = [stream.read(_BLOCK) for start in (0, size // 2, size - _BLOCK) if stream.seek(max(start, 0)) >= 0]
+    return file.name, size, blocks
 
 
 def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str, int | None]:

@@ -61,7 +61,7 @@ def compare_runs(
             replace(run, metadata=replace(run.metadata, model=f"{name} ({run.model})"))
             for name, run in zip("AB", runs, strict=True)
         ]
-    return compared(*runs, number(seed_noise, "seed_noise", 0))
+    return compared(runs[0], runs[1], number(seed_noise, "seed_noise", 0))
 
 
 _FIELDS = sorted(Stated.__dataclass_fields__)

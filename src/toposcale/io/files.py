@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,18 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise UserError(f"{target}: not written ({reason}); make room and run again") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a lock file, which is made if it is missing; wait while another process holds it."""
+    import fcntl
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(path).open("w") as file:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -91,3 +103,11 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return parse_json(read_text(path))
     except ValueError as error:
         raise UserError(f"{path}: not a complete JSON file ({error}); {WHEN_DAMAGED}") from error
+
+
+def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what an earlier job noted in a JSON file; nothing if there is none, or `--touch` left it empty."""
+    try:
+        return dict(parse_json(read_text(path)))
+    except (FileNotFoundError, ValueError):
+        return {}

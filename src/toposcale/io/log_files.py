@@ -34,8 +34,7 @@ class LogFile(NamedTuple):
 def read(path: Path, named: Collection[str] = ()) -> LogFile:
     """Read a file; named: columns that the user named. UserError: it is missing, damaged, or of another kind."""
     try:
-        with tables.open_plain_or_gzip(path) as file:
-            content = file.read()
+        content = tables.read_plain_or_gzip(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (OSError, EOFError, zlib.error) as error:

@@ -5,12 +5,14 @@ compression and its level are pinned here.
 """
 
 import gzip
+import hashlib
 import io
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +20,12 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from toposcale.io import schemas
-from toposcale.io.errors import WHEN_DAMAGED, UserError
+from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, refuse_lfs_pointer, regular_file
 from toposcale.io.table_schema import Table, renamed
 
+_WHEN_DUE = ("code", "parts")  # params that decide when a job is done again
+_SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -85,18 +89,27 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
         csv.write_csv(data, temporary)
 
 
+@contextmanager
+def _undamaged(path: str | Path) -> Iterator[None]:
+    """Raise UserError for a file that is not readable; too little memory is no damage."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if is_shared(error):
+            raise
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
+
+
 def read_checked(path: str | Path) -> pa.Table:
     """Read a Parquet file and verify its checksums; raise UserError if it is damaged."""
-    try:
+    with _undamaged(path):
         # Not `pq.read_table`: it imports pyarrow.dataset, and that pandas, 0.2 s in every job.
         with pq.ParquetFile(regular_file(path), page_checksum_verification=True) as file:
             data = file.read()
         data.validate(full=True)
         if not all(name.isprintable() for name in data.schema.names):
             raise ValueError("the name of a column is damaged")
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
     if old := renamed(data.schema.names):
         raise UserError(f"{path}: written by an earlier version ({old}); delete it and run again")
     return data
@@ -114,9 +127,27 @@ def read(table: Table, path: str | Path) -> pa.Table:
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """Return the metadata that `write` stored."""
-    stored = pq.read_schema(path).metadata or {}
-    return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
+    """Return the metadata that `write` stored; raise UserError if the file is damaged."""
+    with _undamaged(path):
+        stored = pq.read_schema(path).metadata or {}
+        return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
+
+
+def settings_of(params: Mapping[str, Any]) -> str:
+    """Return, as JSON, the params of a job that shape its results: all but those that say when it is due."""
+    shaping = {key: value for key, value in params.items() if key not in _WHEN_DUE}
+    return json.dumps(shaping, sort_keys=True, default=dict)
+
+
+def digest_of(settings: str, code: str) -> str:
+    """Return the digest of what a table is made with: its settings (`settings_of`) and the fingerprint of the code."""
+    return hashlib.sha256(f"{settings} {code}".encode()).hexdigest()[:16]
+
+
+def made_with(path: str | Path) -> str:
+    """Return the digest of what a table says that it was made with."""
+    metadata = read_metadata(path)
+    return digest_of(metadata.get("settings", ""), metadata.get("code", ""))
 
 
 def read_warnings(path: str | Path) -> list[dict[str, Any]]:
@@ -137,8 +168,7 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
     """
     path = Path(path)
     try:
-        with open_plain_or_gzip(path) as file:
-            content = file.read()
+        content = read_plain_or_gzip(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (OSError, EOFError, zlib.error) as error:
@@ -215,11 +245,17 @@ def _with_commas(column: pa.ChunkedArray) -> pa.Array | None:
     return None
 
 
-def open_plain_or_gzip(path: Path) -> BinaryIO:
-    """Open a file for reading, decompressed if it is compressed with gzip."""
+def read_plain_or_gzip(path: Path) -> bytes:
+    """Return the content of a file, decompressed if it is compressed with gzip, unless it grows more than a table does."""
     with regular_file(path).open("rb") as file:
-        is_compressed = file.read(2) == b"\x1f\x8b"
-    return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed else path.open("rb")
+        if file.read(2) != b"\x1f\x8b":
+            file.seek(0)
+            return file.read()
+    most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
+    with gzip.open(path, "rb") as file:
+        if len(content := file.read(most + 1)) <= most:
+            return content
+    raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")
 
 
 def read_user_table(table: Table, path: str | Path) -> pa.Table:

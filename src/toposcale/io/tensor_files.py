@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from toposcale.io.errors import WHEN_DAMAGED, UserError
+from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, parse_json, regular_file
 
 _ENTRY = "toposcale"
@@ -130,7 +130,9 @@ def opened(path: str | Path) -> Iterator[TensorFile]:
             yield TensorFile(handle, path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
+        if is_shared(error):  # no memory is no damage
+            raise
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a complete safetensors file ({reason}); {WHEN_DAMAGED}") from error
 

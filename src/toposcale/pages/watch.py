@@ -27,7 +27,7 @@ from toposcale.decision.advice import advise_on
 from toposcale.features import weights
 from toposcale.features.names import TRAINING_LOSS
 from toposcale.io import loss_curves, schemas, tables
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, reason_of
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
@@ -78,16 +78,17 @@ class Follower:
         self.parts: dict[str, dict[str, Any]] = {"run": run}
 
     def refresh(self) -> None:
-        """Read what is new. Errors in files are told on the page."""
+        """Read what is new. What is wrong with a file is told on the page, whatever it is: the page stays."""
         try:
-            seen = self._read()
-        except (UserError, OSError) as error:
-            self.parts = {**self.parts, "run": {**self.parts["run"], "state": str(error)}}
-            return
+            self._refresh()
+        except Exception as error:
+            self.parts = {**self.parts, "run": {**self.parts["run"], "state": reason_of(error)}}
+
+    def _refresh(self) -> None:
+        seen = self._read()
         signature = frozenset(self._read_so_far)
         if signature == self._signature:
             return
-        self._signature = signature
         features, metrics, log = (seen.frame(name) for name in ("features", "metrics", "training"))
         made = explorer.parts(
             run=self.folder.name,
@@ -100,7 +101,7 @@ class Follower:
         last = features["step"].max()
         state = f"The last checkpoint is that of step {last:,}." if len(features) else "No checkpoint yet."
         made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.missing])}
-        self.parts = made
+        self.parts, self._signature = made, signature
 
     def _read(self) -> Seen:
         if not self.folder.is_dir():
@@ -236,7 +237,7 @@ def watch(folder: str | Path, *, port: int, every: float) -> None:
     """Serve the page of a folder until Ctrl-C; port 0 is any free one. UserError: no such folder, or a taken port."""
     follower = Follower(Path(folder))
     try:
-        server = ThreadingHTTPServer((ADDRESS, port), _handler(follower))
+        server = _Server((ADDRESS, port), _handler(follower))
     except OSError as error:
         raise UserError(f"port {port}: {error.strerror}; choose another one with --port") from error
     with server:
@@ -255,11 +256,20 @@ def watch(folder: str | Path, *, port: int, every: float) -> None:
             server.shutdown()
 
 
+class _Server(ThreadingHTTPServer):
+    """Server of the page."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a browser that hangs up is no error of ours."""
+
+
 def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
     page = explorer.page(follower.parts["run"], live=True).encode()
 
     class Handler(BaseHTTPRequestHandler):
         """Serve the page under / and its parts under /data/."""
+
+        timeout = 60  # seconds that a browser may keep a connection without asking for anything
 
         def do_GET(self) -> None:
             # Another site could have its name lead to this address, and read along.

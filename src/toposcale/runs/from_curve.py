@@ -123,10 +123,10 @@ def run_as_read(stated: Stated) -> TrainingRun:
     tells_the_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
     if not (tells_the_end or stated.has_schedule_file or told.final_step):
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
-    unknown = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
-    unknown = {name: least for name, least in unknown.items() if not (getattr(stated, name) or getattr(told, name))}
+    least: dict[str, Any] = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
+    unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(told, name))}
     run = run_of_curve(replace(stated, **unknown))
-    facts = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
+    facts: dict[str, Any] = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
     return replace(run, metadata=replace(run.metadata, **facts))
 
 
