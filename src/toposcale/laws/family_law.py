@@ -32,8 +32,7 @@ FIRST_STEPS = 1.8
 class P(IntEnum):
     """Index of each parameter; all terms of the law are in nats.
 
-    The seven of the multi-power law for the size that is decided on, log F after 1,000 steps, the scaling in N, and the
-    offsets of the two exponents from their prior means.
+    The seven of the multi-power law for the size that is decided on, log F after 1,000 steps, and the scaling in N.
     """
 
     L0 = 0
@@ -47,8 +46,6 @@ class P(IntEnum):
     KAPPA = 8
     SHARE = 9
     LOG_ALPHA_N = 10
-    TIME_EXPONENT = 11
-    DECAY_EXPONENT = 12
 
 
 SCATTER = {P.L0: 0.02, P.LOG_A: 0.06, P.LOG_ALPHA: 0.15, P.LOG_B: 0.35, P.LOG_F: 1.4}
@@ -74,13 +71,12 @@ the order of magnitude that Luo et al. publish."""
 class _Curve(NamedTuple):
     """Points of one run in the terms of the law.
 
-    log_time, log_steps (points,): logs of the training time and of thousands of steps. by_exponent (points,): derivative of
-    `log_time` by the time exponent. log_b_offset: log of its B less that of the run that is decided on, for their peaks.
+    log_time, log_steps (points,): logs of the training time and of thousands of steps. log_b_offset: log of its
+    B less that of the run that is decided on, by the prior.
     """
 
     n_parameters: float
     log_time: np.ndarray
-    by_exponent: np.ndarray
     log_steps: np.ndarray
     log_b_offset: float
     changes: Prepared
@@ -98,18 +94,17 @@ class FamilyLaw:
         first = runs[0]
         self._names, self._size = [run.model for run in runs], first.n_parameters
         self._others = sorted({run.n_parameters for run in runs} - {self._size})
-        self._peak, self._tokens = first.schedule.peak_rate, first.tokens_per_step
+        self._tokens, self._optimizer = first.tokens_per_step, first.metadata.optimizer
+        self._log_b = self._log_b_of(first.target(), first.schedule.peak_rate)
         points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
         binned = [
             bin_medians(*run.loss_curve, most, run.schedule.rates) for run, most in zip(runs, points, strict=True)
         ]
         self._loss = float(np.median(binned[0][1][-3:]))
-        self._now = (0.0, 0.0)  # training time and its derivative at the last loss, from which all others are counted
+        self._now = 0.0  # log of the training time at the last loss, from which all others are counted
         curves = [self._seen(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
-        self._now = now, slope = float(curves[0].log_time[-1]), float(curves[0].by_exponent[-1])
-        curves = [
-            curve._replace(log_time=curve.log_time - now, by_exponent=curve.by_exponent - slope) for curve in curves
-        ]
+        self._now = float(curves[0].log_time[-1])
+        curves = [curve._replace(log_time=curve.log_time - self._now) for curve in curves]
         self._points = self._placed(curves, range(len(runs)))
         noise = [np.full(len(losses), np.hypot(discrepancy.ROUNDING, noise_of(losses))) for _, losses in binned]
         self._fit, self.discrepancy_now = discrepancy.fit(
@@ -144,7 +139,7 @@ class FamilyLaw:
         """Return the posterior of the constants of the prior, each by its mode and standard deviation."""
         x, sd = self._fit.x, np.sqrt(np.diag(self._fit.covariance))
         share_offset = self.prior.share_of(self._size).mean - self.prior.share.mean
-        log_b_offset = self.prior.log_b_of(self._peak).mean - self.prior.log_b.mean
+        log_b_offset = self._log_b.mean - self.prior.log_b.mean
         return self.prior._replace(
             log_alpha=Gaussian(float(x[P.LOG_ALPHA]), float(sd[P.LOG_ALPHA])),
             log_b=Gaussian(float(x[P.LOG_B]) - log_b_offset, float(sd[P.LOG_B])),
@@ -163,16 +158,18 @@ class FamilyLaw:
         peak = rates.max()
         rates = rates / peak
         share = run.tokens_per_step / self._tokens
-        counted = rates**self.prior.time_exponent.mean
-        time, slope = (np.cumsum(each)[steps] for each in (counted, counted * np.log(np.maximum(rates, 1e-9))))
+        time = np.cumsum(rates**self.prior.time_exponent)[steps]
         return _Curve(
             float(run.n_parameters),
-            np.log(time * (share if np.isfinite(share) else 1.0)) - self._now[0],
-            slope / time - self._now[1],
+            np.log(time * (share if np.isfinite(share) else 1.0)) - self._now,
             np.log(np.maximum(steps - np.argmax(rates) / 2, 1.0) / 1000),
-            self.prior.log_b_of(peak).mean - self.prior.log_b_of(self._peak).mean,
-            prepare(rates, steps, 1.0, most, self.prior.decay_exponent.mean),
+            self._log_b_of(run, float(peak)).mean - self._log_b.mean,
+            prepare(rates, steps, 1.0, most, self.prior.decay_exponent),
         )
+
+    def _log_b_of(self, run: Target, peak: float) -> Gaussian:
+        """Return the prior of log B of a run."""
+        return self.prior.log_b_of(peak, run.tokens_per_step, run.n_parameters, self._optimizer)
 
     def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
         """Return the points of all curves as the discrepancy sees them."""
@@ -188,12 +185,10 @@ class FamilyLaw:
             P.L0: Gaussian(self._loss - _L0_BELOW_LOSS.mean, _L0_BELOW_LOSS.sd),
             **_OF_ONE_SIZE,
             P.LOG_ALPHA: prior.log_alpha,
-            P.LOG_B: prior.log_b_of(self._peak),
+            P.LOG_B: self._log_b,
             P.KAPPA: prior.kappa,
             P.SHARE: prior.share_of(self._size),
             P.LOG_ALPHA_N: prior.log_alpha_n,
-            P.TIME_EXPONENT: Gaussian(0.0, prior.time_exponent.sd),
-            P.DECAY_EXPONENT: Gaussian(0.0, prior.decay_exponent.sd),
         }
         offsets = [(0.0, sd) for sd in SCATTER.values() for _ in self._others]
         means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
@@ -208,21 +203,13 @@ class FamilyLaw:
         return np.concatenate(losses), np.vstack(gradient), np.vstack(by_scattered)
 
     def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return `_laws` of one curve; log time and changes of the rate are linearised in the two exponents."""
+        """Return `_laws` of one curve."""
         constants, by_x = self._of_size(x, curve.n_parameters)
         constants[P.LOG_B] += curve.log_b_offset
-        changes = replace(
-            curve.changes,
-            time=np.exp(curve.log_time + x[P.TIME_EXPONENT] * curve.by_exponent),
-            change=curve.changes.change + x[P.DECAY_EXPONENT] * curve.changes.by_power,
-        )
-        loss, slopes = law(constants[: P.LOG_F], changes)
+        loss, slopes = law(constants[: P.LOG_F], replace(curve.changes, time=np.exp(curve.log_time)))
         first = np.exp(np.clip(constants[P.LOG_F] - FIRST_STEPS * curve.log_steps, -60, 10))
-        by_constants = np.column_stack([slopes[:, : P.LOG_F], first])
-        gradient = by_constants @ by_x
-        gradient[:, P.TIME_EXPONENT] = -np.exp(constants[P.LOG_ALPHA]) * slopes[:, P.LOG_A] * curve.by_exponent
-        gradient[:, P.DECAY_EXPONENT] = slopes[:, P.LOG_F]
-        return loss + first, gradient, by_constants[:, _SCATTERED]
+        by_constants = np.column_stack([slopes, first])
+        return loss + first, by_constants @ by_x, by_constants[:, _SCATTERED]
 
     def _of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the constants of the law for a size (constants,), and their gradient (constants, parameters)."""

@@ -27,6 +27,10 @@ class RunMetadata:
         Last step known to be done, where more is known than the log.
     notes : tuple of str
         What a reader of the forecast has to know of the log, a clause each.
+    optimizer : str
+        Name of the optimizer, such as "adamw"; "" where unknown.
+    unique_tokens : float
+        Tokens of the text that is trained on; NaN where unknown. A run that reads more tokens repeats the text.
 
     Examples
     --------
@@ -43,6 +47,8 @@ class RunMetadata:
     metric: str = "loss"
     reached_step: int = 0
     notes: tuple[str, ...] = ()
+    optimizer: str = ""
+    unique_tokens: float = np.nan
 
 
 def repeated_note(count: int) -> str:
