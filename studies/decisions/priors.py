@@ -5,8 +5,8 @@ is the mean over sources, and its width holds a source that was not seen: the sp
 width that was stated beforehand, which counts as `STATED` sources. B, by which a decay lowers the loss, is fitted to each
 whole curve and regressed on the logarithms of peak rate, tokens of a step and size, with sources and families as random
 effects; its width is stated: the regression leaves 0.2, with which the ends of random laws, whose gain knows no plan, are
-covered in 89%. The exponents of time and decay and the size of the discrepancy are round numbers (`START`): a search over six
-sources moved them by 0.01, 0.01 and a fifth.
+covered in 89%. The exponents of time and decay and the size of the discrepancy are round numbers (`START`): a search over
+six sources moved them by 0.01, 0.01 and a fifth.
 """
 
 from __future__ import annotations

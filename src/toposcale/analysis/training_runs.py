@@ -64,6 +64,8 @@ def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
         np.nan if pd.isna(tokens) else float(tokens),
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
+        optimizer=str(model.get("optimizer") or ""),
+        unique_tokens=np.nan if pd.isna(unique := model.get("unique_tokens")) else float(unique),
     )
 
 

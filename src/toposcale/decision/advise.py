@@ -26,6 +26,9 @@ def advise(
     target_loss: float | None = None,
     loss_column: str | None = None,
     step_column: str | None = None,
+    unique_tokens: float | None = None,
+    epochs: float | None = None,
+    optimizer: str = "",
     name: str = "this run",
 ) -> Advice:
     """Forecast the final loss of a training run, and advise to continue it or to train another size.
@@ -53,7 +56,7 @@ def advise(
         Numbers of parameters that could be trained from scratch; by default twice and four times `n_parameters`.
     known : sequence of mapping, optional
         Other runs of the family: each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column and name. What is not stated is as in this run, unless the logged learning
+        warmup_steps, loss_column, step_column, unique_tokens, epochs, optimizer and name. What is not stated is as in this run, unless the logged learning
         rates contradict it.
     remaining : float, optional
         Compute that will still be spent, FLOP; by default what the schedule needs.
@@ -61,6 +64,10 @@ def advise(
         Loss in nats per token; the advice tells when it is reached.
     loss_column, step_column : str, optional
         Columns of the loss and of the step, where no usual name tells them.
+    unique_tokens, epochs : float, optional
+        Tokens of the text, or how often the whole run reads it: a text that is repeated is worth less.
+    optimizer : str, optional
+        Name of the optimizer. The law is that of "adamw"; the forecast of a decay under another, or an unknown one, is wider.
     name : str, optional
         Name of the run in texts.
 
@@ -91,7 +98,9 @@ def advise(
     Traceback (most recent call last):
     toposcale.io.errors.UserError: this run: not known and not in the curve: tokens_per_step (--tokens-per-step); ...
     """
-    stated = Stated(curve, name, n_parameters, tokens_per_step, schedule, steps, warmup_steps, loss_column, step_column)
+    columns = (loss_column, step_column)
+    facts = (unique_tokens, epochs, optimizer)
+    stated = Stated(curve, name, n_parameters, tokens_per_step, schedule, steps, warmup_steps, *columns, *facts)
     run = run_of_curve(stated)
     given: Sequence[Any] = [known] if isinstance(known, Mapping | str | Path) else known
     others = [known_run(other, index, run, stated) for index, other in enumerate(given, 1)]
