@@ -18,7 +18,10 @@ from toposcale.monitor.folder import Folder
 STEP_DIGITS = 8
 ALL = "all"
 # Columns of the models table that may be known before anything is read.
-_FACTS = ("d_model", "n_layers", "n_heads", "tokens_per_step", "n_parameters", "final_step", "schedule", "warmup_steps")
+_FACTS = (
+    *("d_model", "n_layers", "n_heads", "n_parameters", "tokens_per_step", "unique_tokens", "optimizer"),
+    *("final_step", "schedule", "warmup_steps"),
+)
 # A number of parameters in a repository's name: -70m, _1.4B.
 _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 

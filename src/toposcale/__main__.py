@@ -173,7 +173,7 @@ def _watch(given: argparse.Namespace) -> None:
     watch(given.folder, port=given.port, every=given.every)
 
 
-_TEXTS = ("schedule", "loss_column", "step_column")
+_TEXTS = ("schedule", "loss_column", "step_column", "optimizer")
 _OF_A_RUN = {
     "parameters": "number of parameters, such as 25e6",
     "tokens_per_step": "tokens that one step reads",
@@ -185,6 +185,9 @@ _OF_A_RUN = {
     "final": "minimum learning rate, 0 if left out; without --peak its ratio to the peak",
     "loss_column": "the column of the loss, where no usual name tells it",
     "step_column": "the column of the step, where no usual name tells it",
+    "unique_tokens": "tokens of the text, where the run reads it more than once",
+    "epochs": "how often the whole run reads the text",
+    "optimizer": "such as adamw; a decay under another, or an unknown one, is less well known",
 }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from studies.decisions.judge import EXPECTED_REGRET, decisions_of, groups
+from studies.decisions.priors import SLOPES
 from studies.decisions.published import DecisionPoint
 from toposcale.laws import discrepancy, family_law, joint
 from toposcale.laws.family_law import P
@@ -26,13 +27,9 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
     "the size of the discrepancy from the curve": lambda prior: prior._replace(
         log_discrepancy=prior.log_discrepancy._replace(sd=0.01)
     ),
-    "the time exponent: T is the sum of the rates": lambda prior: prior._replace(
-        time_exponent=prior.time_exponent._replace(mean=1.0)
-    ),
-    "the decay exponent: a decay counts as it is": lambda prior: prior._replace(
-        decay_exponent=prior.decay_exponent._replace(mean=1.0)
-    ),
-    "B grows with the peak rate": lambda prior: prior._replace(peak_exponent=0.0),
+    "the time exponent: T is the sum of the rates": lambda prior: prior._replace(time_exponent=1.0),
+    "the decay exponent: a decay counts as it is": lambda prior: prior._replace(decay_exponent=1.0),
+    "B changes with peak rate, batch and size": lambda prior: prior._replace(**dict.fromkeys(SLOPES, 0.0)),  # type: ignore[arg-type]
     "the learnt scaling in N: one by hand": lambda prior: prior._replace(**BY_HAND),  # type: ignore[arg-type]
 }
 """What takes a part of the law away."""

@@ -3,7 +3,8 @@
 A folder of tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
 warmup_steps, decay_start, final_rate, steps, and optimizer and peak_rate where they are known. `curves.csv.gz`: run,
 step, loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the breakpoints of a schedule of the shape
-`given`.
+`given`. `runs.csv` may also tell the objective, where it is another than the next token, epochs, and unique_tokens, those
+of a text that is repeated.
 
 A decision is a base run at a point, and larger sizes of its family that spend, from scratch, the compute that it had left.
 Two things make their losses known: a run at a constant rate that is cut at a step is the run of so many steps; and of runs
@@ -32,7 +33,7 @@ LARGER = 1.5
 
 SHARES = (0.2, 0.3, 0.5)
 TOKENS = (20e9, 50e9, 100e9, 200e9, 350e9)
-STEPS = {"multi-power-law": (12_000, 24_000, 36_000, 48_000, 72_000)}
+STEPS = {"multi-power-law": (12_000, 24_000, 36_000, 48_000, 72_000), "lr-scheduling": (10_000, 20_000)}
 """Lengths at which a constant run is cut: tokens; steps of a source whose runs are shorter than that."""
 
 EARLIEST, LATEST = 0.15, 0.75
@@ -43,6 +44,9 @@ FEWEST_ROWS = 5
 
 ROUNDED = 1.005
 """A run counts as long enough where it ends within half a per cent of a length."""
+
+NEXT_TOKEN, MOST_EPOCHS = "next token", 4
+"""Runs of another objective, or of more epochs, are no pretraining as the prior means it."""
 
 CONSTANT, GIVEN = "constant", "given"
 ALONE, WITH_SMALLER, SEVERAL = "alone", "with smaller sizes", "several"
@@ -58,6 +62,7 @@ class Run:
     shape: str
     warmup_steps: int
     history: TrainingRun
+    objective: str = NEXT_TOKEN
 
     @property
     def n_parameters(self) -> int:
@@ -68,6 +73,12 @@ class Run:
     def tokens(self) -> float:
         """Tokens that the whole run read."""
         return self.history.tokens_per_step * self.history.final_step
+
+    @property
+    def is_learnt_from(self) -> bool:
+        """Whether the prior is learnt from it: pretraining of a language model of a usual shape, on few epochs."""
+        repeats = self.tokens / self.history.metadata.unique_tokens
+        return self.objective == NEXT_TOKEN and self.is_usual and not repeats > MOST_EPOCHS * ROUNDED
 
     @cached_property
     def is_usual(self) -> bool:
@@ -112,9 +123,17 @@ def read(folder: Path) -> list[Run]:
             else _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
         )
         peak = row.get("peak_rate", np.nan)
+        metadata = RunMetadata(
+            row["run"],
+            row["n_parameters"],
+            float(row["tokens_per_step"]),
+            row["family"],
+            optimizer=row.get("optimizer", ""),
+            unique_tokens=row.get("unique_tokens", np.nan),
+        )
         rates = rates * (peak if np.isfinite(peak) else 1.0)
         history = TrainingRun(
-            RunMetadata(row["run"], row["n_parameters"], float(row["tokens_per_step"]), row["family"]),
+            metadata,
             LearningRateSchedule(row["steps"], rates, ScheduleProvenance.GIVEN),
             steps=steps,
             losses=losses,
@@ -122,7 +141,7 @@ def read(folder: Path) -> list[Run]:
             checkpoint_losses=losses,
         )
         said = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
-        found.append(Run(**said, history=history))
+        found.append(Run(**said, history=history, objective=row.get("objective", NEXT_TOKEN)))
     return found
 
 

@@ -64,6 +64,8 @@ def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
         seed=int(model.get("seed", 0)),
         notes=_clauses(model.get("log_notes")),
         doubts=_clauses(model.get("log_doubts")),
+        optimizer=str(model.get("optimizer") or ""),
+        unique_tokens=np.nan if pd.isna(unique := model.get("unique_tokens")) else float(unique),
     )
 
 

@@ -256,7 +256,7 @@ class Advice(Mapping[str, Any]):
     def _picture(self, kind: str) -> bytes:
         """Return the picture as SVG or PNG."""
         options = self.decision.options if self.decision else ()
-        return rendered(draw(self.run, self.forecast_curve, options, self.sentence), kind)
+        return rendered(draw(self.run, self.forecast_curve, options, self.sentence, self.decay), kind)
 
     def plot(self, path: str | Path) -> None:
         """Write the picture: the losses so far, the forecast of the rest, and the candidates at the end.

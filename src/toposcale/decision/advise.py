@@ -28,6 +28,9 @@ def advise(
     target_loss: float | None = None,
     loss_column: str | None = None,
     step_column: str | None = None,
+    unique_tokens: float | None = None,
+    epochs: float | None = None,
+    optimizer: str = "",
     name: str = "this run",
     **unknown: Any,
 ) -> Advice:
@@ -56,14 +59,18 @@ def advise(
         Numbers of parameters that could be trained from scratch; by default twice and four times `n_parameters`.
     known : sequence of mapping, optional
         Other runs of the family: each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column and name. What is not stated is as in this run, unless the logged learning
-        rates contradict it.
+        warmup_steps, loss_column, step_column, unique_tokens, epochs, optimizer and name. What is not stated is as in this
+        run, unless the logged learning rates contradict it.
     remaining : float, optional
         Compute that will still be spent, FLOP; by default what the schedule needs.
     target_loss : float, optional
         Loss in nats per token; the advice tells when it is reached.
     loss_column, step_column : str, optional
         Columns of the loss and of the step, where no usual name tells them.
+    unique_tokens, epochs : float, optional
+        Tokens of the text, or how often the whole run reads it: a text that is repeated is worth less.
+    optimizer : str, optional
+        Name of the optimizer. The law is that of "adamw"; the forecast of a decay under another or unknown one is wider.
     name : str, optional
         Name of the run in texts.
     **unknown : Any
@@ -101,7 +108,20 @@ def advise(
     for argument in unknown:
         near = get_close_matches(argument, [*signature(advise).parameters], 1)
         raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
-    stated = Stated(curve, name, n_parameters, tokens_per_step, schedule, steps, warmup_steps, loss_column, step_column)
+    stated = Stated(
+        curve,
+        name,
+        n_parameters,
+        tokens_per_step,
+        schedule,
+        steps,
+        warmup_steps,
+        loss_column,
+        step_column,
+        unique_tokens,
+        epochs,
+        optimizer,
+    )
     run = run_of_curve(stated)
     given: Sequence[Any] = [known] if isinstance(known, Mapping | str | Path) else known
     others = [known_run(other, index, run, stated) for index, other in enumerate(given, 1)]

@@ -89,6 +89,8 @@ _DEFINITIONS = {
         count("n_layers", "blocks, where they are known"),
         count("n_heads", "attention heads of a block, where they are known"),
         count("tokens_per_step", "tokens that a training step reads, where it is known"),
+        count("unique_tokens", "tokens of the training text, where they are stated"),
+        text("optimizer", "optimizer, where it is stated"),
         count("final_step", "step at which the training ends"),
         number("learning_rate", "peak learning rate, of models trained here"),
         number("weight_decay", "weight decay, of models trained here"),

@@ -23,9 +23,6 @@ REACH, SIZE_REACH = 1.5, 3.0
 OF_ALL_RUNS = 0.8
 """Correlation of the discrepancies of two runs of one size at one training time."""
 
-RUN_SCATTER = 0.009
-"""Standard deviation of the constant offset of a run from its law, nats: its seed and its data."""
-
 ROUNDING = 0.003
 """Least standard deviation of the noise of a point, nats."""
 
@@ -50,10 +47,9 @@ def covariance(one: Points, other: Points, now: float) -> np.ndarray:
     now: standard deviation of the discrepancy at the last loss that was seen, nats.
     """
     distance = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / REACH
-    same_run = one.run[:, None] == other.run
     shared = (1 + distance) * np.exp(-distance - np.abs(one.size[:, None] - other.size) / SIZE_REACH)
-    shared *= np.where(same_run, 1.0, OF_ALL_RUNS)
-    return np.asarray(_amplitude(one, now)[:, None] * _amplitude(other, now) * shared + RUN_SCATTER**2 * same_run)
+    shared *= np.where(one.run[:, None] == other.run, 1.0, OF_ALL_RUNS)
+    return np.asarray(_amplitude(one, now)[:, None] * _amplitude(other, now) * shared)
 
 
 def _amplitude(points: Points, now: float) -> np.ndarray:

@@ -57,7 +57,6 @@ class Prepared:
     gap: np.ndarray  # (points, changes) sum since each change; 0 before it
     log_rate: np.ndarray  # (changes,) log of the rate after the change
     change: np.ndarray  # (changes,)
-    by_power: np.ndarray  # (changes,) derivative of `change` by the power that the rate is counted with
 
 
 def prepare(
@@ -71,8 +70,7 @@ def prepare(
     changed = np.flatnonzero(np.diff(rates)) + 1
     change, before = counted[changed] - counted[changed - 1], total[changed - 1]
     # A rate of exactly 0 (the end of a cosine) would be 0 * infinity.
-    logs = np.log(np.maximum(rates, 1e-9))
-    by_power, log_rate = np.diff(counted * logs)[changed - 1], logs[changed]
+    log_rate = np.log(np.maximum(rates[changed], 1e-9))
     if len(changed) > most:
         # Neighbours are merged so that every piece holds about as much of the change, and as many changes.
         size = np.abs(change)
@@ -82,13 +80,13 @@ def prepare(
         weight = np.add.reduceat(size, first)
         log_rate = np.add.reduceat(size * log_rate, first) / weight
         before = np.add.reduceat(size * before, first) / weight
-        change, by_power = np.add.reduceat(change, first), np.add.reduceat(by_power, first)
+        change = np.add.reduceat(change, first)
     at = total[steps]
-    return Prepared(at / longest, np.maximum(at[:, None] - before[None, :], 0.0), log_rate, change, by_power)
+    return Prepared(at / longest, np.maximum(at[:, None] - before[None, :], 0.0), log_rate, change)
 
 
 def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Compute losses (points,) and their gradient (points, 8) by the parameters `NAMES` and the power of `prepare`."""
+    """Compute losses (points,) and their gradient (points, 7) by the parameters `NAMES`."""
     l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = parameters
     alpha, b, beta = np.exp(np.clip([log_alpha, log_b, log_beta], -30, 30))
     with np.errstate(divide="ignore"):
@@ -108,7 +106,6 @@ def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray
             b * _times(by_log_c, curve.change),
             b * beta * _times(power * log_argument, curve.change),
             -b * _times(by_log_c, curve.change * curve.log_rate),
-            b * _times(1.0 - power, curve.by_power),
         ]
     )
     return l0 + decay + annealed, gradient
@@ -225,7 +222,7 @@ class MultiPowerLaw:
         prepared = [prepare(c.learning_rates / self._rate, c.steps, self._longest) for c in checked]
         deviation = float(np.hypot(self._noise, self.discrepancy))
         self._fit = solve(
-            lambda x: [_of_its_own(x, curve) for curve in prepared], logs, deviation, CENTRES, widths(self.tightness)
+            lambda x: [law(x, curve) for curve in prepared], logs, deviation, CENTRES, widths(self.tightness)
         )
         l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = (float(value) for value in self._fit.x)
         self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
@@ -273,18 +270,12 @@ class MultiPowerLaw:
             Lower and upper end in nats per token.
         """
         rates = np.asarray(learning_rates, dtype=np.float64) / self._rate
-        loss, gradient = _of_its_own(self._fit.x, prepare(rates, np.array([step]), self._longest, MOST_CHANGES))
+        loss, gradient = law(self._fit.x, prepare(rates, np.array([step]), self._longest, MOST_CHANGES))
         direction = gradient[0] / max(loss[0], 1e-3)
         variance = float(direction @ self._fit.covariance @ direction) + self._noise**2
         factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
         value = float(loss[0]) * self._loss
         return value / factor, value * factor
-
-
-def _of_its_own(x: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Compute `law` with its gradient by `NAMES` alone: a change of the rate counts as it is."""
-    losses, gradient = law(x, curve)
-    return losses, gradient[:, : len(NAMES)]
 
 
 def _checked(number: int, learning_rates: np.ndarray, steps: np.ndarray, losses: np.ndarray) -> Curve:

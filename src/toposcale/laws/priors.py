@@ -19,11 +19,11 @@ class Gaussian(NamedTuple):
 class Prior(NamedTuple):
     """Prior of the constants of a family's law (see `family_law`), in its order.
 
-    log_alpha, log_b: of the multi-power law, B in nats at a peak rate of `PEAK`. kappa: slope of log A in log N. share:
+    log_alpha, log_b: of the multi-power law, B in nats. kappa: slope of log A in log N. share:
     log-odds of E / L0 for `SIZE` parameters. log_alpha_n: of the exponent in N. log_discrepancy: log of the standard
     deviation of the model discrepancy at the last loss, nats. time_exponent: the training time of a step is its rate to
-    this power. decay_exponent: a decay counts as that of the rate to this power. peak_exponent: B grows as the peak rate to
-    this power, which has no uncertainty.
+    this power. decay_exponent: a decay counts as that of the rate to this power. b_by_peak, b_by_tokens, b_by_size: B grows
+    as the peak rate, the tokens of a step and the size to these powers; `log_b` is that of `PEAK`, `TOKENS` and `SIZE`.
     """
 
     log_alpha: Gaussian
@@ -32,20 +32,27 @@ class Prior(NamedTuple):
     share: Gaussian
     log_alpha_n: Gaussian
     log_discrepancy: Gaussian
-    time_exponent: Gaussian
-    decay_exponent: Gaussian
-    peak_exponent: float
+    time_exponent: float
+    decay_exponent: float
+    b_by_peak: float
+    b_by_tokens: float
+    b_by_size: float
 
     def share_of(self, n_parameters: float) -> Gaussian:
         """Return the prior of the log-odds of E / L0 at a size: with L0 = E + A' N^-alpha they rise by alpha per log N."""
         offset = np.log(np.clip(n_parameters, *_SHARE_RANGE) / SIZE)
         return Gaussian(self.share.mean + float(np.exp(self.log_alpha_n.mean) * offset), self.share.sd)
 
-    def log_b_of(self, peak_rate: float) -> Gaussian:
-        """Return the prior of log B at a peak rate; wider where unknown, or outside `PEAKS_KNOWN`."""
-        if not PEAKS_KNOWN[0] <= peak_rate <= PEAKS_KNOWN[1]:
-            return Gaussian(self.log_b.mean, float(np.hypot(self.log_b.sd, self.peak_exponent * PEAK_SPREAD)))
-        return Gaussian(self.log_b.mean + self.peak_exponent * float(np.log(peak_rate / PEAK)), self.log_b.sd)
+    def log_b_of(self, peak: float, tokens_per_step: float, n_parameters: float, optimizer: str = "adamw") -> Gaussian:
+        """Return the prior of log B; wider by the spread of each fact that is unknown: NaN, or a peak out of `PEAKS_KNOWN`.
+
+        optimizer: "" where unknown.
+        """
+        logs = decay_covariates(peak, tokens_per_step, n_parameters)
+        slopes = np.array([self.b_by_peak, self.b_by_tokens, self.b_by_size])
+        unknown = np.where(np.isnan(logs), slopes * [PEAK_SPREAD, TOKENS_SPREAD, 0.0], 0.0)
+        spreads = [self.log_b.sd, *unknown, OPTIMIZER_SPREADS.get(optimizer.lower(), OTHER_OPTIMIZER_SPREAD)]
+        return Gaussian(self.log_b.mean + float(np.nansum(slopes * logs)), float(np.linalg.norm(spreads)))
 
     @property
     def second(self) -> Self:
@@ -54,18 +61,26 @@ class Prior(NamedTuple):
         The training time of a step is its rate (Luo et al. 2025), and the loss falls more slowly with it, as it does with
         the tokens of whole runs (Hoffmann et al. 2022).
         """
-        return self._replace(
-            log_alpha=Gaussian(float(np.log(0.4)), 0.2),
-            time_exponent=Gaussian(1.0, 0.1),
-            decay_exponent=Gaussian(0.85, 0.15),
-        )
+        return self._replace(log_alpha=Gaussian(float(np.log(0.4)), 0.2), time_exponent=1.0, decay_exponent=0.85)
 
 
-PEAK, PEAK_SPREAD = 1e-3, 0.7
-"""A usual peak of the learning rate, and the standard deviation of the logarithms of peaks."""
+PEAK, PEAK_SPREAD, TOKENS, TOKENS_SPREAD = 1e-3, 0.7, 5e5, 1.0
+"""A usual peak of the learning rate and usual tokens of a step, and the standard deviations of the logarithms of each."""
 
-PEAKS_KNOWN = (3e-5, 2e-2)
-"""Peak rates as optimizers of the kind of Adam have them; a rate outside is that of another optimizer, or relative."""
+PEAKS_KNOWN, TOKENS_KNOWN = (3e-5, 2e-2), (1e5, 4.2e6)
+"""Peak rates as optimizers of the kind of Adam have them; a rate outside is that of another optimizer, or relative; tokens
+of a step of the published runs, beyond which B is constant."""
+
+OPTIMIZER_SPREADS, OTHER_OPTIMIZER_SPREAD = {"adamw": 0.0, "adam": 0.0, "": 0.2}, 0.5
+"""Standard deviations of log B around that of AdamW, from which B was learnt; one run in five is taken to have another."""
+
+
+def decay_covariates(peak: float, tokens_per_step: float, n_parameters: float) -> np.ndarray:
+    """Return the logarithms that log B is linear in, (3,): 0 for usual values, constant beyond known ones, NaN: unknown."""
+    peak = peak if PEAKS_KNOWN[0] <= peak <= PEAKS_KNOWN[1] else np.nan
+    values = [peak, np.clip(tokens_per_step, *TOKENS_KNOWN), np.clip(n_parameters, *SIZES_KNOWN)]
+    return np.log(np.array(values) / [PEAK, TOKENS, SIZE])
+
 
 SIZES_KNOWN = (2.5e7, 3.3e9)
 """Range of the numbers of parameters of the published runs."""
@@ -81,14 +96,16 @@ _SHARE_RANGE = (3e6, 1e11)
 """Numbers of parameters beyond which the prior of the share is constant."""
 
 PUBLISHED = Prior(
-    log_alpha=Gaussian(-0.660, 0.258),
-    log_b=Gaussian(-1.895, 0.300),
-    kappa=Gaussian(0.157, 0.102),
-    share=Gaussian(0.615, 0.397),
-    log_alpha_n=Gaussian(-1.124, 0.209),
-    log_discrepancy=Gaussian(-4.453, 0.600),
-    time_exponent=Gaussian(0.501, 0.100),
-    decay_exponent=Gaussian(0.713, 0.150),
-    peak_exponent=0.196,
+    log_alpha=Gaussian(-0.717, 0.269),
+    log_b=Gaussian(-1.751, 0.350),
+    kappa=Gaussian(0.139, 0.097),
+    share=Gaussian(0.611, 0.373),
+    log_alpha_n=Gaussian(-1.173, 0.216),
+    log_discrepancy=Gaussian(-4.423, 0.600),
+    time_exponent=0.5,
+    decay_exponent=0.7,
+    b_by_peak=0.342,
+    b_by_tokens=-0.199,
+    b_by_size=0.080,
 )
 """Learnt from all published families."""

@@ -42,6 +42,9 @@ class Stated:
     warmup_steps: int | None = None
     loss_column: str | None = None
     step_column: str | None = None
+    unique_tokens: float | None = None
+    epochs: float | None = None
+    optimizer: str = ""
 
     @property
     def states_schedule(self) -> bool:
@@ -103,8 +106,17 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
     _refuse_late_rows(stated.name, losses.columns["step"], tokens, int(final_step))
     if warmup_steps and warmup_steps >= final_step:
         raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {int(final_step):,}")
+    epochs = number(stated.epochs, "epochs", 0.01)
+    unique_tokens = number(stated.unique_tokens, "unique_tokens", 1) or final_step * tokens / (epochs or np.nan)
     metadata = RunMetadata(
-        stated.name, round(size), tokens, reached_step=told.reached, notes=losses.notes, doubts=losses.doubts
+        stated.name,
+        round(size),
+        tokens,
+        reached_step=told.reached,
+        notes=losses.notes,
+        doubts=losses.doubts,
+        optimizer=stated.optimizer,
+        unique_tokens=unique_tokens,
     )
     if like is not None and like.schedule.is_known and given is None:
         is_logged = bool(np.isfinite(log["learning_rate"]).any())
@@ -154,7 +166,10 @@ def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> Train
     fields: dict[str, Any] = {
         "name": Path(curve).name if isinstance(curve, str | Path) else f"known run {index}",
         "tokens_per_step": run.tokens_per_step,
+        "optimizer": run.metadata.optimizer,
     }
+    if np.isfinite(run.metadata.unique_tokens):
+        fields["unique_tokens"] = run.metadata.unique_tokens
     fields |= {key: value for key, value in known.items() if value is not None}
     if unknown := sorted(set(fields) - set(_FIELDS)):
         raise UserError(f"known: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(_FIELDS))}")

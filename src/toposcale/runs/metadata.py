@@ -29,6 +29,10 @@ class RunMetadata:
         What a reader of the forecast has to know of the log, a clause each.
     doubts : tuple of str
         Reasons in the log for low confidence.
+    optimizer : str
+        Name of the optimizer, such as "adamw"; "" where unknown.
+    unique_tokens : float
+        Tokens of the text that is trained on; NaN where unknown. A run that reads more tokens repeats the text.
 
     Examples
     --------
@@ -46,3 +50,10 @@ class RunMetadata:
     reached_step: int = 0
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    optimizer: str = ""
+    unique_tokens: float = np.nan
+
+
+def repeated_note(count: int) -> str:
+    """Return what a reader has to know of steps that a log has more than once."""
+    return f"of {count:,} steps that were logged again, as after a restart, the last value counts"

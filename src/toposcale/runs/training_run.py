@@ -158,12 +158,13 @@ class TrainingRun:
 
     def unstarted(self, model: str | None = None, n_parameters: int | None = None) -> Self:
         """Return the same schedule before its first step, of this model or of another size."""
-        metadata = RunMetadata(
-            self.model if model is None else model,
-            self.n_parameters if n_parameters is None else n_parameters,
-            self.tokens_per_step,
-            self.family,
-            self.metadata.seed,
+        metadata = replace(
+            self.metadata,
+            model=self.model if model is None else model,
+            n_parameters=self.n_parameters if n_parameters is None else n_parameters,
+            metric="loss",
+            reached_step=0,
+            notes=(),
         )
         return type(self)(metadata, replace(self.schedule, stated_warmup=0, warmup_assumed=False))
 
