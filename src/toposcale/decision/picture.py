@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from toposcale.decision.decay import DecayDecision
 from toposcale.decision.expected_regret import Option
 from toposcale.io.errors import UserError
 from toposcale.laws.prediction import Prediction
 from toposcale.runs.training_run import TrainingRun
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 KINDS = ("svg", "png")
@@ -18,9 +20,13 @@ INK, CONTINUED, OTHERS = "#222222", "#0b2f6b", ("#b0347a", "#e08e0b", "#3a7d44",
 
 
 def draw(
-    run: TrainingRun, forecast: Sequence[tuple[int, Prediction]], options: Sequence[Option], sentence: str
+    run: TrainingRun,
+    forecast: Sequence[tuple[int, Prediction]],
+    options: Sequence[Option],
+    sentence: str,
+    decay: DecayDecision | None = None,
 ) -> "Figure":
-    """Draw a run, its forecast by step and its candidates.
+    """Draw a run, its forecast by step and its candidates, and the loss at the end against the start of the decay.
 
     Parameters
     ----------
@@ -32,11 +38,13 @@ def draw(
         Candidates with their losses at the end.
     sentence : str
         What to do, above the picture.
+    decay : DecayDecision, optional
+        Decays that end with the training.
 
     Returns
     -------
     Figure
-        Picture of 7.2 x 3.6 inches.
+        Picture of 7.2 x 3.6 inches, wider with decays.
 
     Raises
     ------
@@ -47,8 +55,10 @@ def draw(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError("a picture needs matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[3, 1], sharey=True)
+    figure = Figure(figsize=(9.6 if decay else 7.2, 3.6), layout="constrained")
+    left, right, *rest = figure.subplots(1, 3 if decay else 2, width_ratios=[3, 1, 2][: 3 if decay else 2])
+    right.sharey(left)
+    right.tick_params(labelleft=False)
     left.plot(run.steps, run.losses, color=INK, alpha=0.25, linewidth=0.8)
     left.plot(*run.loss_curve, color=INK, label=run.metadata.metric)
     if forecast:
@@ -74,11 +84,31 @@ def draw(
     right.set_xticks(range(len(options)), names, rotation=90 if len(options) > 2 else 0, fontsize=8)
     right.set(xlim=(-0.5, max(len(options), 1) - 0.5))
     right.set_title("at the end", fontsize=8)
-    for axes in (left, right):
+    if decay:
+        _draw_decays(rest[0], decay)
+    for axes in (left, right, *rest):
         axes.spines[["top", "right"]].set_visible(False)
     title = figure.suptitle(f"{run.model}: {sentence}".replace("$", r"\$"), x=0.01, ha="left", fontsize=9, wrap=True)
     title.set_parse_math(False)
     return figure
+
+
+def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
+    """Draw the loss at the end against the start of the decay, a line a shape, with the interval of the best shape."""
+    for shape, colour in zip(dict.fromkeys(sorted(option.shape for option in decay.options)), OTHERS, strict=False):
+        rows = sorted(
+            ((option.start, option.loss) for option in decay.options if option.shape == shape), key=lambda row: row[0]
+        )
+        starts, losses = [start for start, _ in rows], [loss for _, loss in rows]
+        axes.plot(starts, [loss.value for loss in losses], color=colour, label=shape)
+        if shape == decay.best.shape:
+            axes.fill_between(
+                starts, [loss.low for loss in losses], [loss.high for loss in losses], color=colour, alpha=0.15, lw=0
+            )
+    axes.plot(decay.best.start, decay.best.loss.value, "o", color=INK)
+    axes.set(xlabel="step at which the decay begins")
+    axes.set_title("at the end, by decay", fontsize=8)
+    axes.legend(frameon=False, fontsize=8)
 
 
 def rendered(figure: "Figure", kind: str) -> bytes:

@@ -1,0 +1,73 @@
+"""How much is lost by decaying when the law says, and by fixed shares of the training.
+
+    python -m studies.decay_starts [FOLDER]
+
+FOLDER holds published runs, of which some differ by the start of their decay alone: of one peak rate and length the outcome
+of every start is known. At 20 and 40% of the run with the shortest decay, whose rate is still constant, the law chooses
+among those that have not begun; its prior was learnt without the source. The regret is the final loss of a choice less the
+lowest one. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from studies import small_tables
+from studies.decisions import PUBLISHED_RUNS
+from studies.decisions.priors import priors
+from studies.decisions.published import read
+from toposcale.decision.decay import when_to_decay
+from toposcale.laws.checked_law import checked_law
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+
+AT = (0.2, 0.4)
+FIXED = (0.1, 0.2, 0.4, 0.6)
+FEWEST = 4
+"""Fewest starts of a decay among which there is a choice."""
+
+
+def main() -> None:
+    """Print the regret of each policy at each decision, and the means."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLISHED_RUNS
+    prior_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
+    runs = {run.history.model: run for run in read(folder)}
+    table = pd.read_csv(folder / "runs.csv").set_index("run")
+    decayed = table[(table["shape"] == "wsd") & table["peak_rate"].notna()]
+    rows = []
+    for _, members in decayed.groupby(["family", "peak_rate", "steps"]):
+        family, peak, steps = members.iloc[0][["family", "peak_rate", "steps"]].tolist()
+        shares = {name: round(1 - start / steps, 3) for name, start in members["decay_start"].items()}
+        ends = {share: runs[str(name)].history.last_loss for name, share in shares.items()}
+        if len(ends) < FEWEST:
+            continue
+        trunk = runs[str(min(shares, key=lambda name: shares[name]))]
+        warming = np.arange(1, steps + 2) / max(trunk.warmup_steps, 1)
+        constant = LearningRateSchedule(steps, peak * np.minimum(warming, 1), ScheduleProvenance.GIVEN)
+        for at in AT:
+            now = replace(trunk.history.first(at), schedule=constant)
+            open_ends = {share: end for share, end in ends.items() if 1 - share >= at}
+            law = checked_law(now, (), prior_without[trunk.source])
+            decision = when_to_decay(law, now, ("linear",), tuple(open_ends))
+            chosen = [1 - option.start / steps for option in decision.options] if decision else []
+            share = min(open_ends, key=lambda share: abs(share - chosen[0]))
+            best = min(open_ends.values())
+            row = {"family": family, "peak_rate": peak, "steps": steps, "at": at, "chosen": share}
+            row |= {"best": min(open_ends, key=lambda share: open_ends[share]), "law": open_ends[share] - best}
+            rows.append(row | {f"always {fixed:.0%}": _nearest(open_ends, fixed) - best for fixed in FIXED})
+    found = pd.DataFrame(rows)
+    print(small_tables.markdown(found))
+    policies = ["law", *(f"always {fixed:.0%}" for fixed in FIXED)]
+    print(small_tables.markdown(found[policies].mean().rename("regret").rename_axis("policy").reset_index()))
+
+
+def _nearest(ends: dict[float, float], share: float) -> float:
+    return ends[min(ends, key=lambda one: abs(one - share))]
+
+
+if __name__ == "__main__":
+    main()
