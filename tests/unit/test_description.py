@@ -380,7 +380,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:a8eda1\nsize 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("model.safetensors", POINTER, "a pointer of Git LFS, not the file itself; fetch it: git lfs pull"),
+        ("model.safetensors", POINTER, "a pointer of Git LFS, not the file itself; fetch it with: git lfs pull"),
         ("pytorch_model.bin", POINTER, "a pointer of Git LFS"),
         ("weights.npz", b"PK", r"arrays of NumPy; from Python: toposcale\.describe"),
         ("weights.gguf", b"GGUF", r"weights of llama\.cpp"),

@@ -94,7 +94,7 @@ def describe(
     >>> table.loc["square", "shape"], float(table.loc["all", "frobenius_norm"])
     ((4, 2), 2.0)
     """
-    features, _, shapes, notes = _measured(source, layers, model, progress, settings, SUMMARY)
+    features, _, shapes, notes = _measured(source, SUMMARY, layers=layers, model=model, progress=progress, **settings)
     order = [*shapes, ALL_LAYERS]
     shown = _summary(features, order)
     odd = odd_layers({layer: {name: features[layer][name] for name in SUMMARY if name in shown} for layer in shapes})
@@ -106,19 +106,12 @@ def describe(
     return table
 
 
-def features_of(
-    source: Any,
-    *,
-    layers: str | Sequence[str] = "*",
-    model: str = "model",
-    progress: Progress | None = None,
-    **settings: Any,
-) -> pd.DataFrame:
+def features_of(source: Any, **options: Any) -> pd.DataFrame:
     """Compute every feature of a model's weights, in long form.
 
     Parameters
     ----------
-    source, layers, model, progress, **settings
+    source, **options
         As in `describe`.
 
     Returns
@@ -140,28 +133,20 @@ def features_of(
     >>> float(features["square", "h0_total"]), float(features["square", "h1_count"])
     (3.0, 1.0)
     """
-    measured = _measured(source, layers, model, progress, settings)
+    measured = _measured(source, **options)
     table = pd.DataFrame(_rows(measured.features), columns=["layer", "feature", "value"])
     table.attrs["notes"] = measured.notes
     return table
 
 
-def compare(
-    before: Any,
-    after: Any,
-    *,
-    layers: str | Sequence[str] = "*",
-    model: str = "model",
-    progress: Progress | None = None,
-    **settings: Any,
-) -> pd.DataFrame:
+def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     """Tell what changed between two checkpoints: one row for each matrix, the last one for the model.
 
     Parameters
     ----------
     before, after : str, path-like, torch.nn.Module or mapping of str to array
         The two checkpoints, as `source` in `describe`.
-    layers, model, progress, **settings
+    **options
         As in `describe`.
 
     Returns
@@ -187,7 +172,7 @@ def compare(
     >>> float(toposcale.compare({"w": matrix}, {"w": 2 * matrix}).loc["w", "frobenius_norm"])
     1.0
     """
-    first, second = _both(before, after, layers, model, progress, settings, SUMMARY)
+    first, second = _both(before, after, SUMMARY, **options)
     order = _in_order(first, second)
     earlier, later = (_summary(side.features, order) for side in (first, second))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -198,22 +183,14 @@ def compare(
     return table
 
 
-def changes_of(
-    before: Any,
-    after: Any,
-    *,
-    layers: str | Sequence[str] = "*",
-    model: str = "model",
-    progress: Progress | None = None,
-    **settings: Any,
-) -> pd.DataFrame:
+def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     """Compare the weights of two checkpoints, feature by feature, in long form.
 
     Parameters
     ----------
     before, after : str, path-like, torch.nn.Module or mapping of str to array
         The two checkpoints, as `source` in `describe`.
-    layers, model, progress, **settings
+    **options
         As in `describe`.
 
     Returns
@@ -236,10 +213,10 @@ def changes_of(
     >>> round(float(table.loc[("w", "h0_total"), "after"] / table.loc[("w", "h0_total"), "before"]), 12)
     2.0
     """
-    first, second = _both(before, after, layers, model, progress, settings)
+    first, second = _both(before, after, **options)
     common = first.diagrams.keys() & second.diagrams.keys()
     bars = (
-        tables.diagram_rows({layer: side.diagrams[layer] for layer in common}, model=model, step=step, source="weights")
+        tables.diagram_rows({layer: side.diagrams[layer] for layer in common}, model="m", step=step, source="weights")
         for step, side in enumerate((first, second))
     )
     rows: dict[tuple[str, str], dict[str, float]] = {}
@@ -258,9 +235,9 @@ def changes_of(
     return table
 
 
-def _both(before: Any, after: Any, *how: Any) -> tuple[_Measured, _Measured]:
+def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) -> tuple[_Measured, _Measured]:
     """Measure two checkpoints. UserError: they have no layer in common."""
-    first, second = _measured(before, *how), _measured(after, *how)
+    first, second = (_measured(side, names, **options) for side in (before, after))
     if not first.shapes.keys() & second.shapes.keys():
         names = listed(first.shapes, 5), listed(second.shapes, 5)
         raise UserError(f"the two have no layer in common; the first has {names[0]}, the second {names[1]}")
@@ -279,11 +256,12 @@ def _natural(layer: str) -> list[str | int]:
 
 def _measured(
     source: Any,
-    layers: str | Sequence[str],
-    model: str,
-    progress: Progress | None,
-    settings: Mapping[str, Any],
     names: Collection[str] = (),
+    *,
+    layers: str | Sequence[str] = "*",
+    model: str = "model",
+    progress: Progress | None = None,
+    **settings: Any,
 ) -> _Measured:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.WeightSettings(include=include, **settings)

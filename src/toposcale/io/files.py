@@ -9,8 +9,6 @@ from typing import Any
 
 from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError
 
-_POINTER, _LONGEST_POINTER = b"version https://git-lfs", 1024  # of the file's first line; bytes
-
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -56,10 +54,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def regular_file(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file to read; raise UserError for a pipe or device, and for what Git LFS leaves in its place."""
     path = _not_a_pipe(Path(path))
-    if path.is_file() and path.stat().st_size < _LONGEST_POINTER:
+    if path.is_file():
         with path.open("rb") as stream:
-            if stream.read(len(_POINTER)) == _POINTER:
-                raise UserError(f"{path}: a pointer of Git LFS, not the file itself; fetch it: git lfs pull")
+            if stream.read(64).startswith(b"version https://git-lfs.github.com/spec/"):
+                raise UserError(f"{path}: a pointer of Git LFS, not the file itself; fetch it with: git lfs pull")
     return path
 
 
@@ -76,17 +74,9 @@ def regular_files(folder: str | os.PathLike[str]) -> list[Path]:
     return [_not_a_pipe(entry) for entry in Path(folder).iterdir()]
 
 
-def refuse_lfs_pointer(path: str | os.PathLike[str], content: bytes) -> None:
-    """Raise UserError where a file has only begun to be fetched: Git LFS leaves a pointer to it."""
-    if content.startswith(b"version https://git-lfs.github.com/spec/"):
-        raise UserError(f"{path}: a pointer of Git LFS, not the file itself; fetch it with: git lfs pull")
-
-
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a regular file in UTF-8, without the mark at its beginning that Windows writes."""
-    text = regular_file(path).read_text(encoding="utf-8-sig")
-    refuse_lfs_pointer(path, text[:64].encode())
-    return text
+    return regular_file(path).read_text(encoding="utf-8-sig")
 
 
 def parse_json(text: str | bytes) -> Any:
