@@ -17,6 +17,7 @@ CASES = {
     "bitsandbytes int8": {"weight": "I8", "SCB": "F32"},
     "MXFP4": {"gate_up_proj_blocks": "U8", "gate_up_proj_scales": "U8"},
     "compressed-tensors": {"weight_packed": "I32", "weight_scale": "F16"},
+    "int8 with scales": {"weight": "I8", "weight_scale": "F32"},
     "NVFP4": {"weight": "U8", "weight_scale": "F8_E4M3", "weight_scale_2": "F32"},
 }
 
@@ -35,7 +36,7 @@ def test_each_format_is_named(name):
     [
         {"blocks.weight": "F32", "blocks.scales": "F32", "blocks.biases": "F32"},
         {"attn.weight": "F32", "attn.weight_scale": "F32"},
-        {"attn.weight": "F8_E4M3"},
+        {"attn.weight": "F8_E4M3", "norm.scale": "F32"},
         {"experts_scales": "F32", "experts_blocks": "F32"},
         {"a.qweight": "I32", "b.scales": "F16"},
         {"weight": "U8", "bias": "F32"},

@@ -10,7 +10,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
@@ -107,7 +107,8 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
             raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{seen}")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
-        of_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(checkpoint)) and not path.parent.exists()
+        is_there = path.parent != Path() and path.parent.exists()
+        of_hub = not is_there and re.fullmatch(r"(?!.*(check|step|ckpt))[\w-]+(/[\w.-]+)?", str(checkpoint))
         load = f"; if it is a repository of the Hub: hf download {path} --local-dir FOLDER, then name FOLDER"
         raise UserError(f"{regular_file(path)}: no such checkpoint{load if of_hub else ''}")
     for file in files:
@@ -140,7 +141,7 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     layouts = matrix_layouts(tensor_shapes(checkpoint))
     files = weight_files(checkpoint)
     copies = tied_copies(files)
-    tensors = (pair for file in files for pair in _tensors(file) if pair[0] not in copies)
+    tensors = (pair for file in files for pair in _tensors(file, layouts.keys() - copies))
     yield from _weights_among(tensors, layouts, f"{checkpoint}: ")
 
 
@@ -168,7 +169,8 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
             low = name.lower()
             stacked = _EXPERTS.search(low) or (len(axes) == 3 and axes[0] < axes[2])
             axes = axes if stacked and "conv" not in low else (axes[0], math.prod(axes[1:]))
-        if len(axes) > 1:
+        of_experts = len(shape) > 1 and _EXPERTS.search(name.lower()) and name.endswith("bias")
+        if len(axes) > 1 and not of_experts:
             layouts[name] = Layout(axes, name in transposed)
     return layouts
 
@@ -212,8 +214,6 @@ def _weights_among(
     """Yield the matrices of weights, rows as outputs; raise UserError, prefixed with `where`, if there is none."""
     others, empty = [], True
     for name, values in tensors:
-        if name not in layouts:
-            continue
         if values.size and values.dtype.kind == "f":
             empty = False
             yield from split(name, values, layouts[name])
@@ -409,17 +409,17 @@ def _check_complete(file: Path) -> None:
         raise UserError(f"{file}: not a file of weights (safetensors or .bin); name one, or its folder")
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name and values of the tensors of a file, without buffers."""
+def _tensors(file: Path, wanted: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and values of the tensors of a file that are wanted."""
     if file.suffix == ".safetensors":
         check_content(file)
         with opened(file) as tensors:
             for name in tensors.names:
-                if not is_buffer(name) and len(tensors.shape(name)) == 2:
+                if name in wanted:
                     yield name, exact(tensors.tensor(name))
     else:
         for name, stored in _load_bin(file).items():
-            if not is_buffer(name):
+            if name in wanted:
                 yield name, _torch_values(name, stored, f"{file}: ")
 
 

@@ -24,11 +24,12 @@ _FORMATS = (
     _Format("AWQ", ".qweight", _INTEGERS, (".qzeros", ".scales")),
     _Format("GPTQ or AWQ", ".qweight", _INTEGERS, (".scales",)),
     _Format("FP8 with block scales", ".weight", _FLOAT8, (".weight_scale_inv",)),
-    _Format("FP8 with scales", ".weight", _FLOAT8, (".weight_scale",)),
-    _Format("FP8 with scales", ".weight", _FLOAT8, (".scale_weight",)),
     _Format("NVFP4", ".weight", _BYTES, (".weight_scale", ".weight_scale_2")),
-    _Format("int8 with scales", ".weight", _BYTES, (".weight_scale",)),
-    _Format("int8 with scales", ".weight", _BYTES, (".weight_scales",)),
+    *(
+        _Format(f"{name} with scales", ".weight", dtype, (scale,))
+        for name, dtype in (("FP8", _FLOAT8), ("int8", _BYTES))
+        for scale in (".weight_scale", ".weight_scales", ".scale_weight", ".scale", ".scales")
+    ),
     _Format("compressed-tensors", ".weight_packed", _INTEGERS, (".weight_scale",)),
     _Format("bitsandbytes 4-bit (NF4 or FP4)", ".weight", _BYTES, (".weight.absmax", ".weight.quant_map")),
     _Format("bitsandbytes int8", ".weight", _BYTES, (".SCB",)),

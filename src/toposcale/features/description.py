@@ -29,6 +29,7 @@ from toposcale.io import tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 
+_NOT_CHOSEN = "not chosen"
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
 """Called with the matrices and their number; returns the same matrices: `rich.progress.track` and the like."""
@@ -273,13 +274,13 @@ def _measured(
     counts = {name: math.prod(tensor.shape) for name, tensor in tensors.items()}
     of_all = max(1, sum(counts.values()))
     by_kind: dict[str, list[str]] = {}
-    for name, kind in [*reasons.items(), *((name, "not chosen") for name in shapes if name not in wanted)]:
+    for name, kind in [*reasons.items(), *((name, _NOT_CHOSEN) for name in shapes if name not in wanted)]:
         by_kind.setdefault(kind, []).append(name)
     counts |= {name: math.prod(shape) for name, shape in shapes.items()}
     for kind, names_of in by_kind.items():
         what = f"{len(names_of)} {'tensor' if len(names_of) == 1 else 'tensors'}"
         share = sum(counts[name] for name in names_of) / of_all
-        which = kind if len(names_of) > 3 else f"{kind}: {', '.join(names_of)}"
+        which = kind if len(names_of) > 3 or kind == _NOT_CHOSEN else f"{kind}: {', '.join(names_of)}"
         notes.append(f"left out: {what}, {100 * share:.3g}% of the parameters ({which})")
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
