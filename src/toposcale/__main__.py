@@ -100,13 +100,10 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         for checkpoint in checkpoints:
             command.add_argument(checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder")
-        command.add_argument("more", nargs="*", help=argparse.SUPPRESS)
+        command.add_argument("more", nargs="*", default=[], help=argparse.SUPPRESS)
         command.add_argument("--all", action="store_true", help="every feature, a row each: layer, feature, value")
         command.add_argument(
-            "--features",
-            action="append",
-            metavar="GROUP",
-            help="only topology, norms or spectra (of 4096 x 4096, all take minutes); may be given again",
+            "--features", action="append", metavar="GROUP", help="only topology, norms or spectra; may be given again"
         )
         command.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
         command.add_argument(

@@ -269,19 +269,9 @@ def _measured(
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     tensors, matrices, notes = _opened(source)
-    reasons, shapes = left_out(tensors), matrix_shapes(tensors)
+    shapes = matrix_shapes(tensors)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
-    counts = {name: math.prod(tensor.shape) for name, tensor in tensors.items()}
-    of_all = max(1, sum(counts.values()))
-    by_kind: dict[str, list[str]] = {}
-    for name, kind in [*reasons.items(), *((name, _NOT_CHOSEN) for name in shapes if name not in wanted)]:
-        by_kind.setdefault(kind, []).append(name)
-    counts |= {name: math.prod(shape) for name, shape in shapes.items()}
-    for kind, names_of in by_kind.items():
-        what = f"{len(names_of)} {'tensor' if len(names_of) == 1 else 'tensors'}"
-        share = sum(counts[name] for name in names_of) / of_all
-        which = kind if len(names_of) > 3 or kind == _NOT_CHOSEN else f"{kind}: {', '.join(names_of)}"
-        notes.append(f"left out: {what}, {100 * share:.3g}% of the parameters ({which})")
+    notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         there = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
@@ -289,6 +279,20 @@ def _measured(
     followed = progress(matrices, len(shapes)) if progress else matrices
     features, diagrams = weights.compute_features(followed, chosen, model=model, names=names)
     return _Measured(features, diagrams, {name: wanted[name] for name in sorted(diagrams, key=_natural)}, notes)
+
+
+def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    """Yield a sentence for each kind of tensor that is left out: how many, and their share of the parameters."""
+    shapes = {**{name: tensor.shape for name, tensor in tensors.items()}, **not_chosen}
+    of_all = max(1, sum(math.prod(tensor.shape) for tensor in tensors.values()))
+    by_kind: dict[str, list[str]] = {}
+    for name, kind in (left_out(tensors) | dict.fromkeys(not_chosen, _NOT_CHOSEN)).items():
+        by_kind.setdefault(kind, []).append(name)
+    for kind, names in by_kind.items():
+        what = f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}"
+        share = sum(math.prod(shapes[name]) for name in names) / of_all
+        which = kind if len(names) > 3 or kind == _NOT_CHOSEN else f"{kind}: {', '.join(names)}"
+        yield f"left out: {what}, {100 * share:.3g}% of the parameters ({which})"
 
 
 def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:

@@ -106,7 +106,7 @@ def _changes(weights: pd.DataFrame) -> str:
 
 
 def _odd(weights: pd.DataFrame) -> str:
-    """Return the layers that are unlike the others of their role at the last checkpoint."""
+    """Return the layers that are unlike the same layer of other blocks at the last checkpoint."""
     layers = weights[weights["layer"] != ALL_LAYERS] if len(weights) else weights
     if layers.empty:
         return ""
