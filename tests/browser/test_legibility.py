@@ -66,18 +66,15 @@ def opened(browser, page, width, scheme):
 
 
 def seen_whole(browser):
-    """Everything is drawn when it comes into view."""
+    """Draw and fill everything, as it would be when it came into view."""
     browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     browser.run("document.querySelector('#training')?.scrollIntoView({behavior: 'instant'})")
     browser.wait_for("document.body.dataset.ready === 'yes'")
-    for selector in (".chart", "[data-figure]", "[data-sortable]"):
-        for index in range(browser.run(f"document.querySelectorAll('{selector}').length")):
-            browser.run(f"document.querySelectorAll('{selector}')[{index}].scrollIntoView({{behavior: 'instant'}})")
-            browser.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    browser.wait_for(
-        "[...document.querySelectorAll('.chart')].every((e) => !e.offsetParent || e.dataset.drawn || e.textContent)"
+    browser.run(
+        """Promise.all([...[...makers.keys()].map(drawChart),
+            ...$$("[data-sortable]").map((e) => fillTable(e)), ...$$("[data-drawing]").map((e) => fillFigure(e))]).then(() => 0)"""
     )
-    browser.wait_for("[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)")
+    browser.wait_for("$$('.chart').every((e) => e.dataset.drawn || e.textContent)")
     browser.run("scrollTo({top: 0, behavior: 'instant'})")
 
 
