@@ -224,7 +224,7 @@ def test_enter_opens_a_figure_and_leaves_it_open(unpacked):
 
 def test_every_claim_stands_in_the_report(unpacked, finished):
     claims = pd.read_parquet(finished.results / "tables" / "claims.parquet")
-    shown = unpacked.run("[...document.querySelectorAll('#claims tbody tr')].map((row) => row.cells[3].textContent)")
+    shown = unpacked.run("[...document.querySelectorAll('#claims tbody tr')].map((row) => row.cells[2].textContent)")
     assert shown == list(claims["answer"])
     assert f"{(claims['answer'] == 'not tested').sum()} not tested" in unpacked.run(
         "document.querySelector('#claims').innerText"

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 
@@ -136,3 +137,14 @@ def test_what_the_library_imports_is_declared():
     declared = {_MODULE_OF.get(name, name).replace("-", "_") for name in packages}
     used = {name.split(".")[0] for path in LIBRARY.rglob("*.py") for name in imported(path)}
     assert used - declared - set(sys.stdlib_module_names) <= {"toposcale"} | _OPTIONAL
+
+
+@pytest.mark.parametrize(
+    "module", ["analysis.ranking", "analysis.warnings", "laws.ridge", "figures.panels", "pages.report"]
+)
+def test_who_reads_the_registry_of_features_finds_all_of_them(module):
+    """In a process of its own, as a job of the workflow is."""
+    asks = "from toposcale.features.registry import group_of; print(group_of('frobenius_norm'))"
+    script = f"import toposcale.{module}; {asks}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "norm"

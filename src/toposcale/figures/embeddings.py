@@ -48,6 +48,7 @@ def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     for axes in figure.axes:
         if axes.lines:
             axes.set_yscale("log", nonpositive="mask")
+            panels.plain_log_ticks(axes.yaxis)
     return figure
 
 

@@ -33,7 +33,7 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     offsets = np.linspace(0.24, -0.24, len(fractions)) if len(fractions) > 1 else np.zeros(1)
     for index, (fraction, offset) in enumerate(zip(fractions, offsets, strict=True)):
         rows = usable[usable["fraction"] == fraction]
-        look = {"color": _COLOURS[min(index, 2)], "marker": "os^D"[index % 4], "label": f"{fraction:.0%}"}
+        look = {"color": _COLOURS[index % len(_COLOURS)], "marker": "os^D"[index % 4], "label": f"{fraction:.0%}"}
         heights, ends = rows["method"].map(position).to_numpy() + offset, (rows["mae_low"], rows["mae_high"])
         panels.draw_intervals(axes, heights, rows["mae"], *ends, **look)
     axes.set_yticks(range(len(order)), [method.replace("_", " ") for method in order])
@@ -63,6 +63,7 @@ def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
         panels.draw_band(axes, rows["compute"], rows, look.color)
     axes.set(xscale="log", yscale="log", ylabel=LOSS_LABEL, xlabel=COMPUTE_LABEL)
     panels.plain_log_ticks(axes.yaxis)
+    panels.decade_ticks(axes.xaxis)
     names = set(curves["model"])
     panels.model_legend(figure, names, models, marker="")
     by_training = names & set(losses.loc[losses["is_training_loss"], "model"])

@@ -78,6 +78,7 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
     # Below this share of the peak there are only the tails of the smoothing kernel.
     peak = usable["density"].max()
     axes.set(yscale="log", ylim=(peak * 1e-7, peak * 3), xlabel="Hessian eigenvalue (nats per squared weight)")
+    panels.decade_ticks(axes.yaxis)
     axes.set_ylabel("density (share per unit of eigenvalue)")
     panels.model_legend(figure, usable["model"], models)
     return figure

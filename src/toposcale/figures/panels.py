@@ -277,6 +277,13 @@ def plain_log_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def decade_ticks(axis: Axis) -> None:
+    """Label the powers of ten of a logarithmic axis as 1e+09."""
+    axis.set_major_locator(LogLocator(numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:.0e}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def heat_map(axes: Axes, table: pd.DataFrame, colour_bar: Mapping[str, Any], **options: Any) -> None:
     """Draw `table` as a seaborn heat map; `colour_bar` goes to `Figure.colorbar`, `options` go to `seaborn.heatmap`."""
     # Imported here: seaborn brings pyplot and scipy.stats with it, two seconds for the figures that need neither.

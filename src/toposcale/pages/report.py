@@ -123,8 +123,8 @@ def report(
         "report.html",
         cards=cards(models, metrics, features, warnings.rows, advice),
         answers=summary.sort_values("position").to_dict("records"),
-        claims=table(Listing("claims", claims.drop(columns="position"), "", len(claims))),
-        claimed=", ".join(f"{(claims['answer'] == answer).sum()} {answer}" for answer in ClaimAnswer),
+        claims=table(claimed(claims)),
+        counts=", ".join(f"{(claims['answer'] == answer).sum()} {answer}" for answer in ClaimAnswer),
         needs=[question for question in QUESTIONS.values() if question.needs],
         left_out=left_out,
         overview=next((picture for picture in shown if picture["name"] == "overview"), None),
@@ -141,6 +141,15 @@ def report(
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,
     )
+
+
+def claimed(claims: pd.DataFrame) -> Listing:
+    """Return the claims as they are read: source and name together, and why a claim was not tested beside what decides."""
+    about, untested = claims["source"] + ", " + claims["claim"], ". Not tested: " + claims["reason"]
+    decides = claims["test"] + untested.where(claims["reason"] != "", "")
+    shown = claims[["statement", "answer", "numbers"]].assign(decides=decides)
+    shown.insert(0, "claim", about)
+    return Listing("claims", shown, "", len(claims))
 
 
 def missing(svg: str) -> str:
