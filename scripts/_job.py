@@ -105,7 +105,7 @@ def measured(
             if change := moved(checkpoint):
                 noted.append(note(model, "checkpoint", change, "set hub.keep: true to keep downloaded weights"))
         except LeftOutError as error:
-            noted.append(repeated(model, step, error.original, leave_out=True))
+            noted.append(repeated(model, step, error.original, checkpoint, leave_out=True))
         except BaseException as error:
             if is_shared(error) or not snakemake.params.allow_missing:
                 raise
