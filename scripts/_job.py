@@ -160,7 +160,7 @@ def digest(settings: Any) -> str:
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
     """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
     facts = {path: read_json(path) for path in paths}
-    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact["repeats"] is not None}
+    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact.get("repeats")}
 
 
 def _fail(rule: str, message: str, log: Path) -> None:

@@ -34,7 +34,7 @@ def main(snakemake):
     noted += [
         notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], path, leave_out=params.leave_out)
         for path, fact in ((path, files.read_json(path)) for path in inputs.manifests)
-        if fact["repeats"] is not None
+        if fact.get("repeats")
     ]
     if inputs.corpus:
         noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])
