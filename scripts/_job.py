@@ -84,7 +84,8 @@ def parts(snakemake: Any) -> list[str]:
         folders = sorted({"/".join(path.split("/")[:4]) for path in stale})  # results/{run}/features/weights
         raise UserError(
             f"{listed(stale, 1)}: made with other settings, code or checkpoints than those of this run, and Snakemake has "
-            f"lost its records of it; delete {' '.join(folders)} and run again"
+            f"lost its records of it; delete {' '.join(folders)} (all of the run, if its corpus or a repository has "
+            "changed) and run again"
         )
     return paths
 
