@@ -84,7 +84,8 @@ def parts(snakemake: Any) -> list[str]:
         folders = sorted({"/".join(path.split("/")[:4]) for path in stale})  # results/{run}/features/weights
         raise UserError(
             f"{listed(stale, 1)}: made with other settings, code or checkpoints than those of this run, and Snakemake has "
-            f"lost its records of it; delete {' '.join(folders)} and run again"
+            f"lost its records of it; delete {' '.join(folders)} (all of the run, if its corpus or a repository has "
+            "changed) and run again"
         )
     return paths
 
@@ -105,7 +106,7 @@ def measured(
             if change := moved(checkpoint):
                 noted.append(note(model, "checkpoint", change, "set hub.keep: true to keep downloaded weights"))
         except LeftOutError as error:
-            noted.append(repeated(model, step, error.original, leave_out=True))
+            noted.append(repeated(model, step, error.original, checkpoint, leave_out=True))
         except BaseException as error:
             if is_shared(error) or not snakemake.params.allow_missing:
                 raise
@@ -160,7 +161,7 @@ def digest(settings: Any) -> str:
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
     """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
     facts = {path: read_json(path) for path in paths}
-    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact["repeats"] is not None}
+    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact.get("repeats")}
 
 
 def _fail(rule: str, message: str, log: Path) -> None:

@@ -43,5 +43,5 @@ def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, s
 
 def fetched_sizes(paths):
     """Parameters of each published model, from what was noted of its checkpoints; missing ones have none."""
-    sizes = [(Path(path).parent.name, read_json(path)["n_parameters"]) for path in paths]
+    sizes = [(Path(path).parent.name, read_json(path).get("n_parameters")) for path in paths]
     return {model: size for model, size in sizes if size}

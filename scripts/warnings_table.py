@@ -32,9 +32,9 @@ def main(snakemake):
     noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     noted += [
-        notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], leave_out=params.leave_out)
+        notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], path, leave_out=params.leave_out)
         for path, fact in ((path, files.read_json(path)) for path in inputs.manifests)
-        if fact["repeats"] is not None
+        if fact.get("repeats")
     ]
     if inputs.corpus:
         noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])

@@ -74,10 +74,10 @@ def date_back(folder: Path) -> None:
     Snakemake would take them for newer than what it makes from now on. A clock that was wrong dates files so.
     """
     now = time.time_ns()
-    dated = ((path.lstat().st_mtime_ns, path) for path in folder.rglob("*"))
-    ahead = sorted((when, path) for when, path in dated if when > now)
-    for number, (_, path) in enumerate(ahead, 1 - len(ahead)):
-        with suppress(OSError):
+    with suppress(OSError):  # of a file that is removed meanwhile
+        dated = ((path.lstat().st_mtime_ns, path) for path in folder.rglob("*"))
+        ahead = sorted((when, path) for when, path in dated if when > now)
+        for number, (_, path) in enumerate(ahead, 1 - len(ahead)):
             os.utime(path, ns=(now + number, now + number), follow_symlinks=False)
 
 

@@ -331,7 +331,7 @@ class Inputs:
         noted = self.noted(wildcards.model, wildcards.span)
         compared = read_noted(self.paths.duplicates.format(model=wildcards.model)).get("duplicates", {})
         repeats = compared.get(str(step_of(wildcards.span)))
-        return int(noted.get("attempt", 0) + (bool(noted) and noted["repeats"] != repeats))
+        return int(noted.get("attempt", 0) + (bool(noted) and noted.get("repeats") != repeats))
 
     def sizes(self, wildcards: Wildcards) -> Sizes:
         """Return the sizes of a checkpoint from elsewhere; zeros where they are tiny or not usable.

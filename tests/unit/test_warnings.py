@@ -59,7 +59,7 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
 def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
     noted = notes.missing("m", {40: "cut short", 50: "cut short"}, "weights")
     noted += notes.missing("m", {40: "cut short"}, "embeddings") + notes.missing("n", {40: "cut short"})
-    noted.append(notes.repeated("m", 60, "step100", leave_out=True))
+    noted.append(notes.repeated("m", 60, "step100", "60.json", leave_out=True))
     noted.append(notes.note("n", "embeddings", "w", "r"))
     assert notes.left_out(noted) == 3
     assert notes.left_out([]) == 0

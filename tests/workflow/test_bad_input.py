@@ -1,5 +1,6 @@
 """What a user can get wrong ends in one clear line, and finished work stays."""
 
+import os
 import subprocess
 
 import pytest
@@ -27,6 +28,13 @@ def test_a_missing_text(workspace):
     workspace.config["corpus"]["train"] = ["absent/*.txt"]
     text = complaint(workspace, "--dry-run")
     assert "config key corpus.train: no file matches 'absent/*.txt'" in text
+
+
+def test_a_text_from_the_future(workspace):
+    os.utime(workspace.path / "train.txt", (4e9, 4e9))
+    last = complaint(workspace, "--dry-run").rstrip().splitlines()[-1]
+    assert last.startswith("toposcale: train.txt: dated 2096-10-0")
+    assert last.endswith("set the clock right, or date the file now (touch)")
 
 
 def test_a_text_that_is_too_short(workspace):

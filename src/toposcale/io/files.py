@@ -99,5 +99,5 @@ def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what an earlier job noted in a JSON file; nothing if there is none, or `--touch` left it empty."""
     try:
         return dict(parse_json(read_text(path)))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, TypeError):
         return {}

@@ -22,9 +22,10 @@ def missing(
     return [note(model, concerns, reason, remedy, step=step) for step, reason in reasons.items()]
 
 
-def repeated(model: str, step: int, original: str, *, leave_out: bool) -> dict[str, Any]:
+def repeated(model: str, step: int, original: str, manifest: str, *, leave_out: bool) -> dict[str, Any]:
     """Return a row for a revision that serves the weights of another one, `original`."""
-    remedy = "it is left out" if leave_out else "set hub.duplicates: leave_out, or leave it out of steps"
+    left_out = f"it is left out; once it is fixed on the Hub, run again with AGAIN={manifest}"
+    remedy = left_out if leave_out else "set hub.duplicates: leave_out, or leave it out of steps"
     return note(model, "checkpoint", f"{_REPEATED}{original}", remedy, step=step)
 
 
