@@ -79,10 +79,14 @@ def _labels(columns: Columns, names: Sequence[str]) -> list[_Labels]:
     for column in columns:
         if column.strip().lower() in names:
             values = columns[column]
-            if not isinstance(values, pa.ChunkedArray):
-                values = np.asarray(values)
-                values = pa.array(values, from_pandas=True, type=pa.string() if values.dtype == object else None)
-            encoded = pc.dictionary_encode(values)
+            try:
+                if not isinstance(values, pa.ChunkedArray):
+                    values = np.asarray(values)
+                    is_mixed = values.dtype == object
+                    values = pa.array([None if v is None or v != v else str(v) for v in values] if is_mixed else values)
+                encoded = pc.dictionary_encode(values)
+            except (pa.ArrowException, TypeError, ValueError):  # something else, such as lists
+                continue
             encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
             texts = [f"{text:g}" if isinstance(text, float) else str(text) for text in encoded.dictionary.to_pylist()]
             if len(texts) > 1:
