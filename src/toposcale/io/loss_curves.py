@@ -22,7 +22,7 @@ from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows of a log without a validation loss that stand for its checkpoints: enough for a curve
-TRAINER_STATE = "trainer_state.json"  # in which transformers' Trainer keeps its log beside every checkpoint
+TRAINER_STATE = log_files.STATE
 _LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = {
     "loss": "loss",
