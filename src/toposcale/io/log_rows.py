@@ -127,8 +127,9 @@ def of_one_training(series: dict[str, np.ndarray], columns: Columns, where: obje
             rows = _mean_over(series, labels)
             return rows._replace(notes=(*notes, *rows.notes))
     _refuse_unknown_labels(series, columns, where)
-    epochs = next((columns[name] for name in columns if name.strip().lower() == "epoch"), None)
-    rows = in_order(series, where, None if epochs is None else np.asarray(epochs))
+    named = [np.asarray(columns[name]) for name in columns if name.strip().lower() == "epoch"]
+    epochs = next((values for values in named if values.dtype.kind in "iuf"), ())
+    rows = in_order(series, where, epochs)
     return rows._replace(notes=(*notes, *rows.notes))
 
 
@@ -205,7 +206,7 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
             )
 
 
-def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | None = None) -> Rows:
+def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | tuple[()] = ()) -> Rows:
     """Return the rows that count: without those that a later row has made void by going back to their step or before it.
 
     A count of steps that begins anew is that of another run, or of a further stage where the loss goes on; the last counts.
@@ -226,8 +227,7 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
     interval = np.median(np.abs(np.diff(seen)))
     start = np.minimum.accumulate(seen)[back - 1]
     is_anew = (seen[back] <= start) | ((seen[back] <= start + 2 * interval) & (seen[back - 1] > start + 10 * interval))
-    is_numeric = epochs is not None and epochs.dtype.kind in "iuf"
-    if is_numeric and is_anew.any() and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0):
+    if len(epochs) and is_anew.any() and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0):
         raise UserError(
             f"{where}: the steps begin anew in each epoch; give a column that counts them through (--step-column)"
         )

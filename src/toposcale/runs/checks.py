@@ -108,7 +108,7 @@ def broken_steps(run: TrainingRun) -> np.ndarray:
     empty = after[np.isnan(run.losses[after])]
     usual = int(np.diff(finite).max(initial=1))  # rows from one loss to the next
     # Rows without a loss may be a schedule that goes on to its end.
-    lost = len(finite) > 1 and len(empty) >= usual and run.steps[empty[-1]] < 0.99 * run.final_step
+    lost = len(finite) > 1 and len(empty) > usual and run.steps[empty[-1]] < 0.99 * run.final_step
     return run.steps[after if lost else after[~np.isnan(run.losses[after])]]
 
 
