@@ -142,19 +142,20 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
     except ValueError as error:
         first = text.lstrip().split("\n", 1)[0].strip()
         if not first.startswith("{") or first == "{":
-            if suffix in _LISTS or suffix in _LINES or first in ("{", "["):
+            if suffix in (*_LISTS, *_LINES) or first in ("{", "["):
                 raise UserError(f"{path}: not JSON ({error})") from error
             return None
     else:
-        if isinstance(content, dict) and isinstance(history := content.get("log_history"), list):
-            content = [entry for entry in history if isinstance(entry, dict)]
-        elif isinstance(content, dict) and suffix not in _LISTS:
-            content = [content]
-        if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+        if isinstance(content, dict):
+            content = content.get("log_history", None if suffix in _LISTS else [content])
+        entries = [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+        if not entries:
             raise UserError(
                 f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({STATE})"
             )
-        return content
+        if left_out := len(content) - len(entries):
+            notes.append(f"{left_out} of {len(content):,} entries are no objects: they were left out")
+        return entries
     objects: list[dict[str, Any]] = []
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in lines:
@@ -164,7 +165,7 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
             if number == lines[-1][0] and objects:
                 notes.append(f"the last line, {line[:40]!r}, is half-written: it was dropped")
                 break
-            if not objects and suffix not in _LINES:
+            if not objects and (suffix not in _LINES or line.startswith("{'")):
                 return None
             raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
         if not isinstance(objects[-1], dict):
