@@ -261,8 +261,8 @@ def has_dropped(steps: np.ndarray, losses: np.ndarray, restart: float) -> bool:
 
     steps (rows,) ascending. A curve is convex, so that without a change they lie above that line.
     """
-    row = int(np.searchsorted(steps, restart))
-    n = min(len(steps) - row, row // 2, 150)
+    row, half = np.searchsorted(steps, (restart, restart / 2)).tolist()
+    n = min(len(steps) - row, (row - half) // 2, 150)  # near enough for a line
     if n < 5:
         return False
     times, logs = np.log(np.maximum(steps, 1.0)), np.log(np.maximum(losses, 1e-12))
