@@ -50,6 +50,9 @@ _STEPS = tuple(
     )
 )
 _PROGRESS = re.compile(r"%\|.*\| *(\d+)/(\d+) *\[")  # a bar of tqdm
+# What transformers' Trainer says when it begins, and in each dictionary.
+_PLAN = re.compile(r"Num Epochs = ([\d,]+).*?Total optimization steps = ([\d,]+)", re.DOTALL)
+_EPOCH = re.compile(r"['\"]epoch['\"]: *['\"]?([\d.]+)")
 _OF_VALIDATION = re.compile(rf"(?<![\w/.-]){_VALIDATION}(?![\w/.])", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MLFLOW = re.compile(rf"^\d{{13}} (?P<value>{_DIGITS}) (?P<step>\d+)$")
@@ -96,7 +99,9 @@ class _Row(NamedTuple):
 def read(text: str) -> TextLog:
     """Read a text log: the lines of the pattern that matches most of them, else all lines with a step and a loss."""
     lines = _COLOURS.sub("", text).replace("\r", "\n").splitlines()
-    rows = list(_rows(lines))
+    plan = _PLAN.search(text)
+    epochs, total = (int(number.replace(",", "")) for number in plan.groups()) if plan else (0, 0)
+    rows = list(_rows(lines, total / max(epochs, 1)))
     stepped = [row for row in rows if "step" in row.fields]
     some = stepped[:: max(len(stepped) // 2000, 1)]
     counts = {name: sum(bool(pattern.search(row.line)) for row in some) for name, pattern in PATTERNS.items()}
@@ -112,8 +117,11 @@ def read(text: str) -> TextLog:
     return TextLog(best if is_known else ANY, len(fields), len(lines), columns, final, len(rows) - len(stepped))
 
 
-def _rows(lines: Sequence[str]) -> Iterator[_Row]:
-    """Yield the lines with a loss; one without a step has that of the progress bar, or of the line before or after it."""
+def _rows(lines: Sequence[str], steps_per_epoch: float) -> Iterator[_Row]:
+    """Yield the lines with a loss.
+
+    The step of one without is that of the progress bar, or of the line before or after it, or follows from its epoch.
+    """
     bars = [match for line in lines if "%|" in line and (match := _PROGRESS.search(line))]
     total = max((int(bar[2]) for bar in bars), default=0)  # an evaluation has a shorter bar of its own
     progress, header, waiting = dict[str, float](), dict[str, float](), list[_Row]()
@@ -122,10 +130,11 @@ def _rows(lines: Sequence[str]) -> Iterator[_Row]:
             progress = {"step": float(bar[1]), "final_step": total}
         fields = _fields_of(line)
         if not fields.keys() & {"loss", "validation_loss"}:
-            header = fields or header
+            header = fields if "[step=" in line else header  # of OLMo, before a line for each metric
             continue
         if "step" not in fields:
-            fields |= progress or header
+            epoch = _EPOCH.search(line) if steps_per_epoch else None
+            fields |= progress or ({"step": round(float(epoch[1]) * steps_per_epoch)} if epoch else header)
         if "step" not in fields and "loss" not in fields:
             waiting.append(_Row(line, fields))  # an evaluation before the step
             continue
