@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from toposcale.io import tables, text_logs
 from toposcale.io.errors import UserError
-from toposcale.io.files import parse_json, refuse_lfs_pointer
+from toposcale.io.files import parse_json
 from toposcale.io.log_columns import END, NAMES
 
 _CLOSING = (
@@ -39,7 +39,6 @@ def read(path: Path, named: Collection[str] = ()) -> LogFile:
         raise UserError(f"{path}: no such file") from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not readable ({error})") from error
-    refuse_lfs_pointer(path, content)
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     if content.startswith(b"PAR1") or suffix == ".parquet":
         return LogFile(tables.parse_parquet(content, path), "Parquet")

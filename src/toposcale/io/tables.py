@@ -21,7 +21,7 @@ from pyarrow import csv
 
 from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
-from toposcale.io.files import atomic_write, refuse_lfs_pointer, regular_file
+from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.table_schema import Table, renamed
 
 _WHEN_DUE = ("code", "parts")  # params that decide when a job is done again
@@ -173,7 +173,6 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
         raise UserError(f"{path}: no such file") from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
-    refuse_lfs_pointer(path, content)
     if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
         return parse_parquet(content, path), ""
     return parse_csv(content, path)
