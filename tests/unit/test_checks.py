@@ -222,7 +222,7 @@ def test_a_level_that_drops_at_a_restart_is_a_reason_for_low_confidence():
     steps, losses = long_run()
     again = {"step": np.append(steps[:300], steps[200:]), "loss": np.append(losses[:300], 0.98 * losses[200:])}
     advice = toposcale.advise(again, **OPTIONS)
-    [reason] = [text for text in advice.reasons if "fell to another level at the restart at step 2,412" in text]
+    [reason] = [text for text in advice.reasons if "fell to another level at step 2,412" in text]
     assert not advice.is_confident
     healthy = toposcale.advise(again | {"loss": np.append(losses[:300], losses[200:])}, **OPTIONS)
     assert reason not in healthy.reasons

@@ -204,6 +204,9 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
                 f"{where}: most steps have several losses, and column {labels.column} tells them apart ({labels.listed}); "
                 "give the rows of one"
             )
+    losses = main_loss(series)[logged]
+    if np.all(np.diff(steps) >= 0) and len(np.unique(steps + 1j * losses)) > 2 * len(np.unique(steps)):
+        raise UserError(f"{where}: most steps have several losses, and no column tells of what; give one loss a step")
 
 
 def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | tuple[()] = ()) -> Rows:

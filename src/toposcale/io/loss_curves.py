@@ -451,7 +451,7 @@ def _doubts(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tup
         step = columns["step"][row]
         if log_rows.has_dropped(columns["step"][finite], loss[finite], step):
             return (
-                f"the loss fell to another level at the restart at step {step:,.0f}: if the batch or the data changed "
-                "there, the curve before it tells little",
+                f"the loss fell to another level at step {step:,.0f}, where the log was taken up again: if the batch or "
+                "the data changed there, the curve before it tells little",
             )
     return ()
