@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import save_file
 
 import toposcale
 from planted_laws import FINAL, law, run, wsd
@@ -541,3 +542,31 @@ def test_a_file_without_names_of_columns_is_told_as_that(tmp_path):
         UserError, match="its first line holds numbers; begin it with the names of the columns: step,loss"
     ):
         toposcale.advise(file, **GIVEN)
+
+
+def state_of(folder, step, losses, **files):
+    """Write the state of a Trainer, and other files as JSON beside it."""
+    folder.mkdir(parents=True)
+    history = [{"step": 10 * (at + 1), "loss": float(loss)} for at, loss in enumerate(losses)]
+    state = {"log_history": history, "global_step": step, "max_steps": 900}
+    for name, content in {"trainer_state": state, **files}.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_a_folder_of_two_trainings_is_refused(tmp_path):
+    state_of(tmp_path / "checkpoint-30", 30, [5, 4, 3])
+    state_of(tmp_path / "checkpoint-40", 40, [6, 5, 4, 3])
+    with pytest.raises(UserError, match="checkpoint-30 and checkpoint-40 are of two trainings"):
+        toposcale.advise(tmp_path, n_parameters=1e8, tokens_per_step=1e5)
+
+
+def test_an_adapter_does_not_tell_the_parameters_of_its_model(tmp_path):
+    weights = {"h.0.lora_A.weight": np.zeros((8, 768), np.float32)}
+    state_of(tmp_path / "run", 30, [5, 4, 3], adapter_config={"base_model_name_or_path": "gpt2"})
+    save_file(weights, tmp_path / "run/adapter_model.safetensors")
+    with pytest.raises(UserError, match=r"n_parameters of gpt2, of which the weights there are an adapter"):
+        toposcale.advise(tmp_path / "run", tokens_per_step=1e5)
+    (tmp_path / "base").mkdir()
+    save_file({"w": np.zeros((3000, 10), np.float32)}, tmp_path / "base/model.safetensors")
+    state_of(tmp_path / "other", 30, [5, 4, 3], adapter_config={"base_model_name_or_path": str(tmp_path / "base")})
+    assert toposcale.advise(tmp_path / "other", tokens_per_step=1e5).run.n_parameters == 30_000

@@ -185,3 +185,58 @@ def test_the_facts_of_a_training_decide_its_warm_up():
     assert training.schedule.warmup_steps == 20
     assert changed(training, stated_warmup=5).schedule.warmup_steps == 5
     assert run("100M", 100_000_000, wsd(warmup=300)).schedule.warmup_steps == 299
+
+
+def long_run(n=400):
+    """Steps from the warm-up on, and losses that fall as those of a healthy run."""
+    steps = np.arange(1, n + 1) * 12
+    return steps, falling(steps, 0.005)
+
+
+@pytest.mark.parametrize("rows", [5, 15])
+def test_a_dip_of_a_few_rows_is_no_level_from_which_the_loss_rises(rows):
+    steps, losses = long_run()
+    losses[250 : 250 + rows] *= 0.94
+    assert not is_excursion(losses)[:250].any()
+    assert advise(losses, steps).choice
+
+
+@pytest.mark.parametrize("end", [np.linspace(1.05, 1.6, 8), np.full(6, 1.2)])
+def test_losses_that_run_away_or_jump_are_rising(end):
+    steps, losses = long_run()
+    losses[-len(end) :] *= end
+    assert "the loss is rising" in advise(losses, steps).sentence
+
+
+@pytest.mark.parametrize(("factor", "first", "said"), [(2, 24, True), (1, 24, False), (2, 2, True), (1, 2, False)])
+def test_a_warm_up_above_a_uniform_guess_is_a_sum_or_a_perplexity(factor, first, said):
+    """But for the first steps, which a bad initialisation may lift."""
+    steps = np.arange(first, 4800, 24)
+    losses = factor * (2.4 + 6.2 * np.exp(-steps / 250) + 9 * (steps + 50.0) ** -0.5)
+    if first == 2:
+        losses[0] = 90
+    assert ("above the 14 nats of a uniform guess" in advise(losses, steps).sentence) == said
+
+
+def test_a_level_that_drops_at_a_restart_is_a_reason_for_low_confidence():
+    steps, losses = long_run()
+    again = {"step": np.append(steps[:300], steps[200:]), "loss": np.append(losses[:300], 0.98 * losses[200:])}
+    advice = toposcale.advise(again, **OPTIONS)
+    [reason] = [text for text in advice.reasons if "fell to another level at step 2,412" in text]
+    assert not advice.is_confident
+    healthy = toposcale.advise(again | {"loss": np.append(losses[:300], losses[200:])}, **OPTIONS)
+    assert reason not in healthy.reasons
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [(4800, "finished at step 4,800"), (FINAL, "No advice: the loss is rising")]
+)
+def test_what_was_left_out_is_said_without_advice_too(steps, said):
+    at, losses = long_run()
+    end = np.full(20, 9.0 if steps == FINAL else losses[-1])
+    rows = {"step": np.append(at, at[-20:]), "loss": np.append(losses, end)}
+    advice = toposcale.advise(rows, **OPTIONS | {"steps": steps})
+    note = "the log goes back to step 4,572, as after a restart: 20 rows before that were left out"
+    assert said in advice.text()
+    assert note in advice.text()
+    assert note in advice["assumed"]

@@ -85,6 +85,7 @@ def test_of_processes_the_mean_is_read(in_turn):
             interleaved("seed", [1, 2, 3]).sort_values("seed", kind="stable"),
             r"column seed tells 3 runs apart \(1, 2, 3\)",
         ),
+        (interleaved("x", [0, 1, 2]).drop(columns="x"), "no column tells of what; give one loss a step"),
         (interleaved("shard", ["x", "y", "z"]), "column shard tells them apart"),
         (interleaved("phase", ["x", "y"]), "column phase tells rows apart .* which of them are of the training"),
         (
@@ -147,7 +148,7 @@ def test_a_lower_level_after_a_restart_is_a_doubt(change):
     curve = curve_of(
         BASE.assign(loss=LOSSES * noise), BASE.iloc[100:].assign(loss=change * (LOSSES * noise[::-1])[100:])
     )
-    assert [text[:58] for text in curve.doubts] == ["the loss fell to another level at the restart at step 5,00"] * (
+    assert [text[:59] for text in curve.doubts] == ["the loss fell to another level at step 5,000, where the log"] * (
         change < 1
     )
 

@@ -87,6 +87,15 @@ def test_what_is_a_loss(line, loss):
     assert text_logs.read(line).columns.get("loss", np.empty(0)).tolist() == loss
 
 
+def test_steps_follow_from_epochs_where_the_log_tells_their_length():
+    plan = "***** Running training *****\n  Num Epochs = 2\n  Total optimization steps = 2,000\n"
+    log = text_logs.read(
+        plan + "{'loss': 8.5, 'epoch': 0.05}\n{'loss': 7.5, 'epoch': 0.1}\n{'eval_loss': 7.6, 'epoch': 0.1}\n"
+    )
+    assert log.columns["step"].tolist() == [50, 100, 100]
+    assert log.pattern == "transformers"
+
+
 def test_lines_without_a_step_are_counted():
     log = text_logs.read("{'loss': 8.5, 'epoch': 0.01}\n{'loss': 7.5, 'epoch': 0.02}\n")
     assert (log.matched, log.without_step) == (0, 2)

@@ -18,8 +18,8 @@ from toposcale.io.log_columns import END, NAMES
 _CLOSING = (
     "train_runtime"  # a key of the summary that transformers' Trainer logs last, with the mean loss of the training
 )
-_LISTS, _LINES = (".json",), (".jsonl", ".ndjson")
-_TABLES = (".csv", ".tsv")
+_LISTS, _LINES, _TABLES = (".json",), (".jsonl", ".ndjson"), (".csv", ".tsv")
+STATE = "trainer_state.json"  # in which transformers' Trainer keeps its log beside every checkpoint
 TEXT_LOGS = f"text logs of {', '.join(text_logs.PATTERNS)} are read; else make a CSV with the columns step and loss"
 
 
@@ -58,9 +58,8 @@ def _is_json(start: str) -> bool:
 def _is_table(start: str, named: Collection[str]) -> bool:
     """Return whether a line of column names comes first."""
     lines = start.removeprefix("sep=").splitlines() or [""]
-    fields = [
-        field.strip(" \"'") for field in re.split(r"[,;\t]", lines[0] if len(lines[0]) > 1 else "".join(lines[1:2]))
-    ]
+    head = lines[0] if len(lines[0]) > 1 else "".join(lines[1:2])
+    fields = [field.strip(" \"'") for field in re.split(r"[,;\t]", head)]
     plain = {re.sub(r"^.* - ", "", field).lower() for field in fields}
     return bool(plain & {*NAMES["step"], *NAMES["loss"], *NAMES["validation_loss"]} or set(fields) & set(named))
 
@@ -107,7 +106,7 @@ def _read_text(path: Path, text: str) -> LogFile:
     log = text_logs.read(complete if end and last else text)
     if log.without_step > log.matched:
         raise UserError(
-            f"{path}: {log.without_step:,} lines have a loss and no step; give a log with both, or the trainer_state.json "
+            f"{path}: {log.without_step:,} lines have a loss and no step; give a log with both, or the {STATE} "
             "that transformers' Trainer writes beside its checkpoints"
         )
     if not log.matched:
@@ -122,7 +121,6 @@ def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> Lo
     """Read JSON objects: one a line, as W&B and many training loops write them, or a list, as data frames do."""
     notes: list[str] = []
     objects = _objects(path, text, suffix, notes)
-    form = "JSON, one object a row"
     if objects is None:
         return _read_text(path, text)
     closing = sum(_CLOSING in entry for entry in objects)
@@ -133,26 +131,30 @@ def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> Lo
         notes.append(f"{lost:,} rows have a loss and no step: they were left out")
     if closing:
         notes.append("the summary of the whole training was left out")
-    return LogFile(columns_of(stepped or rows), form, tuple(notes))
+    return LogFile(columns_of(stepped or rows), "JSON, one object a row", tuple(notes))
 
 
 def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[str, Any]] | None:
     """Return the JSON objects of a text; None where its first line is not JSON, so that it is a log of another kind."""
-    if suffix in _LISTS or (suffix not in _LINES and text.lstrip()[:1] == "["):
-        try:
-            content = parse_json(text)
-        except ValueError as error:
-            if "\n" not in text or not _is_parsed(text[: text.index("\n")]):
+    try:
+        content = parse_json(text)  # of one object a line this fails at once
+    except ValueError as error:
+        first = text.lstrip().split("\n", 1)[0].strip()
+        if not first.startswith("{") or first == "{":
+            if suffix in (*_LISTS, *_LINES) or first in ("{", "["):
                 raise UserError(f"{path}: not JSON ({error})") from error
-        else:
-            if isinstance(content, dict) and isinstance(content.get("log_history"), list):
-                content = [entry for entry in content["log_history"] if isinstance(entry, dict)]
-            if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
-                raise UserError(
-                    f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer "
-                    "(trainer_state.json)"
-                )
-            return content
+            return None
+    else:
+        if isinstance(content, dict):
+            content = content.get("log_history", None if suffix in _LISTS else [content])
+        entries = [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+        if not entries:
+            raise UserError(
+                f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({STATE})"
+            )
+        if left_out := len(content) - len(entries):
+            notes.append(f"{left_out} of {len(content):,} entries are no objects: they were left out")
+        return entries
     objects: list[dict[str, Any]] = []
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in lines:
@@ -162,19 +164,12 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
             if number == lines[-1][0] and objects:
                 notes.append(f"the last line, {line[:40]!r}, is half-written: it was dropped")
                 break
-            if not objects:
+            if not objects and (suffix not in _LINES or line.startswith("{'")):
                 return None
             raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
         if not isinstance(objects[-1], dict):
             raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
     return objects
-
-
-def _is_parsed(line: str) -> bool:
-    try:
-        return parse_json(line) is not None
-    except ValueError:
-        return False
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -195,19 +190,14 @@ def column_of(values: Sequence[Any]) -> np.ndarray:
             texts = np.empty(len(values), dtype=object)
             texts[:] = values
             return texts
-    missing = np.isnan(numbers)
-    for index in np.flatnonzero(missing).tolist():
-        if isinstance(values[index], str | float) and _is_nan(values[index]):
+    for index in np.flatnonzero(np.isnan(numbers)).tolist():
+        if _number(values[index]) is not None:
             numbers[index] = np.inf
     return numbers
 
 
-def _number(value: Any) -> float:
+def _number(value: Any) -> float | None:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        return np.nan
-
-
-def _is_nan(value: Any) -> bool:
-    return str(value).strip().lower() in ("nan", "-nan", "+nan")
+        return None

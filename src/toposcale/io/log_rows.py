@@ -5,7 +5,7 @@ has made void. What was done is said in notes; UserError names the column where 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,38 +15,23 @@ import pyarrow.compute as pc
 
 from toposcale.io.errors import UserError, listed
 from toposcale.io.log_columns import NAMES
+from toposcale.io.log_files import column_of
 
 Columns = Mapping[str, Any]
 """Arrays, or Arrow columns, by name."""
 
-SPLITS = ("split", "event", "phase", "mode", "stage", "set", "subset", "partition", "kind", "type", "job_type", "tag")
-RANKS = (
-    *("rank", "local_rank", "global_rank", "worker", "worker_id", "process", "process_index"),
-    "device",
-    "gpu",
-    "replica",
+SPLITS, RANKS, RUNS, METRICS, VALUES = (
+    frozenset(names.split())
+    for names in (
+        "split event phase mode stage set subset partition kind type job_type tag",
+        "rank local_rank global_rank worker worker_id process process_index device gpu replica",
+        "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
+        "metric metric_name name key tag variable series",
+        "value metric_value scalar",
+    )
 )
-RUNS = (
-    *(
-        "run",
-        "run_id",
-        "run_name",
-        "runid",
-        "name",
-        "seed",
-        "trial",
-        "trial_id",
-        "experiment",
-        "exp",
-        "model",
-        "config",
-    ),
-    *("job", "job_id", "sweep", "group", "id"),
-)
-METRICS, VALUES = (
-    ("metric", "metric_name", "name", "key", "tag", "variable", "series"),
-    ("value", "metric_value", "scalar"),
-)
+"""Names of columns that tell rows apart, in lower case: those of evaluations, of processes, of runs, and of metrics."""
+
 OF_A_RUNS_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
 _TRAINING = {"train", "training", "trn", "fit"}
 _VALIDATION = ({"val", "valid", "validation", "validate", "eval", "evaluation", "dev"}, {"test", "testing", "heldout"})
@@ -73,16 +58,20 @@ class _Labels(NamedTuple):
         return listed(self.texts, 4)
 
 
-def _labels(columns: Columns, names: Sequence[str]) -> list[_Labels]:
+def _labels(columns: Columns, names: Collection[str]) -> list[_Labels]:
     """Return the columns of these names, in any case, that hold more than one text or number."""
     found = []
     for column in columns:
         if column.strip().lower() in names:
             values = columns[column]
-            if not isinstance(values, pa.ChunkedArray):
-                values = np.asarray(values)
-                values = pa.array(values, from_pandas=True, type=pa.string() if values.dtype == object else None)
-            encoded = pc.dictionary_encode(values)
+            try:
+                if not isinstance(values, pa.ChunkedArray):
+                    values = np.asarray(values)
+                    is_mixed = values.dtype == object
+                    values = pa.array([None if v is None or v != v else str(v) for v in values] if is_mixed else values)
+                encoded = pc.dictionary_encode(values)
+            except (pa.ArrowException, TypeError, ValueError):  # something else, such as lists
+                continue
             encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
             texts = [f"{text:g}" if isinstance(text, float) else str(text) for text in encoded.dictionary.to_pylist()]
             if len(texts) > 1:
@@ -98,9 +87,7 @@ def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
         if not plain & {*NAMES["loss"], *NAMES["validation_loss"]}:
             continue
         numbers = columns[value]
-        numbers = (
-            numbers.to_numpy(zero_copy_only=False) if isinstance(numbers, pa.ChunkedArray) else np.asarray(numbers)
-        )
+        numbers = column_of(numbers.to_pylist() if isinstance(numbers, pa.ChunkedArray) else list(numbers))
         rest = {column: columns[column] for column in columns if column not in (labels.column, value)}
         of_metric = {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
         return rest | of_metric, (f"columns {labels.column} and {value}: one metric a row; read by its name",)
@@ -133,16 +120,16 @@ def of_one_training(series: dict[str, np.ndarray], columns: Columns, where: obje
     for labels in _labels(columns, RUNS):
         if _are_side_by_side(series, labels):
             raise UserError(
-                f"{where}: column {labels.column} tells {len(labels.texts)} runs apart ({labels.listed}); give one of "
-                "them"
+                f"{where}: column {labels.column} tells {len(labels.texts)} runs apart ({labels.listed}); give one"
             )
     for labels in _labels(columns, RANKS):
         if _are_side_by_side(series, labels):
             rows = _mean_over(series, labels)
             return rows._replace(notes=(*notes, *rows.notes))
     _refuse_unknown_labels(series, columns, where)
-    epochs = next((columns[name] for name in columns if name.strip().lower() == "epoch"), None)
-    rows = in_order(series, where, None if epochs is None else np.asarray(epochs))
+    named = [np.asarray(columns[name]) for name in columns if name.strip().lower() == "epoch"]
+    epochs = next((values for values in named if values.dtype.kind in "iuf"), ())
+    rows = in_order(series, where, epochs)
     return rows._replace(notes=(*notes, *rows.notes))
 
 
@@ -156,9 +143,8 @@ def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> 
     for names in _VALIDATION:  # a test set counts where there is no validation set
         validation = validation or {code for code in with_loss - training if words[code] & names}
     others = with_loss - training - validation
-    if not training and len(others - {code for code in others if words[code] & _VALIDATION[1]}) == 1:
-        training = {code for code in others if not words[code] & _VALIDATION[1]}
-        others -= training
+    if not training and len(rest := {code for code in others if not words[code] & _VALIDATION[1]}) == 1:
+        training, others = rest, others - rest
     changes = np.count_nonzero(np.diff(labels.codes[~np.isnan(loss)]))
     if not validation and changes < max(len(with_loss), 2):  # stages of the training, one after the other
         return series, []
@@ -172,10 +158,8 @@ def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> 
     changed = series | {"loss": np.where(is_validation | np.isin(labels.codes, list(others)), np.nan, loss)}
     if validation:
         changed["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
-        changed["gradient_norm"], changed["learning_rate"] = (
-            np.where(is_validation, np.nan, series[name]) if name in series else np.full(len(loss), np.nan)
-            for name in ("gradient_norm", "learning_rate")
-        )
+        for name in {"gradient_norm", "learning_rate"} & series.keys():
+            changed[name] = np.where(is_validation, np.nan, series[name])
     told = [f"column {labels.column}: {is_validation.sum():,} losses are validation losses"] if validation else []
     dropped = sorted(labels.texts[code] for code in others)
     told += [f"column {labels.column}: the losses of {listed(dropped, 4)} were left out"] if dropped else []
@@ -220,9 +204,12 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
                 f"{where}: most steps have several losses, and column {labels.column} tells them apart ({labels.listed}); "
                 "give the rows of one"
             )
+    losses = main_loss(series)[logged]
+    if np.all(np.diff(steps) >= 0) and len(np.unique(steps + 1j * losses)) > 2 * len(np.unique(steps)):
+        raise UserError(f"{where}: most steps have several losses, and no column tells of what; give one loss a step")
 
 
-def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | None = None) -> Rows:
+def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | tuple[()] = ()) -> Rows:
     """Return the rows that count: without those that a later row has made void by going back to their step or before it.
 
     A count of steps that begins anew is that of another run, or of a further stage where the loss goes on; the last counts.
@@ -243,12 +230,7 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
     interval = np.median(np.abs(np.diff(seen)))
     start = np.minimum.accumulate(seen)[back - 1]
     is_anew = (seen[back] <= start) | ((seen[back] <= start + 2 * interval) & (seen[back - 1] > start + 10 * interval))
-    if (
-        epochs is not None
-        and epochs.dtype.kind in "iuf"
-        and is_anew.any()
-        and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0)
-    ):
+    if len(epochs) and is_anew.any() and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0):
         raise UserError(
             f"{where}: the steps begin anew in each epoch; give a column that counts them through (--step-column)"
         )
@@ -282,8 +264,8 @@ def has_dropped(steps: np.ndarray, losses: np.ndarray, restart: float) -> bool:
 
     steps (rows,) ascending. A curve is convex, so that without a change they lie above that line.
     """
-    row = int(np.searchsorted(steps, restart))
-    n = min(len(steps) - row, row // 2, 150)
+    row, half = np.searchsorted(steps, (restart, restart / 2)).tolist()
+    n = min(len(steps) - row, (row - half) // 2, 150)  # near enough for a line
     if n < 5:
         return False
     times, logs = np.log(np.maximum(steps, 1.0)), np.log(np.maximum(losses, 1e-12))

@@ -22,7 +22,7 @@ from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows of a log without a validation loss that stand for its checkpoints: enough for a curve
-TRAINER_STATE = "trainer_state.json"  # in which transformers' Trainer keeps its log beside every checkpoint
+TRAINER_STATE = log_files.STATE
 _LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = {
     "loss": "loss",
@@ -155,7 +155,7 @@ def of_columns(
 ) -> LossCurve:
     """The loss curve of columns by their names in a tracker, such as a data frame; where, how: for messages about them."""
     names = columns.schema.names if isinstance(columns, pa.Table) else list(columns)
-    columns = {name: _without_gradient(columns[name]) for name in names}
+    columns = {name: values for name in names if hasattr(values := _as_column(columns[name]), "__len__")}
     log_rows.refuse_table_of_runs(columns, where)
     columns, pivoted = log_rows.pivoted(columns)
     chosen = {what: name for what, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
@@ -173,11 +173,16 @@ def of_columns(
     losses = {column_of[name]: series[name] for name in ("loss", "validation_loss") if name in series}
     if not any(np.isfinite(values).any() for values in losses.values()):
         raise UserError(f"{where}: {' and '.join(losses)} holds no number")
-    others = {name: values for name, values in columns.items() if name not in column_of.values()}
+    n_rows = len(series["step"])
+    others = {
+        name: values
+        for name, values in columns.items()
+        if name not in column_of.values() and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
+    }
     series, in_bits = _in_nats(_broken_off(series, others), others)
     rows = log_rows.of_one_training(series, others, where)
     curve = _joined(rows, where)
-    ends = [_floats(others[name], name, where) for name in others if name.strip().lower() in LAST_STEP]
+    ends = [_numbers_of(others[name]) for name in others if name.strip().lower() in LAST_STEP]
     known = [int(values[np.isfinite(values)][-1]) for values in ends if np.isfinite(values).any()]
     return curve._replace(
         notes=(*pivoted, *in_bits, *curve.notes),
@@ -188,12 +193,15 @@ def of_columns(
     )
 
 
-def _without_gradient(values: Any) -> Any:
-    """Return tensors of PyTorch as numbers, and anything else as it is."""
+def _as_column(values: Any) -> Any:
+    """Return a list, or tensors of PyTorch, as an array; anything else as it is."""
     if hasattr(values, "detach"):
-        return values.tolist()
-    is_list = isinstance(values, list | tuple) and any(hasattr(value, "detach") for value in values[:1])
-    return list(map(_without_gradient, values)) if is_list else values
+        values = values.tolist()
+    if not isinstance(values, list | tuple):
+        return values
+    column = np.empty(len(values), dtype=object)
+    column[:] = [value.tolist() if hasattr(value, "detach") else value for value in values]
+    return column
 
 
 def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
@@ -206,7 +214,8 @@ def _is_known(values: Any) -> np.ndarray:
     """Return where a column has a value, (rows,)."""
     if isinstance(values, pa.ChunkedArray):
         return np.asarray(values.is_valid())
-    return np.asarray(pa.array(np.asarray(values), from_pandas=True).is_valid())
+    values = np.asarray(values)
+    return np.array([value is not None for value in values]) if values.dtype == object else values == values
 
 
 def _broken_off(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -234,7 +243,7 @@ def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[
     for column in others:
         if not _PERPLEXITY.search(column.lower()):
             continue
-        perplexity = _floats(others[column], column, column)
+        perplexity = _numbers_of(others[column])
         for name in ("loss", "validation_loss"):
             losses = series.get(name, np.full(len(perplexity), np.nan))
             both = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
@@ -261,6 +270,14 @@ def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
     if numbers.ndim != 1:
         raise UserError(f"{where}: column {name} is not a list of numbers")
     return numbers
+
+
+def _numbers_of(values: Any) -> np.ndarray:
+    """Return a column that is not needed as numbers, NaN where it holds something else."""
+    try:
+        return _floats(values, "", "")
+    except UserError:
+        return np.full(len(values), np.nan)
 
 
 def _of_trainer_state(state: TrainerState) -> LossCurve:
@@ -335,13 +352,12 @@ def _read_events(path: Path, loss_column: str | None) -> LossCurve:
         raise UserError(
             f"{path}: no scalar for the loss; its scalars are {scalars}. Name it with --loss-column (loss_column)"
         )
-    rows = sorted(
-        ((event.wall_time, name, event) for name, tag in column_of.items() for event in points[tag]),
-        key=lambda row: row[0],
-    )
-    columns = {"step": np.array([event.step for _, _, event in rows], float)}
+    rows = [(name, event) for name, tag in column_of.items() for event in points[tag]]
+    if all(np.all(np.diff([event.wall_time for event in points[tag]]) >= 0) for tag in column_of.values()):
+        rows.sort(key=lambda row: row[1].wall_time)  # unless a clock was set back
+    columns = {"step": np.array([event.step for _, event in rows], float)}
     for name in column_of:
-        values = [event.value if name == of else None for _, of, event in rows]
+        values = [event.value if name == of else None for of, event in rows]
         columns[name] = log_files.column_of(values)
     curve = _joined(log_rows.in_order(columns), path)
     unread = tuple(tag for tag in points if tag not in column_of.values())
@@ -435,7 +451,7 @@ def _doubts(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tup
         step = columns["step"][row]
         if log_rows.has_dropped(columns["step"][finite], loss[finite], step):
             return (
-                f"the loss fell to another level at the restart at step {step:,.0f}: if the batch or the data changed "
-                "there, the curve before it tells little",
+                f"the loss fell to another level at step {step:,.0f}, where the log was taken up again: if the batch or "
+                "the data changed there, the curve before it tells little",
             )
     return ()

@@ -31,7 +31,7 @@ def repeated(model: str, step: int, original: str, manifest: str, *, leave_out: 
 
 def logged_again(count: int) -> str:
     """Return what a reader has to know of steps that a log has more than once."""
-    return f"of {count:,} steps that were logged again, as after a restart, the last value counts"
+    return f"of {count:,} steps that were logged more than once the last value counts"
 
 
 def left_out(noted: Iterable[Mapping[str, Any]]) -> int:

@@ -14,7 +14,8 @@ _DIGITS = r"(?>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf))(?!\w)"
 _NUMBER = rf"(?: value)?[\s:=\"'|(]{{0,12}}(?:tensor\()?({_DIGITS})"
 _POINT = rf"[\s:=]{{1,12}}(?=\d+\.\d)({_DIGITS})"  # of a name that may count something else, too
 _VALIDATION = r"(?:val(?:id(?:ati(?:on|ng)|ate)?)?|eval(?:uat(?:ion|ing|e))?|dev|test)"
-_LOSSES = r"(?:loss(?:[ /]train)?|CrossEntropyLoss|trl)"
+_LOSSES = r"(?:(?:train(?:ing)?|lm|ce|avg|average|mean)[ _/-]?)*(?:loss(?:[ /]train)?|CrossEntropyLoss|trl)"
+_VALIDATION_LOSSES = rf"(?:{_VALIDATION}[ _/-]?(?:lm[ _])?loss|loss[ /]{_VALIDATION}|tel)"
 
 
 class _Field(NamedTuple):
@@ -31,16 +32,8 @@ def _field(words: str, expression: str) -> _Field:
 _FIELDS = {
     name: _field(words, rf"(?<![\w/-])(?:{expression})")
     for name, words, expression in (
-        (
-            "validation_loss",
-            "val dev test tel",
-            rf"(?:{_VALIDATION}[ _/-]?(?:lm[ _])?loss|loss[ /]{_VALIDATION}|tel){_NUMBER}|val{_POINT}",
-        ),
-        (
-            "loss",
-            "loss train trl",
-            rf"(?:(?:train(?:ing)?|lm|ce|avg|average|mean)[ _/-]?)*{_LOSSES}(?: at \w+ \d++)?{_NUMBER}|train{_POINT}",
-        ),
+        ("validation_loss", "val dev test tel", rf"{_VALIDATION_LOSSES}{_NUMBER}|val{_POINT}"),
+        ("loss", "loss train trl", rf"{_LOSSES}(?: at \w+ \d++)?{_NUMBER}|train{_POINT}"),
         ("learning_rate", "lr learning", rf"(?:lr|learning[ _]?rate){_NUMBER}"),
         ("gradient_norm", "norm", rf"(?:grad(?:ient)?[ _-]?norm|gnorm|norm){_NUMBER}"),
         ("perplexity", "ppl perplexity", rf"(?:ppl|perplexity){_NUMBER}"),
@@ -57,6 +50,9 @@ _STEPS = tuple(
     )
 )
 _PROGRESS = re.compile(r"%\|.*\| *(\d+)/(\d+) *\[")  # a bar of tqdm
+# What transformers' Trainer says when it begins, and in each dictionary.
+_PLAN = re.compile(r"Num Epochs = ([\d,]+).*?Total optimization steps = ([\d,]+)", re.DOTALL)
+_EPOCH = re.compile(r"['\"]epoch['\"]: *['\"]?([\d.]+)")
 _OF_VALIDATION = re.compile(rf"(?<![\w/.-]){_VALIDATION}(?![\w/.])", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MLFLOW = re.compile(rf"^\d{{13}} (?P<value>{_DIGITS}) (?P<step>\d+)$")
@@ -103,16 +99,15 @@ class _Row(NamedTuple):
 def read(text: str) -> TextLog:
     """Read a text log: the lines of the pattern that matches most of them, else all lines with a step and a loss."""
     lines = _COLOURS.sub("", text).replace("\r", "\n").splitlines()
-    rows = list(_rows(lines))
+    plan = _PLAN.search(text)
+    epochs, total = (int(number.replace(",", "")) for number in plan.groups()) if plan else (0, 0)
+    rows = list(_rows(lines, total / max(epochs, 1)))
     stepped = [row for row in rows if "step" in row.fields]
     some = stepped[:: max(len(stepped) // 2000, 1)]
     counts = {name: sum(bool(pattern.search(row.line)) for row in some) for name, pattern in PATTERNS.items()}
     best = max(counts, key=lambda name: counts[name])
-    if is_known := counts[best] >= max(len(some) / 2, 1):
-        read_rows = [row for row in stepped if PATTERNS[best].search(row.line)]
-    else:
-        read_rows = stepped
-    fields = [row.fields for row in read_rows]
+    is_known = counts[best] >= max(len(some) / 2, 1)
+    fields = [row.fields for row in stepped if not is_known or PATTERNS[best].search(row.line)]
     # The training loss of an evaluation is an estimate of its own beside the one that is logged at that step.
     logged = {row["step"] for row in fields if "validation_loss" not in row}
     fields = [{**row, "loss": np.nan} if "validation_loss" in row and row["step"] in logged else row for row in fields]
@@ -122,22 +117,24 @@ def read(text: str) -> TextLog:
     return TextLog(best if is_known else ANY, len(fields), len(lines), columns, final, len(rows) - len(stepped))
 
 
-def _rows(lines: Sequence[str]) -> Iterator[_Row]:
-    """Yield the lines with a loss; one without a step has that of the progress bar, or of the line before or after it."""
+def _rows(lines: Sequence[str], steps_per_epoch: float) -> Iterator[_Row]:
+    """Yield the lines with a loss.
+
+    The step of one without is that of the progress bar, or of the line before or after it, or follows from its epoch.
+    """
     bars = [match for line in lines if "%|" in line and (match := _PROGRESS.search(line))]
     total = max((int(bar[2]) for bar in bars), default=0)  # an evaluation has a shorter bar of its own
-    progress: dict[str, float] = {}
-    header: dict[str, float] = {}
-    waiting: list[_Row] = []
+    progress, header, waiting = dict[str, float](), dict[str, float](), list[_Row]()
     for line in map(str.strip, lines):
         if "%|" in line and (bar := _PROGRESS.search(line)) and int(bar[2]) == total:
             progress = {"step": float(bar[1]), "final_step": total}
         fields = _fields_of(line)
         if not fields.keys() & {"loss", "validation_loss"}:
-            header = fields or header
+            header = fields if "[step=" in line else header  # of OLMo, before a line for each metric
             continue
         if "step" not in fields:
-            fields |= progress or header
+            epoch = _EPOCH.search(line) if steps_per_epoch else None
+            fields |= progress or ({"step": round(float(epoch[1]) * steps_per_epoch)} if epoch else header)
         if "step" not in fields and "loss" not in fields:
             waiting.append(_Row(line, fields))  # an evaluation before the step
             continue

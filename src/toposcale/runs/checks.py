@@ -26,7 +26,7 @@ decrease by at least 0.088, at any share of their steps."""
 HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
 """Nats per token: a uniform guess among a million tokens costs 13.8; a loss near zero means memorisation."""
 
-FIRST_STEPS = 20
+FIRST_STEPS = 50
 """Steps in which a loss may be that of a bad initialisation, far above a uniform guess."""
 
 
@@ -41,18 +41,12 @@ def refuse_curve(run: TrainingRun) -> None:
     for losses, window in ((run.logged, 5), (run.loss_curve.losses, 3)):
         if risen := rise(losses, window):
             raise NoForecast(f"the loss is rising: it is {risen.now:.4g} now and was {risen.lowest:.4g}")
-    warm_up = np.flatnonzero(np.isfinite(run.losses) & (run.steps >= FIRST_STEPS))[:3]
-    if len(warm_up) and np.median(run.losses[warm_up]) > HIGHEST_LOSS:
-        raise NoForecast(
-            f"a loss of {run.losses[warm_up[0]]:.4g} at step {run.steps[warm_up[0]]:,.0f} is above the {HIGHEST_LOSS:g} "
-            "nats of a uniform guess among a million tokens: is it a sum over the batches of a step (gradient "
-            "accumulation), or a perplexity? Give the mean in nats per token"
-        )
-    highest = run.loss_curve.losses.max(initial=0.0)
+    warm_up = run.losses[np.isfinite(run.losses) & (run.steps >= FIRST_STEPS)][:3]
+    highest = max(warm_up.max(initial=0.0), run.loss_curve.losses.max(initial=0.0))
     if highest > HIGHEST_LOSS:
         raise NoForecast(
             f"a loss of {highest:.4g} is above the {HIGHEST_LOSS:g} nats of a uniform guess among a million tokens: is it "
-            "a perplexity? Give its logarithm"
+            "a sum over the batches of a step (gradient accumulation), or a perplexity? Give the mean, or its logarithm"
         )
     spikes = float(np.mean(is_spike(run.logged))) if len(run.logged) else 0.0
     if spikes > MOST_SPIKES:
