@@ -66,13 +66,16 @@ def is_excursion(losses: np.ndarray) -> np.ndarray:
     if n < 3 * width:
         return np.zeros(n, dtype=bool)
     logs = np.log(np.maximum(losses, 1e-12))
-    running, levels = (_running_median(logs, rows) for rows in (width, wide))
+    running = _running_median(logs, width)
     noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
-    reached = np.full(n, np.inf)  # the lowest level of the rows before; a dip of half a stretch is no level
-    reached[wide:] = np.minimum.accumulate(levels)[: n - wide]
+    limit = max(SPIKE, 6 * noise)
+    # A dip of a few rows is no level that was reached.
+    around = np.pad(_running_median(logs, wide), (wide - width) // 2, constant_values=-np.inf)
+    running = np.where(running < around - limit, around, running)
+    reached = np.full(n, np.inf)  # the lowest level of the rows before
+    reached[width:] = np.minimum.accumulate(running)[: n - width]
     to_come = np.full(n, np.inf)  # the lowest level of the rows after
     to_come[: n - width] = np.minimum.accumulate(running[::-1])[::-1][1 : n - width + 1]
-    limit = max(SPIKE, 6 * noise)
     return np.asarray((logs > reached + limit) & (to_come < reached + limit))
 
 
