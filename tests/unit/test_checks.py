@@ -103,7 +103,7 @@ def test_inside_the_warm_up_the_answer_is_when_to_ask():
     steps = np.arange(10, 2500, 10)
     advice = advise(falling(steps, 0.01), steps, schedule=schedule)
     assert advice.sentence == (
-        "No advice: the learning rate still rises, until step 2,999: ask again from step 5,998 on."
+        "No advice: the learning rate still rises, until step 2,999: ask again from step 3,749 on."
     )
 
 

@@ -50,7 +50,7 @@ def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
 def test_a_size_that_was_not_seen_is_forecast_from_two():
     joint = Joint().fit([run("100M", 100_000_000), run("400M", 400_000_000)])
     rates = wsd()
-    losses, covariance = joint.predict([Target(1_600_000_000, rates, FINAL, 1000)])
+    losses, covariance = joint.predict([Target(1_600_000_000, rates, FINAL, 500_000)])
     truth = float(law(1_600_000_000, rates, [FINAL])[0])
     assert losses[0] == pytest.approx(truth, abs=0.05)
     assert abs(losses[0] - truth) < 2 * covariance[0, 0] ** 0.5
@@ -58,7 +58,7 @@ def test_a_size_that_was_not_seen_is_forecast_from_two():
 
 def test_errors_of_sizes_next_to_one_another_are_shared():
     live = run("100M", 100_000_000, until=0.3)
-    targets = [Target(size, wsd(1000), 1000, 1000) for size in (400_000_000, 440_000_000)]
+    targets = [Target(size, wsd(1000), 1000, 500_000) for size in (400_000_000, 440_000_000)]
     _, covariance = Joint().fit([], live).predict(targets)
     assert covariance[0, 1] > 0.8 * np.sqrt(covariance[0, 0] * covariance[1, 1])
 
@@ -101,16 +101,17 @@ def test_the_tokens_of_a_step_are_the_clock_between_runs():
         live,
         model="doubled",
         n_parameters=100_000_000,
-        tokens_per_step=2000,
+        tokens_per_step=1_000_000,
         final_step=FINAL // 2,
         learning_rates=wsd(FINAL // 2, warmup=100),
         checkpoint_steps=steps / 2,
         checkpoint_losses=live.checkpoint_losses[known],
     )
-    one = Joint().fit([], live).forecast(live)
-    both = Joint().fit([doubled], live).forecast(live)
+    prior = PUBLISHED._replace(b_by_tokens=0.0)
+    one = Joint(prior).fit([], live).forecast(live)
+    both = Joint(prior).fit([doubled], live).forecast(live)
     assert both.value == pytest.approx(one.value, abs=0.02)
-    wrong = Joint().fit([changed(doubled, tokens_per_step=1000)], live)
+    wrong = Joint().fit([changed(doubled, tokens_per_step=500_000)], live)
     assert wrong.discrepancy_now > Joint().fit([doubled], live).discrepancy_now
 
 
