@@ -34,7 +34,10 @@ def main() -> None:
     learnt_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
     found = groups(decisions_of(decision_points(read(given.folder)), learnt_without, given.processes))
     usual, odd = ([one for one in found if one["usual"] == wanted] for wanted in (True, False))
-    print(small_tables.markdown(pd.json_normalize(usual)))
+    if found:
+        print(small_tables.markdown(pd.json_normalize(usual)))
+    else:
+        print(f"{given.folder}: no decision of which all outcomes are known")
     print(f"{time.perf_counter() - start:.0f} s")
     if given.json:
         content = {"groups": usual, "odd_shapes": odd}

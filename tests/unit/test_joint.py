@@ -8,6 +8,7 @@ import pytest
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
 from toposcale.io.errors import NoForecast
+from toposcale.laws.chinchilla import published_surface
 from toposcale.laws.family_law import FamilyLaw
 from toposcale.laws.joint import SECOND_WEIGHT, Joint
 from toposcale.laws.priors import PUBLISHED, Gaussian
@@ -140,3 +141,32 @@ def test_a_target_names_the_run_that_it_is_of():
     own = live.target(live.last_step + 1)
     _, covariance = joint.predict([own, own._replace(model="")])
     assert covariance[0, 0] < covariance[1, 1]
+
+
+def test_a_comparison_reads_the_published_surface_and_leaves_the_forecast_of_the_reference():
+    """What the law does not tell of a larger size, the surface does; the difference is known better, not the level."""
+    live = run("100M", 100_000_000, until=0.3)
+    targets = [live.target(), Target(400_000_000, wsd(1000), 1000, 500_000)]
+    joint = Joint().fit([], live)
+    (alone, wide), (told, narrow) = joint.predict(targets), joint.compare(targets, 0)
+    assert told[0] == pytest.approx(alone[0])
+    assert narrow[0, 0] == pytest.approx(wide[0, 0])
+    surface = [published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets]
+    between = sorted([alone[1] - alone[0], surface[1] - surface[0]])
+    assert between[0] < told[1] - told[0] < between[1]
+    contrast = np.array([1, -1])
+    assert contrast @ narrow @ contrast < contrast @ wide @ contrast
+
+
+def test_a_text_that_is_repeated_costs_what_runs_on_c4_lost():
+    """0.0185 (44 - 1)^0.88 (N / unique tokens)^0.66 nats more after 44 epochs, and nothing in the first one."""
+    live = run("100M", 100_000_000, until=0.3)
+    tokens = FINAL * 500_000
+    ends = []
+    for epochs in (1, 44):
+        of = replace(live, metadata=replace(live.metadata, unique_tokens=tokens / epochs))
+        law = FamilyLaw(PUBLISHED, [of])
+        repeated = np.exp(np.log(0.0185) + law._log_repeated(live.target(), np.array([FINAL // 88, FINAL])))
+        assert repeated[0] < 1e-6
+        ends.append(repeated[1])
+    assert ends == pytest.approx([0, 0.0185 * 43**0.88 * (44e8 / tokens) ** 0.66], rel=1e-3, abs=1e-6)
