@@ -55,7 +55,8 @@ def _rows(
         if run.shape == CONSTANT:
             continue
         prior, smaller = priors.get(run.source, priors[NONE]), smaller_run(run, runs)
-        facts = {"run": run.history.model, "source": run.source, "family": run.family}
+        source = f"{run.source}, {run.kind}" if run.kind else run.source
+        facts = {"run": run.history.model, "source": source, "family": run.family}
         for share in SHARES:
             now = run.history.first(share)
             point = facts | {"share": share, "actual": float(run.history.losses[-1])}

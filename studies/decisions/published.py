@@ -75,10 +75,17 @@ class Run:
         return self.history.tokens_per_step * self.history.final_step
 
     @property
+    def kind(self) -> str:
+        """Its objective, and whether its text is repeated often, where either is unusual; else ""."""
+        if self.objective != NEXT_TOKEN:
+            return self.objective
+        epochs = self.tokens / self.history.metadata.unique_tokens
+        return f"over {MOST_EPOCHS} epochs" if epochs > MOST_EPOCHS * ROUNDED else ""
+
+    @property
     def is_learnt_from(self) -> bool:
         """Whether the prior is learnt from it: pretraining of a language model of a usual shape, on few epochs."""
-        repeats = self.tokens / self.history.metadata.unique_tokens
-        return self.objective == NEXT_TOKEN and self.is_usual and not repeats > MOST_EPOCHS * ROUNDED
+        return not self.kind and self.is_usual
 
     @cached_property
     def is_usual(self) -> bool:

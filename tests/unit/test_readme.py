@@ -44,13 +44,13 @@ def test_decisions_between_usual_shapes():
     ]
     assert len(usual) == decisions
     runs = [run for pair in usual for run in pair]
-    assert len({run.history.model for run in runs}) == 380
-    assert len({run.source for run in runs}) == 5
-    assert len(judged) == 9
+    assert len({run.history.model for run in runs}) == 392
+    assert len({run.source for run in runs}) == 6
+    assert len(judged) == 12
     assert (
-        f"At {decisions} decisions between usual shapes (380 runs, five sources) the advice gives up "
+        f"At {decisions} decisions between usual shapes (392 runs, six sources) the advice gives up "
         f"{means[EXPECTED_REGRET]:.3f} nats, continuing {means['always_continue']:.3f}, the next size "
-        f"{means['next_size']:.3f} (means over nine groups); {right} of {confident} confident answers were right"
+        f"{means['next_size']:.3f} (means over twelve groups); {right} of {confident} confident answers were right"
     ) in TEXT
 
 
