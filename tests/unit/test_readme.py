@@ -9,7 +9,7 @@ from paths import ROOT
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.forecasts import ALONE
 from studies.decisions.judge import EXPECTED_REGRET
-from studies.decisions.published import decision_points, read
+from studies.decisions.published import judged_points, read
 
 README = (ROOT / "README.md").read_text()
 TEXT = " ".join(README.split())
@@ -38,7 +38,7 @@ def test_decisions_between_usual_shapes():
     means = policies.groupby("policy")["regret"].mean()
     usual = [
         (point.base, start.run)
-        for point in decision_points(read(PUBLISHED_RUNS))
+        for point in judged_points(read(PUBLISHED_RUNS))
         for start in point.starts
         if point.base.is_usual and start.run.is_usual
     ]
