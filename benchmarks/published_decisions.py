@@ -20,7 +20,7 @@ from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.judge import decisions_of, groups
 from studies.decisions.priors import priors
-from studies.decisions.published import decision_points, read
+from studies.decisions.published import judged_points, read
 
 
 def main() -> None:
@@ -32,9 +32,12 @@ def main() -> None:
     given = parser.parse_args()
     start = time.perf_counter()
     learnt_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
-    found = groups(decisions_of(decision_points(read(given.folder)), learnt_without, given.processes))
+    found = groups(decisions_of(judged_points(read(given.folder)), learnt_without, given.processes))
     usual, odd = ([one for one in found if one["usual"] == wanted] for wanted in (True, False))
-    print(small_tables.markdown(pd.json_normalize(usual)))
+    if found:
+        print(small_tables.markdown(pd.json_normalize(usual)))
+    else:
+        print(f"{given.folder}: no decision of which all outcomes are known")
     print(f"{time.perf_counter() - start:.0f} s")
     if given.json:
         content = {"groups": usual, "odd_shapes": odd}

@@ -26,7 +26,7 @@ from studies.decisions.own import (
 )
 from studies.decisions.picture import ends, regrets
 from studies.decisions.priors import learnt, priors
-from studies.decisions.published import decision_points, read
+from studies.decisions.published import decision_points, judged_points, read
 from toposcale.analysis.regret import MEANS
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.io import schemas, tables
@@ -49,7 +49,7 @@ def published(folder: Path = PUBLISHED_RUNS, pictures: Path | None = None) -> No
     runs = read(folder)
     table = pd.read_csv(folder / "priors.csv").set_index("left_out")
     forecasts = forecasts_of(runs, priors(table))
-    decisions = decisions_of(decision_points(runs), priors(table))
+    decisions = decisions_of(judged_points(runs), priors(table))
     judged = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
     judged = judged[[name for name in judged if not str(name).startswith("regret.")]]
     policies = policy_table(decisions, RESAMPLES, SEED)

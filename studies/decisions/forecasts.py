@@ -10,7 +10,7 @@ import pandas as pd
 
 from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
-from studies.decisions.published import CONSTANT, SHARES, Run
+from studies.decisions.published import SHARES, Run, judged_runs
 from toposcale.io.errors import NoForecast
 from toposcale.laws.checked_law import checked_law
 from toposcale.laws.methods import forecast, make
@@ -30,12 +30,13 @@ Raftery 2007, 2 / 0.05)."""
 def forecasts_of(
     runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str] = METHODS, processes: int = 2
 ) -> pd.DataFrame:
-    """A row for every run that decays, share and method, the work shared by some processes.
+    """A row for every judged run, share and method, the work shared by some processes.
 
     Columns: run, source, family, share, method, known, forecast, low, high, actual, reason. A forecast that the program
     refuses has its reason and no numbers. known: what was read beside the run. priors: by source, learnt without it.
     """
-    parts = [list(runs)[place::PARTS] for place in range(PARTS)]
+    judged = judged_runs(runs)
+    parts = [judged[place::PARTS] for place in range(PARTS)]
     with ProcessPoolExecutor(processes) as pool:
         tables = pool.map(_table, parts, [list(runs)] * PARTS, [priors] * PARTS, [tuple(methods)] * PARTS)
         rows = pd.concat([table for table in tables if len(table)], ignore_index=True)
@@ -52,10 +53,9 @@ def _rows(
     some: Iterable[Run], runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str]
 ) -> Iterator[dict[str, object]]:
     for run in some:
-        if run.shape == CONSTANT:
-            continue
         prior, smaller = priors.get(run.source, priors[NONE]), smaller_run(run, runs)
-        facts = {"run": run.history.model, "source": run.source, "family": run.family}
+        source = f"{run.source}, {run.kind}" if run.kind else run.source
+        facts = {"run": run.history.model, "source": source, "family": run.family}
         for share in SHARES:
             now = run.history.first(share)
             point = facts | {"share": share, "actual": float(run.history.losses[-1])}

@@ -14,8 +14,11 @@ from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
 from toposcale.decision.candidates import CONTINUE
-from toposcale.decision.expected_regret import Decision, weigh
-from toposcale.decision.reasons import CONFIDENT
+from toposcale.decision.expected_regret import Decision, decide
+from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
+from toposcale.io.errors import NoForecast
+from toposcale.laws.checked_law import checked_law
+from toposcale.laws.chinchilla import published_surface
 from toposcale.laws.joint import Joint
 from toposcale.laws.methods import forecast, make
 from toposcale.laws.prediction import Prediction
@@ -41,17 +44,22 @@ def decisions_of(
     known = list(decision_points)
     parts = [known[place::PARTS] for place in range(PARTS)]
     with ProcessPoolExecutor(processes) as pool:
-        tables = list(pool.map(decision_table, parts, [priors] * PARTS))
-    return pd.concat(tables, ignore_index=True).sort_values(
+        tables = [table for table in pool.map(decision_table, parts, [priors] * PARTS) if len(table)]
+    if not tables:
+        return pd.DataFrame(columns=[*GROUP, "policy"])
+    rows = pd.concat(tables, ignore_index=True)
+    return pd.concat([rows, by_threshold(rows)], ignore_index=True).sort_values(
         [*GROUP, "decision", "policy"], ignore_index=True, kind="stable"
     )
 
 
 def decision_table(decision_points: Iterable[DecisionPoint], priors: Mapping[str, Prior]) -> pd.DataFrame:
-    """A row for every decision and policy: the columns of `GROUP`, decision, model, base_size, near, those of `judged`.
+    """A row for every decision and policy: the columns of `GROUP`, source, decision, model, base_size,
+    tokens_per_parameter, near, clear, those of `judged`.
 
-    The policy `EXPECTED_REGRET` has the forecasts too: `finish`, and `starts`, a list, each an error and whether the
-    interval holds the truth. priors: by source, learnt without it.
+    The policy `EXPECTED_REGRET` is the answer that users get; where that is none, to continue. It has `confident`, and the
+    forecasts too: `continue`, and `starts`, a list, each an error and whether the interval holds the truth. priors: by
+    source, learnt without it.
     """
     rows: list[dict[str, Any]] = []
     for point in decision_points:
@@ -67,14 +75,14 @@ def _rows_of(
     point: DecisionPoint, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, Prediction]
 ) -> list[dict[str, Any]]:
     """Each start of a point against finishing; at a constant rate also all of them together."""
-    law = Joint(prior).fit(known, point.now)
+    law = _law(point, known, prior)
     together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in point.starts]
     usual = tuple(start for start in point.starts if start.run.is_usual)
     if point.base.shape == CONSTANT and len(usual) > 1 and point.base.is_usual:
         together.append((usual, f"{SEVERAL}, {setting}"))
     rows = []
     for starts, where in together:
-        decision = weigh(law, [point.continuing, *(start.candidate for start in starts)])
+        decision = _decision(law, point, known, starts)
         losses = sorted([point.loss, *(start.loss for start in starts)])
         key = {
             "family": point.base.family,
@@ -82,41 +90,77 @@ def _rows_of(
             "setting": where,
             "usual": point.base.is_usual and all(start.run.is_usual for start in starts),
             "decision": " ".join([point.name, *(start.history.model for start in starts)]),
+            "source": point.base.source,
             "model": point.base.history.model,
+            "tokens_per_parameter": point.whole.final_step * point.whole.tokens_per_step / point.base.n_parameters,
             "base_size": point.base.size,
             "near": losses[1] - losses[0] <= NEAR,
+            "clear": losses[1] - losses[0] > NEAR,
         }
-        rows += [key | row for row in _judged(decision, point, starts, ends)]
+        is_confident = law is not None and decision is not None and not low_confidence_reasons(point.now, law, decision)
+        rows += [key | row for row in _judged(decision, is_confident, point, starts, ends)]
     return rows
 
 
+def _law(point: DecisionPoint, known: Sequence[TrainingRun], prior: Prior) -> Joint | None:
+    """The law as every door of the program trusts it; None where it refuses."""
+    try:
+        law = checked_law(point.now, known, prior)
+        refuse_choice(point.now, law)
+    except NoForecast:
+        return None
+    return law
+
+
+def _decision(
+    law: Joint | None, point: DecisionPoint, known: Sequence[TrainingRun], starts: Sequence[Start]
+) -> Decision | None:
+    try:
+        return law and decide(law, point.now, known, options=[point.continuing, *(start.candidate for start in starts)])
+    except NoForecast:
+        return None
+
+
 def _judged(
-    decision: Decision, point: DecisionPoint, starts: Sequence[Start], ends: Mapping[str, Prediction]
+    decision: Decision | None,
+    is_confident: bool,
+    point: DecisionPoint,
+    starts: Sequence[Start],
+    ends: Mapping[str, Prediction],
 ) -> list[dict[str, Any]]:
     outcomes = {CONTINUE: Outcome(point.loss)}
     outcomes |= {start.candidate.name: Outcome(start.loss) for start in starts}
     following = min(starts, key=lambda start: start.run.n_parameters).candidate.name
-    losses = {option.candidate.name: option.loss for option in decision.options}
-    best = decision.best
+    losses = {option.candidate.name: option.loss for option in decision.options} if decision else {}
+    best = decision.best.candidate.name if decision else CONTINUE
+    surface = {
+        candidate.name: published_surface(
+            candidate.target.n_parameters, candidate.target.step * candidate.target.tokens_per_step
+        )
+        for candidate in [point.continuing, *(start.candidate for start in starts)]
+    }
     choices = {
-        EXPECTED_REGRET: Choice(best.candidate.name, best.probability),
-        "confident_or_continue": Choice(best.candidate.name if best.probability >= CONFIDENT else CONTINUE),
+        EXPECTED_REGRET: Choice(best, decision.best.probability if decision else np.nan),
+        "confident_or_continue": Choice(best if is_confident else CONTINUE),
         **{method: lowest(decision, end) for method, end in ends.items()},
+        "chinchilla": Choice(min(surface, key=lambda name: surface[name])),
         "always_continue": Choice(CONTINUE),
         "next_size": Choice(following),
         "random_stop": Choice(AT_RANDOM),
         "oracle": Choice(best_of(outcomes)),
     }
     rows = judged(choices, outcomes, Outcome((outcomes[following].loss + point.loss) / 2))
-    rows[0]["continue"] = _told(losses[CONTINUE], point.loss)
-    rows[0]["starts"] = [_told(losses[start.candidate.name], start.loss) for start in starts]
+    truths = {CONTINUE: point.loss} | {start.candidate.name: start.loss for start in starts}
+    told = {name: _told(loss, truths[name]) for name, loss in losses.items()}
+    rows[0] |= {"confident": is_confident, "answered": decision is not None, "continue": told.pop(CONTINUE, None)}
+    rows[0]["starts"] = list(told.values())
     return rows
 
 
-def lowest(decision: Decision, end: Prediction) -> Choice:
+def lowest(decision: Decision | None, end: Prediction) -> Choice:
     """The candidate whose forecast is the lowest, where `end` takes the place of the law's forecast of finishing."""
-    if end.reason:
-        return Choice("", reason=end.reason)
+    if end.reason or decision is None:
+        return Choice("", reason=end.reason or "no law")
     forecasts = {option.candidate.name: option.loss.value for option in decision.options} | {CONTINUE: end.value}
     return Choice(min(forecasts, key=lambda name: (forecasts[name], name)))
 
@@ -124,6 +168,28 @@ def lowest(decision: Decision, end: Prediction) -> Choice:
 def _told(forecast: Prediction, truth: float) -> tuple[float, bool]:
     """The error of a forecast, and whether its interval holds the truth."""
     return forecast.value - truth, forecast.low <= truth <= forecast.high
+
+
+def by_threshold(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the policy to train the next size where the tokens per parameter of the base run exceed a threshold, else to
+    continue; the threshold is that of the least mean regret over the groups of other sources."""
+    key = [*GROUP, "decision"]
+    plain = {policy: rows[rows["policy"] == policy].set_index(key) for policy in ("always_continue", "next_size")}
+    both = pd.DataFrame({policy: part["regret"] for policy, part in plain.items()})
+    both = both.join(plain["next_size"][["tokens_per_parameter", "source"]])
+    thresholds = np.unique(np.quantile(both["tokens_per_parameter"], np.linspace(0, 1, 41)))
+
+    def regret(part: pd.DataFrame, threshold: float) -> float:
+        chosen = part["next_size"].where(part["tokens_per_parameter"] > threshold, part["always_continue"])
+        return float(chosen.groupby(GROUP).mean().mean())
+
+    kept = []
+    for source, own in both.groupby("source"):
+        others = both[both["source"] != source]
+        best = min(thresholds, key=lambda threshold, others=others: regret(others, threshold)) if len(others) else 20.0
+        larger = own["tokens_per_parameter"] > best
+        kept += [plain["next_size"].loc[own.index[larger]], plain["always_continue"].loc[own.index[~larger]]]
+    return pd.concat(kept).reset_index().assign(policy="tokens_per_parameter")
 
 
 def policy_table(decisions: pd.DataFrame, resamples: int, seed: int) -> pd.DataFrame:
@@ -155,27 +221,38 @@ def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
     found = []
     for key, rows in decisions.groupby(GROUP, sort=True):
         own = rows[rows["policy"] == EXPECTED_REGRET]
-        best, confident, near = own["regret"] <= 0, own["probability"] >= CONFIDENT, own["near"].astype(bool)
-        finish, starts = np.array(own["continue"].tolist()), np.array(list(chain(*own["starts"])))
+        best, confident, near, clear = (
+            own["regret"] <= 0,
+            *(own[name].astype(bool) for name in ("confident", "near", "clear")),
+        )
+        nothing = np.full((0, 2), np.nan)
+        finish = np.array(own["continue"].dropna().tolist() or nothing)
+        starts = np.array(list(chain(*own["starts"])) or nothing)
         regret = rows.groupby("policy", sort=False)["regret"].mean()
         found.append(
             {
                 **dict(zip(GROUP, key, strict=True)),
                 "decisions": len(own),
+                "refused": float(1 - own["answered"].astype(float).mean()),
                 "continue_best": float((own["best"] == CONTINUE).mean()),
                 "regret": {str(policy): _plain(value) for policy, value in regret.items()},
                 "confident": float(confident.mean()),
                 "confident_right": _plain(best[confident].mean()),
+                "clear_confident": _plain(confident[clear].mean()),
                 "near": int(near.sum()),
                 "near_right": _plain(best[near].mean()),
-                "coverage_continue": float(finish[:, 1].mean()),
-                "coverage_start": float(starts[:, 1].mean()),
-                "error_continue": float(np.abs(finish[:, 0]).mean()),
-                "error_start": float(np.abs(starts[:, 0]).mean()),
-                "bias_start": float(starts[:, 0].mean()),
+                "coverage_continue": _mean(finish[:, 1]),
+                "coverage_start": _mean(starts[:, 1]),
+                "error_continue": _mean(np.abs(finish[:, 0])),
+                "error_start": _mean(np.abs(starts[:, 0])),
+                "bias_start": _mean(starts[:, 0]),
             }
         )
     return found
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
 def _plain(value: float) -> float | None:

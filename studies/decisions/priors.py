@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from studies.decisions.published import CONSTANT, FEWEST_ROWS, Run
+from studies.decisions.published import CONSTANT, FEWEST_ROWS, Run, spread_out
 from toposcale.laws.family_law import FamilyLaw
 from toposcale.laws.joint import Joint
 from toposcale.laws.priors import PEAK_SPREAD, Gaussian, Prior, decay_covariates
@@ -78,7 +78,11 @@ def gains_of(runs: Sequence[Run], mapped: Callable[..., Iterable[Gaussian]] = ma
     """Log B of whole curves that decay, without a prior: source, family, log_b, sd, and what `SLOPES` are about."""
     decaying = [run for run in runs if run.shape != CONSTANT and is_readable(run.history)]
     families = dict.fromkeys(run.family for run in decaying)
-    some = [run for family in families for run in _spread_out([one for one in decaying if one.family == family])]
+    some = [
+        run
+        for family in families
+        for run in spread_out([one for one in decaying if one.family == family], MOST_OF_A_FAMILY)
+    ]
     rows = []
     for run, (log_b, sd) in zip(some, mapped(_log_b, [run.history for run in some]), strict=True):
         plan = run.history
@@ -194,9 +198,3 @@ def _of_row(row: Mapping[str, float]) -> Prior:
         name: Gaussian(row[name], row[f"{name}_sd"]) if f"{name}_sd" in row else row[name] for name in Prior._fields
     }
     return Prior(**numbers)  # type: ignore[arg-type]  # beliefs have a width
-
-
-def _spread_out(runs: Sequence[Run]) -> list[Run]:
-    """At most `MOST_OF_A_FAMILY` of them, evenly spaced."""
-    places = np.unique(np.linspace(0, len(runs) - 1, min(len(runs), MOST_OF_A_FAMILY)).round().astype(int))
-    return [runs[place] for place in places]

@@ -13,11 +13,11 @@ that decay, pairs of lengths were trained that fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -75,10 +75,17 @@ class Run:
         return self.history.tokens_per_step * self.history.final_step
 
     @property
+    def kind(self) -> str:
+        """Its objective, and whether its text is repeated often, where either is unusual; else ""."""
+        if self.objective != NEXT_TOKEN:
+            return self.objective
+        epochs = self.tokens / self.history.metadata.unique_tokens
+        return f"over {MOST_EPOCHS} epochs" if epochs > MOST_EPOCHS * ROUNDED else ""
+
+    @property
     def is_learnt_from(self) -> bool:
         """Whether the prior is learnt from it: pretraining of a language model of a usual shape, on few epochs."""
-        repeats = self.tokens / self.history.metadata.unique_tokens
-        return self.objective == NEXT_TOKEN and self.is_usual and not repeats > MOST_EPOCHS * ROUNDED
+        return not self.kind and self.is_usual
 
     @cached_property
     def is_usual(self) -> bool:
@@ -214,6 +221,37 @@ def decision_points(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
         for shape in dict.fromkeys(run.shape for run in runs if run.family == family):
             own = [run for run in runs if (run.family, run.shape) == (family, shape)]
             yield from _of_constant(own) if shape == CONSTANT else _of_decaying(own)
+
+
+MOST_RUNS, MOST_POINTS = 40, 60
+"""Runs of a family whose ends are forecast, and decision points of a family and shape that are judged, for time: neighbours
+differ little."""
+
+
+def judged_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs that decay whose ends are forecast: of each family at most `MOST_RUNS`."""
+    return _thinned([run for run in runs if run.shape != CONSTANT], lambda run: run.family, MOST_RUNS)
+
+
+def judged_points(runs: Sequence[Run]) -> list[DecisionPoint]:
+    """The decision points that are judged: of each family, schedule and usual or odd shapes at most `MOST_POINTS`."""
+    return _thinned(
+        list(decision_points(runs)), lambda point: (point.base.family, point.base.shape, point.is_usual), MOST_POINTS
+    )
+
+
+def _thinned(items: Sequence[Any], key: Callable[[Any], Any], most: int) -> list[Any]:
+    """Of the items of each key at most so many, evenly spaced."""
+    parts: dict[Any, list[Any]] = {}
+    for item in items:
+        parts.setdefault(key(item), []).append(item)
+    return [item for part in parts.values() for item in spread_out(part, most)]
+
+
+def spread_out(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the items, evenly spaced."""
+    places = np.unique(np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int))
+    return [items[place] for place in places]
 
 
 def best_of_sweeps(runs: Sequence[Run]) -> list[Run]:

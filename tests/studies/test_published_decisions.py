@@ -14,7 +14,7 @@ from paths import ROOT
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions import priors as learning
 from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_source, forecasts_of
-from studies.decisions.judge import EXPECTED_REGRET, decision_table, decisions_of, groups, policy_table
+from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
 from studies.decisions.published import Run, best_of_sweeps, decision_points, read
 from toposcale.laws.priors import PEAK, PUBLISHED
@@ -65,6 +65,7 @@ def test_the_pairs_are_as_many_as_the_definition_counts(published):
         ("olmo-ladder-stack", "cosine"): 18,
         ("xlstm-llama-2k", "given"): 405,
         ("xlstm-mlstm-16k", "given"): 379,
+        ("slimpajama", "constant"): 71,
         ("slimpajama", "cosine"): 2,
         ("slimpajama", "wsd"): 1,
     }
@@ -287,19 +288,20 @@ def test_the_command_for_any_folder_gives_the_committed_numbers(small, tmp_path,
 
 def test_groups_and_intervals_by_hand():
     """Two base sizes with regrets (0, 0.2) and (0.1): mean 0.1; half of the sure answers are right."""
-    told = {"continue": (0.1, True), "starts": [(-0.3, False), (0.1, True)]}
+    told = {"continue": (0.1, True), "starts": [(-0.3, False), (0.1, True)], "answered": True}
     rows = [
-        {"policy": EXPECTED_REGRET, "base_size": size, "regret": regret, "probability": sure, "near": near, "best": best}
+        {"policy": EXPECTED_REGRET, "base_size": size, "regret": regret, "confident": sure, "near": near, "best": best}
+        | {"clear": not near}
         for size, regret, sure, near, best in (
-            ("a", 0.0, 0.9, True, "continue"), ("a", 0.2, 0.95, False, "scale up to b"),
-            ("b", 0.1, 0.5, True, "scale up to b"),
+            ("a", 0.0, True, True, "continue"), ("a", 0.2, True, False, "scale up to b"),
+            ("b", 0.1, False, True, "scale up to b"),
         )
     ]  # fmt: skip
     table = pd.DataFrame([row | told | dict(zip(KEYS, ("f", "wsd", "alone", True), strict=True)) for row in rows])
     [group] = groups(table)
     assert group["regret"] == {EXPECTED_REGRET: pytest.approx(0.1)}
     assert (group["confident"], group["confident_right"]) == (pytest.approx(2 / 3), 0.5)
-    assert (group["near"], group["near_right"]) == (2, 0.5)
+    assert (group["near"], group["near_right"], group["clear_confident"]) == (2, 0.5, 1.0)
     assert (group["continue_best"], group["coverage_continue"]) == (pytest.approx(1 / 3), 1.0)
     assert (group["coverage_start"], group["error_start"], group["bias_start"]) == (
         0.5, pytest.approx(0.2), pytest.approx(-0.1),
@@ -307,6 +309,33 @@ def test_groups_and_intervals_by_hand():
     [row] = policy_table(table, 2000, 1).to_dict("records")
     # Two sizes can be drawn as (a, a), (a, b), (b, b): means 0.1 each time.
     assert [row[name] for name in ("regret", "regret_low", "regret_high")] == pytest.approx([0.1] * 3)
+
+
+def test_the_threshold_is_that_of_the_other_sources():
+    """Above 10 tokens per parameter the next size is better, and continuing below: what one source learns, the other uses."""
+    rows = [
+        {"policy": policy, "source": source, "decision": ratio, "tokens_per_parameter": float(ratio), "regret": regret}
+        | dict(zip(KEYS, (source, "wsd", "alone", True), strict=True))
+        for source in "ab"
+        for ratio in (1, 5, 20, 80)
+        for policy, regret in (("always_continue", 0.1 * (ratio > 10)), ("next_size", 0.1 * (ratio <= 10)))
+    ]
+    found = by_threshold(pd.DataFrame(rows))
+    assert len(found) == 8
+    assert found["regret"].max() == 0
+    assert set(found["policy"]) == {"tokens_per_parameter"}
+
+
+def test_a_folder_without_a_decision_is_said(small, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    runs = pd.read_csv(small / "runs.csv").iloc[:1]
+    runs.to_csv(folder / "runs.csv", index=False)
+    curves = pd.read_csv(small / "curves.csv.gz")
+    curves[curves["run"].isin(runs["run"])].to_csv(folder / "curves.csv.gz", index=False)
+    monkeypatch.setattr(sys, "argv", ["published_decisions", str(folder), "--processes", "1"])
+    published_decisions.main()
+    assert "no decision" in capsys.readouterr().out
 
 
 def test_the_same_rows_whatever_the_number_of_processes(small):

@@ -30,7 +30,7 @@ def law(size, rates, steps, annealing=0.15):
     return 1.8 + 0.6 * (size / 1e8) ** -0.3 + 2.2 * (time[steps] / 100) ** -0.5 + lost
 
 
-def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.15):
+def run(name, size, rates=None, *, until=1.0, tokens=500_000, seed=0, annealing=0.15):
     rates = wsd() if rates is None else rates
     final = len(rates) - 1
     steps = np.arange(250, final + 1, max(final // 80, 1))

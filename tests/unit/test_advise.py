@@ -19,7 +19,7 @@ from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}
 PLAN = ("--schedule", "wsd", "--warmup", "200", "--decay-start", "3200", "--final", "0.1", "--steps", str(FINAL))
-RUN = ("--parameters", "1e8", "--tokens-per-step", "1000", *PLAN)
+RUN = ("--parameters", "1e8", "--tokens-per-step", "500000", *PLAN)
 
 
 def columns(size=100_000_000, until=0.5, every=50):
@@ -44,7 +44,7 @@ def told(capsys, *arguments):
 
 
 def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alike(curve):
-    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
     found = [toposcale.advise(source, **given) for source in (columns(), pd.DataFrame(columns()), curve, str(curve))]
     truth = law(100_000_000, wsd(), [FINAL])[0]
     for advice in found:
@@ -62,13 +62,13 @@ def test_it_is_the_advice_on_the_training(curve):
     """One way from a training to advice: that of the workflow, too."""
     live = run("this run", 100_000_000, until=0.5)
     log = {"step": live.checkpoint_steps, "loss": live.checkpoint_losses}
-    advice = toposcale.advise(log, n_parameters=1e8, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
+    advice = toposcale.advise(log, n_parameters=1e8, tokens_per_step=500_000, schedule=SCHEDULE, steps=FINAL)
     whole = advise_on(advice.run, [], Request())
     assert advice == whole
 
 
 def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
-    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
     alone = toposcale.advise(curve, **given, sizes=[4e8])
     assert {row["candidate"] for row in alone["candidates"]} == {"continue", "scale up to 400M"}
     other = {"curve": columns(400_000_000, until=1.0), "n_parameters": 4e8, "schedule": SCHEDULE, "steps": FINAL}
@@ -88,7 +88,7 @@ def test_in_a_terminal_there_are_a_table_and_the_sentence_in_less_than_three_sec
     for shown in ("scale up to 400M", "continue", f"{FINAL:,}", "nats"):
         assert shown in output
     status, text, _ = told(capsys, curve, *RUN, "--size", "4e8", "--json")
-    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
     assert json.loads(text) == toposcale.advise(curve, **given, sizes=[4e8])
 
 
@@ -122,15 +122,15 @@ def test_a_trainers_folder_needs_its_size_alone(tmp_path, capsys):
     ]
     state = {"log_history": log, "max_steps": FINAL, "global_step": 2000}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    status, text, _ = told(capsys, tmp_path, "--parameters", "1e8", "--tokens-per-step", "1000", "--json")
+    status, text, _ = told(capsys, tmp_path, "--parameters", "1e8", "--tokens-per-step", "500000", "--json")
     assert (status, json.loads(text)["final_step"]) == (0, FINAL)
-    status, _, [line] = told(capsys, tmp_path / "trainer_state.json", "--tokens-per-step", "1000")
+    status, _, [line] = told(capsys, tmp_path / "trainer_state.json", "--tokens-per-step", "500000")
     assert status == 1
     assert "n_parameters" in line
 
 
 def test_a_curve_longer_than_the_plan_is_refused(curve, capsys):
-    status, _, [line] = told(capsys, curve, "--parameters", "1e8", "--tokens-per-step", "1000", "--steps", "1000")
+    status, _, [line] = told(capsys, curve, "--parameters", "1e8", "--tokens-per-step", "500000", "--steps", "1000")
     assert status == 1
     assert "step 2,000" in line
     assert "step 1,000" in line
@@ -163,12 +163,12 @@ def test_sizes_are_named_as_people_write_them(number, text):
 
 
 def test_what_means_nothing_for_a_known_run_is_named():
-    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
     with pytest.raises(UserError, match="known: unknown field colour; a run has curve"):
         toposcale.advise(columns(), **given, known=[{"curve": columns(), "colour": 3}])
 
 
-GIVEN = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+GIVEN = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
 
 
 def changed(loss):
@@ -219,7 +219,9 @@ def test_rows_that_are_logged_without_a_loss_are_no_lost_losses():
         "loss": np.append(own["loss"], np.full(len(ahead), np.nan)),
         "learning_rate": np.append(own["learning_rate"], rates[ahead]),
     }
-    assert toposcale.advise(whole, n_parameters=1e8, tokens_per_step=1000, steps=FINAL, warmup_steps=200)["candidates"]
+    assert toposcale.advise(whole, n_parameters=1e8, tokens_per_step=500_000, steps=FINAL, warmup_steps=200)[
+        "candidates"
+    ]
 
 
 def test_an_answer_from_points_too_few_to_check_the_law_is_never_sure():
@@ -316,7 +318,7 @@ def test_a_plan_that_the_log_contradicts_is_named(curve):
 
 
 def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
-    advice = toposcale.advise(columns(until=1.0), **GIVEN, remaining=6e8 * 1000 * FINAL, sizes=[4e8])
+    advice = toposcale.advise(columns(until=1.0), **GIVEN, remaining=6e8 * 500_000 * FINAL, sizes=[4e8])
     assert advice["candidates"]
     assert not advice["no_advice_because"]
     assert "scale up to 400M" in str(advice)
@@ -327,7 +329,7 @@ def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
 
 @pytest.mark.parametrize("option", [("--final", "0.1"), ("--peak", "1e-3"), ("--decay-start", "3200")])
 def test_a_part_of_a_schedule_without_a_schedule_is_refused_by_name(curve, capsys, option):
-    plan = ("--parameters", "1e8", "--tokens-per-step", "1000", "--steps", str(FINAL))
+    plan = ("--parameters", "1e8", "--tokens-per-step", "500000", "--steps", str(FINAL))
     status, _, [line] = told(capsys, curve, *plan, *option)
     assert status == 1
     assert f"{option[0]}: not used without --schedule" in line
@@ -341,7 +343,7 @@ def plan_file(tmp_path):
 
 
 def test_a_schedule_file_tells_the_plan_and_nothing_goes_beside_it(curve, plan_file, capsys):
-    size = ("--parameters", "1e8", "--tokens-per-step", "1000")
+    size = ("--parameters", "1e8", "--tokens-per-step", "500000")
     status, text, _ = told(capsys, curve, *size, "--schedule", plan_file, "--json")
     assert (status, json.loads(text)["final_step"]) == (0, FINAL)
     for option in ("--steps", "--warmup", "--final", "--peak", "--decay-start"):
@@ -455,7 +457,7 @@ def test_columns_of_other_names_may_be_named(tmp_path, capsys):
 def test_tokens_in_the_place_of_steps_are_named():
     tokens = columns() | {"step": columns()["step"] * 1000}
     with pytest.raises(UserError, match=r"its steps are tokens: .*--tokens-per-step"):
-        toposcale.advise(tokens, **GIVEN)
+        toposcale.advise(tokens, **GIVEN | {"tokens_per_step": 1000})
 
 
 def test_a_log_that_starts_in_mid_run_needs_no_peak():

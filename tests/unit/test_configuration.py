@@ -199,7 +199,7 @@ def test_every_key_has_a_description_a_type_and_a_default():
         ({"final_step": 9}, "config key models.m.final_step has no meaning for kind gpt; known here: "),
         (
             {"kind": "folder", "path": "x", "d_model": 8},
-            "config key models.m.d_model has no meaning for kind folder; known here: tokens_per_step, final_step,",
+            "config key models.m.d_model has no meaning for kind folder; known here: tokens_per_step, unique_tokens,",
         ),
         ({"kind": "folder", "path": "x", "tokeniser": "y"}, "for kind folder; did you mean tokenizer?"),
         ({"kind": ""}, 'models.m.kind holds "", but must be one of gpt, hub,'),

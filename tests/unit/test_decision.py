@@ -16,7 +16,7 @@ class Known:
     def __init__(self, losses, covariance):
         self.losses, self.covariance = np.array(losses), np.array(covariance)
 
-    def predict(self, targets):
+    def compare(self, targets, reference):
         return self.losses, self.covariance
 
 
@@ -74,13 +74,13 @@ def test_the_step_of_a_target_loss():
 
 def test_the_best_size_is_the_one_whose_forecast_is_the_lowest():
     """The planted law at equal compute, over the same sizes."""
-    live, rest = run("100M", 100_000_000, until=0.3), 1e14
+    live, rest = run("100M", 100_000_000, until=0.3), 5e16
     joint = Joint().fit([*SIZES, run("1600M", 1_600_000_000)], live)
     size, low, high = best_size(joint, live, rest)
     sizes = 100_000_000 * np.geomspace(1 / 4, 64, 33)
     losses = []
     for one in sizes:
-        rates = wsd(int(rest / (6 * one * 1000)))
+        rates = wsd(int(rest / (6 * one * 500_000)))
         losses.append(float(law(one, rates, [len(rates) - 1])[0]))
     assert low <= size <= high
     assert low / 1.5 < sizes[int(np.argmin(losses))] < high * 1.5

@@ -19,7 +19,7 @@ from toposcale.monitor.folder import Folder
 from toposcale.monitor.records import add
 from toposcale.pages.watch import Follower
 
-FINAL, SIZE, TOKENS = 1600, 60_000_000, 100_000
+FINAL, SIZE, TOKENS = 1600, 60_000_000, 500_000
 SMALLER = 15_000_000
 SCHEDULE = {"shape": "cosine", "warmup_steps": 100, "peak": 1e-3, "final": 1e-4, "steps": FINAL}
 SAME = (

@@ -8,6 +8,7 @@ import pytest
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
 from toposcale.io.errors import NoForecast
+from toposcale.laws.chinchilla import published_surface
 from toposcale.laws.family_law import FamilyLaw
 from toposcale.laws.joint import SECOND_WEIGHT, Joint
 from toposcale.laws.priors import PUBLISHED, Gaussian
@@ -50,7 +51,7 @@ def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
 def test_a_size_that_was_not_seen_is_forecast_from_two():
     joint = Joint().fit([run("100M", 100_000_000), run("400M", 400_000_000)])
     rates = wsd()
-    losses, covariance = joint.predict([Target(1_600_000_000, rates, FINAL, 1000)])
+    losses, covariance = joint.predict([Target(1_600_000_000, rates, FINAL, 500_000)])
     truth = float(law(1_600_000_000, rates, [FINAL])[0])
     assert losses[0] == pytest.approx(truth, abs=0.05)
     assert abs(losses[0] - truth) < 2 * covariance[0, 0] ** 0.5
@@ -58,7 +59,7 @@ def test_a_size_that_was_not_seen_is_forecast_from_two():
 
 def test_errors_of_sizes_next_to_one_another_are_shared():
     live = run("100M", 100_000_000, until=0.3)
-    targets = [Target(size, wsd(1000), 1000, 1000) for size in (400_000_000, 440_000_000)]
+    targets = [Target(size, wsd(1000), 1000, 500_000) for size in (400_000_000, 440_000_000)]
     _, covariance = Joint().fit([], live).predict(targets)
     assert covariance[0, 1] > 0.8 * np.sqrt(covariance[0, 0] * covariance[1, 1])
 
@@ -101,16 +102,17 @@ def test_the_tokens_of_a_step_are_the_clock_between_runs():
         live,
         model="doubled",
         n_parameters=100_000_000,
-        tokens_per_step=2000,
+        tokens_per_step=1_000_000,
         final_step=FINAL // 2,
         learning_rates=wsd(FINAL // 2, warmup=100),
         checkpoint_steps=steps / 2,
         checkpoint_losses=live.checkpoint_losses[known],
     )
-    one = Joint().fit([], live).forecast(live)
-    both = Joint().fit([doubled], live).forecast(live)
+    prior = PUBLISHED._replace(b_by_tokens=0.0)
+    one = Joint(prior).fit([], live).forecast(live)
+    both = Joint(prior).fit([doubled], live).forecast(live)
     assert both.value == pytest.approx(one.value, abs=0.02)
-    wrong = Joint().fit([changed(doubled, tokens_per_step=1000)], live)
+    wrong = Joint().fit([changed(doubled, tokens_per_step=500_000)], live)
     assert wrong.discrepancy_now > Joint().fit([doubled], live).discrepancy_now
 
 
@@ -139,3 +141,32 @@ def test_a_target_names_the_run_that_it_is_of():
     own = live.target(live.last_step + 1)
     _, covariance = joint.predict([own, own._replace(model="")])
     assert covariance[0, 0] < covariance[1, 1]
+
+
+def test_a_comparison_reads_the_published_surface_and_leaves_the_forecast_of_the_reference():
+    """What the law does not tell of a larger size, the surface does; the difference is known better, not the level."""
+    live = run("100M", 100_000_000, until=0.3)
+    targets = [live.target(), Target(400_000_000, wsd(1000), 1000, 500_000)]
+    joint = Joint().fit([], live)
+    (alone, wide), (told, narrow) = joint.predict(targets), joint.compare(targets, 0)
+    assert told[0] == pytest.approx(alone[0])
+    assert narrow[0, 0] == pytest.approx(wide[0, 0])
+    surface = [published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets]
+    between = sorted([alone[1] - alone[0], surface[1] - surface[0]])
+    assert between[0] < told[1] - told[0] < between[1]
+    contrast = np.array([1, -1])
+    assert contrast @ narrow @ contrast < contrast @ wide @ contrast
+
+
+def test_a_text_that_is_repeated_costs_what_runs_on_c4_lost():
+    """0.0185 (44 - 1)^0.88 (N / unique tokens)^0.66 nats more after 44 epochs, and nothing in the first one."""
+    live = run("100M", 100_000_000, until=0.3)
+    tokens = FINAL * 500_000
+    ends = []
+    for epochs in (1, 44):
+        of = replace(live, metadata=replace(live.metadata, unique_tokens=tokens / epochs))
+        law = FamilyLaw(PUBLISHED, [of])
+        repeated = np.exp(np.log(0.0185) + law._log_repeated(live.target(), np.array([FINAL // 88, FINAL])))
+        assert repeated[0] < 1e-6
+        ends.append(repeated[1])
+    assert ends == pytest.approx([0, 0.0185 * 43**0.88 * (44e8 / tokens) ** 0.66], rel=1e-3, abs=1e-6)

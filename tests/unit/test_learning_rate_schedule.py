@@ -153,3 +153,15 @@ def test_without_a_rate_nothing_is_known():
 )
 def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps, rates, warmup):
     assert warmup_of_log(steps, rates) == warmup
+
+
+@pytest.mark.parametrize("change", ["jitter", "restart", "a higher second half"])
+def test_a_warm_up_ends_where_the_rate_first_comes_near_its_peak(change):
+    rates = np.minimum(np.arange(1001) / 100, 1.0)
+    if change == "jitter":
+        rates[100:] += 1e-7 * np.random.default_rng(0).uniform(size=901)
+    elif change == "restart":
+        rates[400:600] = np.linspace(0.5, 1.0, 200)
+    else:
+        rates[500:] *= 1.03
+    assert abs(LearningRateSchedule(1000, rates).warmup_steps - 100) <= 1

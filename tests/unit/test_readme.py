@@ -9,7 +9,7 @@ from paths import ROOT
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.forecasts import ALONE
 from studies.decisions.judge import EXPECTED_REGRET
-from studies.decisions.published import decision_points, read
+from studies.decisions.published import judged_points, read
 
 README = (ROOT / "README.md").read_text()
 TEXT = " ".join(README.split())
@@ -38,19 +38,19 @@ def test_decisions_between_usual_shapes():
     means = policies.groupby("policy")["regret"].mean()
     usual = [
         (point.base, start.run)
-        for point in decision_points(read(PUBLISHED_RUNS))
+        for point in judged_points(read(PUBLISHED_RUNS))
         for start in point.starts
         if point.base.is_usual and start.run.is_usual
     ]
     assert len(usual) == decisions
     runs = [run for pair in usual for run in pair]
-    assert len({run.history.model for run in runs}) == 380
-    assert len({run.source for run in runs}) == 5
-    assert len(judged) == 9
+    assert len({run.history.model for run in runs}) == 392
+    assert len({run.source for run in runs}) == 6
+    assert len(judged) == 12
     assert (
-        f"At {decisions} decisions between usual shapes (380 runs, five sources) the advice gives up "
+        f"At {decisions} decisions between usual shapes (392 runs, six sources) the advice gives up "
         f"{means[EXPECTED_REGRET]:.3f} nats, continuing {means['always_continue']:.3f}, the next size "
-        f"{means['next_size']:.3f} (means over nine groups); {right} of {confident} confident answers were right"
+        f"{means['next_size']:.3f} (means over twelve groups); {right} of {confident} confident answers were right"
     ) in TEXT
 
 

@@ -113,14 +113,14 @@ def decide(
 
 def weigh(law: Joint, options: Sequence[Candidate]) -> Decision:
     """Return the decision between at least one candidate; errors that the forecasts share cancel in the comparison."""
-    losses, covariance = law.predict([candidate.target for candidate in options])
+    names = [candidate.name for candidate in options]
+    reference = names.index(CONTINUE) if CONTINUE in names else 0
+    losses, covariance = law.compare([candidate.target for candidate in options], reference)
     root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
     noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
     draws = losses + np.einsum("dj,ij->di", noise, root)
     best = np.bincount(np.argmin(draws, axis=1), minlength=len(losses)) / DRAWS
     regret = np.mean(draws - draws.min(axis=1, keepdims=True), axis=0)
-    names = [candidate.name for candidate in options]
-    reference = names.index(CONTINUE) if CONTINUE in names else 0
     variance = np.diag(covariance)
     gain = losses[reference] - losses
     half = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))

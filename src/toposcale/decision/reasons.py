@@ -7,7 +7,14 @@ from toposcale.io.errors import NoForecast
 from toposcale.laws.intervals import NORMAL
 from toposcale.laws.joint import Joint
 from toposcale.laws.priors import SIZES_KNOWN, decades_away
-from toposcale.runs.checks import LOWEST_LOSS, is_checkable, looks_smoothed
+from toposcale.runs.checks import (
+    LOWEST_LOSS,
+    USUAL_WARM_UPS,
+    in_early_steps,
+    is_checkable,
+    looks_smoothed,
+    validation_departs,
+)
 from toposcale.runs.training_run import TrainingRun
 
 CONFIDENT = 0.9
@@ -54,7 +61,7 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
     if run.schedule.warmup_assumed:
         yield "whether the learning rate had a warm-up is unknown"
     if not is_checkable(run):
-        yield "the curve has too few points to check the law on it"
+        yield "the curve has too few points after the warm-up to check the law on it"
     if run.present_loss < LOWEST_LOSS:
         yield f"a loss of {run.present_loss:.4g} can hardly be in nats per token"
     if law.n_sizes < 2:
@@ -70,5 +77,9 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
     if law.discrepancy_now > LARGEST_DISCREPANCY:
         yield f"the model discrepancy is {law.discrepancy_now:.2g} nats, larger than in published runs"
     yield from run.metadata.doubts
+    if in_early_steps(run):
+        yield f"fewer than {USUAL_WARM_UPS} warm-ups have passed"
+    if validation_departs(run):
+        yield "the validation loss no longer follows the training loss"
     if looks_smoothed(run):
         yield "the log moves like a moving average: give the losses as they were measured"

@@ -5,11 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from toposcale.io.errors import NoForecast
+from toposcale.laws.chinchilla import published_surface
 from toposcale.laws.intervals import NORMAL
 from toposcale.laws.joint import Joint
-from toposcale.laws.priors import PUBLISHED, Prior
-from toposcale.runs.checks import first_half, is_checkable, refuse_curve, refuse_decision_point
+from toposcale.laws.priors import PUBLISHED, Prior, decades_away
+from toposcale.runs.checks import first_half, in_early_steps, is_checkable, refuse_curve, refuse_decision_point
 from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun
+
+EARLY = 1.5
+"""Factor on the standard deviations before `USUAL_WARM_UPS`."""
+
+LEVELS = (0.5, 1.45)
+"""Losses over that of the published surface at so many parameters and tokens, beyond which a curve is no pretraining of a
+language model from scratch. Of 684 published runs all next-token losses lie from .56 (code) to 1.40, past the warm-up."""
 
 FURTHEST_OFF = 6.0
 """Standard deviations that the forecast of the present, from half of what was seen, may be off."""
@@ -24,6 +32,7 @@ def checked_law(run: TrainingRun, others: Sequence[TrainingRun], prior: Prior = 
     if len(run.loss_curve.steps) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
     refuse_decision_point(run)
+    refuse_level(run)
     law = Joint(prior).fit(others, run)
     try:
         law.inflation = _inflation(law, run, others)
@@ -41,6 +50,18 @@ def checked_law(run: TrainingRun, others: Sequence[TrainingRun], prior: Prior = 
     return law
 
 
+def refuse_level(run: TrainingRun) -> None:
+    """Raise NoForecast where the loss is none that so many parameters and tokens give from scratch."""
+    tokens = run.last_step * run.tokens_per_step
+    ratio = run.present_loss / published_surface(run.n_parameters, tokens)
+    if not decades_away(run.n_parameters) and not LEVELS[0] <= ratio <= LEVELS[1] and np.isfinite(tokens):
+        raise NoForecast(
+            f"{run.n_parameters:,} parameters reach a loss of about {run.present_loss / ratio:.3g} nats per token after "
+            f"{tokens:.2g} tokens from scratch, and this run has {run.present_loss:.4g}: the law is for the pretraining of "
+            "language models on the next token, not for fine-tuning, continued pretraining or other losses"
+        )
+
+
 def refuse_value(run: TrainingRun, value: float) -> None:
     """Raise NoForecast where the forecast of the end lies above the present loss although the rate decays."""
     if run.rate_decays and value > run.present_loss:
@@ -54,7 +75,7 @@ def _inflation(law: Joint, run: TrainingRun, others: Sequence[TrainingRun]) -> f
     follow the law.
     """
     if not is_checkable(run):
-        return 1.0
+        return EARLY if in_early_steps(run) else 1.0
     steps, losses = run.loss_curve
     then = Joint(law.prior).fit(others, first_half(run)).forecast(run, round(steps[-1]))
     off = float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))

@@ -178,6 +178,11 @@ class Chinchilla:
         return published
 
 
+def published_surface(n_parameters: float, n_tokens: float) -> float:
+    """Return the loss of Hoffmann et al. 2022 at N parameters and D tokens, nats per token."""
+    return float(1.69 + 406.4 / n_parameters**0.34 + 410.7 / n_tokens**0.28)
+
+
 def _huber(residuals: np.ndarray) -> np.ndarray:
     size = np.abs(residuals) / HUBER_DELTA
     return np.where(size <= 1, size**2 / 2, size - 0.5)

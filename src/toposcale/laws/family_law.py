@@ -20,6 +20,7 @@ import numpy as np
 from toposcale.laws import discrepancy
 from toposcale.laws.multi_power_law import CENTRES, MOST_CHANGES, Prepared, law, prepare
 from toposcale.laws.priors import Gaussian, Prior
+from toposcale.runs.learning_rate_schedule import first_peak
 from toposcale.runs.smoothing import bin_medians, noise_of
 from toposcale.runs.training_run import Target, TrainingRun
 
@@ -176,7 +177,7 @@ class FamilyLaw:
         return _Curve(
             float(run.n_parameters),
             np.log(time * (share if np.isfinite(share) else 1.0)) - self._now,
-            np.log(np.maximum(steps - np.argmax(rates) / 2, 1.0) / 1000),
+            np.log(np.maximum(steps - first_peak(rates) / 2, 1.0) / 1000),
             self._log_repeated(run, steps),
             self._log_b_of(run, float(peak)).mean - self._log_b.mean,
             prepare(rates, steps, 1.0, most, self.prior.decay_exponent),

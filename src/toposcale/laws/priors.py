@@ -97,15 +97,15 @@ _SHARE_RANGE = (3e6, 1e11)
 
 PUBLISHED = Prior(
     log_alpha=Gaussian(-0.717, 0.269),
-    log_b=Gaussian(-1.751, 0.350),
+    log_b=Gaussian(-1.735, 0.350),
     kappa=Gaussian(0.139, 0.097),
     share=Gaussian(0.611, 0.373),
     log_alpha_n=Gaussian(-1.173, 0.216),
     log_discrepancy=Gaussian(-4.423, 0.600),
     time_exponent=0.5,
     decay_exponent=0.7,
-    b_by_peak=0.342,
-    b_by_tokens=-0.199,
-    b_by_size=0.080,
+    b_by_peak=0.340,
+    b_by_tokens=-0.201,
+    b_by_size=0.082,
 )
 """Learnt from all published families."""

@@ -12,9 +12,9 @@ from toposcale.runs.training_run import TrainingRun
 MOST_SPIKES = 0.2
 """Largest share of the logged losses that may be spikes."""
 
-WARM_UPS = 2
-"""Warm-ups that must have passed: in the two families with long warm-ups the error of the forecast was .2 nats between 1
-and 2 of them, and .02 later."""
+WARM_UPS, USUAL_WARM_UPS = 1.25, 2
+"""Warm-ups that must have passed for a forecast, and for a usual one: in between, intervals of 1.5 times the width cover
+the ends, and the law is not checked on the curve."""
 
 CHECKABLE_POINTS = 8
 """Fewest points of a curve whose first half can forecast the second."""
@@ -22,6 +22,9 @@ CHECKABLE_POINTS = 8
 LEAST_DECREASE, DECREASE_IN_ERRORS = 0.04, 3.0
 """Least decrease of the loss for each tenfold of steps, as a share of it, and in standard errors. Of 528 published runs 525
 decrease by at least 0.088, at any share of their steps."""
+
+LARGEST_DEPARTURE = 0.03
+"""Growth of the difference of validation and training loss, nats, from the middle half of a curve to its last quarter."""
 
 HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
 """Nats per token: a uniform guess among a million tokens costs 13.8; a loss near zero means memorisation."""
@@ -59,7 +62,7 @@ def refuse_decision_point(run: TrainingRun) -> None:
     if run.last_step < WARM_UPS * warmup and not run.is_over:
         verb = "rose" if run.last_step >= warmup else "still rises,"
         raise NoForecast(
-            f"the learning rate {verb} until step {warmup:,}: ask again from step {WARM_UPS * warmup:,} on"
+            f"the learning rate {verb} until step {warmup:,}: ask again from step {round(WARM_UPS * warmup):,} on"
         )
     # Whether the loss comes back from spikes at the end is not known.
     if ending := int(np.argmin(is_spike(run.logged)[::-1])) if len(run.logged) else 0:
@@ -114,9 +117,30 @@ def looks_smoothed(run: TrainingRun) -> bool:
 
 
 def is_checkable(run: TrainingRun) -> bool:
-    """Return whether a curve has enough points for its first half to forecast the second."""
+    """Return whether a curve has enough points after the warm-up for its first half to forecast the second."""
     points = len(run.loss_curve.steps)
-    return points >= CHECKABLE_POINTS and len(first_half(run).loss_curve.steps) >= CHECKABLE_POINTS // 2
+    return (
+        not in_early_steps(run)
+        and points >= CHECKABLE_POINTS
+        and len(first_half(run).loss_curve.steps) >= CHECKABLE_POINTS // 2
+    )
+
+
+def validation_departs(run: TrainingRun) -> bool:
+    """Return whether the validation loss rises away from the training loss, as where a text is repeated often."""
+    steps, losses = run.binned(run.losses)
+    usable = np.isfinite(run.checkpoint_losses) & (run.checkpoint_steps >= run.loss_curve.steps.min(initial=1))
+    if run.forecasts_training_loss or len(steps) < CHECKABLE_POINTS or usable.sum() < CHECKABLE_POINTS:
+        return False
+    at = run.checkpoint_steps[usable]
+    gaps = run.checkpoint_losses[usable] - np.interp(np.log(at), np.log(steps), losses)
+    quarter = len(gaps) // 4
+    return bool(np.median(gaps[-quarter:]) - np.median(gaps[quarter:-quarter]) > LARGEST_DEPARTURE)
+
+
+def in_early_steps(run: TrainingRun) -> bool:
+    """Return whether few warm-ups have passed, as `USUAL_WARM_UPS` says."""
+    return run.last_step < USUAL_WARM_UPS * run.schedule.warmup_steps and not run.is_over
 
 
 def first_half(run: TrainingRun) -> TrainingRun:

@@ -169,8 +169,8 @@ class LearningRateSchedule:
 
     @property
     def warmup_steps(self) -> int:
-        """Step at which the rate first reaches its maximum; without rates the stated warm-up."""
-        return int(np.argmax(self.rates)) if len(self.rates) else self.stated_warmup
+        """Step at which the rate first comes near its peak; without rates the stated warm-up."""
+        return first_peak(self.rates) if len(self.rates) else self.stated_warmup
 
     @property
     def every_rate(self) -> np.ndarray:
@@ -195,6 +195,17 @@ class LearningRateSchedule:
     def has_shape_of(self, other: Self) -> bool:
         """Return whether both are known and differ by at most a tenth of the peak, whatever their lengths."""
         return self.is_known and other.is_known and shape_distance(self.every_rate, other.every_rate) <= 0.1
+
+
+NEAR_PEAK, STILL_RISES = 0.95, 1e-6
+"""Share of the highest rate from which a warm-up may end, and least rise of a step, as a share of it, that is no jitter."""
+
+
+def first_peak(rates: np.ndarray) -> int:
+    """Return the index where rates (n,) first end their rise near the highest: later restarts and jitter do not count."""
+    near = int(np.argmax(rates >= NEAR_PEAK * rates.max()))
+    rises = np.diff(rates[near:]) > STILL_RISES * rates.max()
+    return near + (len(rises) if rises.all() else int(np.argmin(rises)))
 
 
 def rescaled(rates: np.ndarray, steps: int) -> np.ndarray:
@@ -302,7 +313,7 @@ def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | No
 
 
 def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> float | None:
-    """Return the first step at the highest logged rate; None where the log does not tell it.
+    """Return the step where the logged rate first comes near its peak; None where the log does not tell it.
 
     steps, rates (rows,). A missing rate leaves the warm-up unknown, and so does a log that begins later than step 1 at its
     highest rate.
@@ -310,7 +321,7 @@ def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> float | None:
     times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
     if len(times) == 0 or not np.isfinite(logged).all():
         return None
-    peak = int(np.argmax(logged))
+    peak = first_peak(logged)
     return float(times[peak]) if peak > 0 or times[0] <= 1 else None
 
 
