@@ -10,7 +10,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
@@ -140,7 +140,7 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     layouts = matrix_layouts(tensor_shapes(checkpoint))
     files = weight_files(checkpoint)
     copies = tied_copies(files)
-    tensors = (pair for file in files for pair in _tensors(file) if pair[0] not in copies)
+    tensors = (pair for file in files for pair in _tensors(file, layouts) if pair[0] not in copies)
     yield from _weights_among(tensors, layouts, f"{checkpoint}: ")
 
 
@@ -409,17 +409,17 @@ def _check_complete(file: Path) -> None:
         raise UserError(f"{file}: not a file of weights (safetensors or .bin); name one, or its folder")
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name and values of the tensors of a file, without buffers."""
+def _tensors(file: Path, names: Container[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and values of those tensors of a file that have certain names, without buffers."""
     if file.suffix == ".safetensors":
         check_content(file)
         with opened(file) as tensors:
             for name in tensors.names:
-                if not is_buffer(name) and len(tensors.shape(name)) == 2:
+                if name in names and not is_buffer(name):
                     yield name, exact(tensors.tensor(name))
     else:
         for name, stored in _load_bin(file).items():
-            if not is_buffer(name):
+            if name in names and not is_buffer(name):
                 yield name, _torch_values(name, stored, f"{file}: ")
 
 
