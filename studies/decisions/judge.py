@@ -115,8 +115,10 @@ def _law(point: DecisionPoint, known: Sequence[TrainingRun], prior: Prior) -> Jo
 def _decision(
     law: Joint | None, point: DecisionPoint, known: Sequence[TrainingRun], starts: Sequence[Start]
 ) -> Decision | None:
+    if law is None:
+        return None
     try:
-        return law and decide(law, point.now, known, options=[point.continuing, *(start.candidate for start in starts)])
+        return decide(law, point.now, known, options=[point.continuing, *(start.candidate for start in starts)])
     except NoForecast:
         return None
 
@@ -186,7 +188,9 @@ def by_threshold(rows: pd.DataFrame) -> pd.DataFrame:
     kept = []
     for source, own in both.groupby("source"):
         others = both[both["source"] != source]
-        best = min(thresholds, key=lambda threshold, others=others: regret(others, threshold)) if len(others) else 20.0
+        best = 20.0
+        if len(others):
+            best = thresholds[int(np.argmin([regret(others, threshold) for threshold in thresholds]))]
         larger = own["tokens_per_parameter"] > best
         kept += [plain["next_size"].loc[own.index[larger]], plain["always_continue"].loc[own.index[~larger]]]
     return pd.concat(kept).reset_index().assign(policy="tokens_per_parameter")

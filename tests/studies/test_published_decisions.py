@@ -312,7 +312,7 @@ def test_groups_and_intervals_by_hand():
 
 
 def test_the_threshold_is_that_of_the_other_sources():
-    """Above 10 tokens per parameter the next size is better, and continuing below: what one source learns, the other uses."""
+    """Above 10 tokens per parameter the next size is better: what one source learns, the other uses."""
     rows = [
         {"policy": policy, "source": source, "decision": ratio, "tokens_per_parameter": float(ratio), "regret": regret}
         | dict(zip(KEYS, (source, "wsd", "alone", True), strict=True))

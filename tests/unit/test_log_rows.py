@@ -148,9 +148,9 @@ def test_a_lower_level_after_a_restart_is_a_doubt(change):
     curve = curve_of(
         BASE.assign(loss=LOSSES * noise), BASE.iloc[100:].assign(loss=change * (LOSSES * noise[::-1])[100:])
     )
-    assert [text[:59] for text in curve.doubts] == ["the loss fell to another level at step 5,000, where the log"] * (
-        change < 1
-    )
+    assert [text[:59] for text in curve.low_confidence_reasons] == [
+        "the loss fell to another level at step 5,000, where the log"
+    ] * (change < 1)
 
 
 @pytest.mark.parametrize("other", [{}, {"time": 1.0}])

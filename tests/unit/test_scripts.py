@@ -55,7 +55,7 @@ def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_
     files = advice.Files("m", {}, str(tmp_path / "losses.csv"), [])
     row = files.rows({"n_parameters": 9, "final_step": 8, "seed": 1}).model
     again = "the log goes back to step 2, as after a restart: 2 rows before that were left out"
-    assert (row["log_notes"], row["log_doubts"]) == (again, "")
+    assert (row["log_notes"], row["log_low_confidence_reasons"]) == (again, "")
     features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
     log = files.log.assign(model="m")
     [training] = trainings_from_tables(features, files.metrics, log, models)

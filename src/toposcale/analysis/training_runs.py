@@ -63,7 +63,7 @@ def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
         notes=_clauses(model.get("log_notes")),
-        doubts=_clauses(model.get("log_doubts")),
+        low_confidence_reasons=_clauses(model.get("log_low_confidence_reasons")),
         optimizer=str(model.get("optimizer") or ""),
         unique_tokens=np.nan if pd.isna(unique := model.get("unique_tokens")) else float(unique),
     )

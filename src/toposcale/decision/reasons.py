@@ -76,7 +76,7 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
         yield f"from its first half the law forecasts the present {law.inflation * NORMAL:.1f} standard deviations off"
     if law.discrepancy_now > LARGEST_DISCREPANCY:
         yield f"the model discrepancy is {law.discrepancy_now:.2g} nats, larger than in published runs"
-    yield from run.metadata.doubts
+    yield from run.metadata.low_confidence_reasons
     if in_early_steps(run):
         yield f"fewer than {USUAL_WARM_UPS} warm-ups have passed"
     if validation_departs(run):

@@ -47,14 +47,14 @@ class LossCurve(NamedTuple):
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
     metrics, NaN where a step has none, infinite where it has one that is no number. notes: what was left out and changed, a
-    clause each. doubts: what makes a forecast from them unsure. trainer: the state of transformers' Trainer that they were
-    read from. form: what kind of file they were read from. names: the column there by quantity. unread: other columns
+    clause each. low_confidence_reasons: what makes a forecast from them unsure. trainer: the state of transformers' Trainer
+    that they were read from. form: what kind of file they were read from. names: the column there by quantity. unread: other columns
     there. final_step: the last step of the training, where the file tells it.
     """
 
     columns: Mapping[str, np.ndarray]
     notes: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    low_confidence_reasons: tuple[str, ...] = ()
     trainer: TrainerState | None = None
     form: str = "columns"
     names: Mapping[str, str] = {}
@@ -62,8 +62,11 @@ class LossCurve(NamedTuple):
     final_step: int | None = None
 
     def told(self) -> dict[str, str]:
-        """Return notes and doubts as texts, a line each, the columns of the table of models."""
-        return {"log_notes": "\n".join(self.notes), "log_doubts": "\n".join(self.doubts)}
+        """Return notes and reasons for low confidence as texts, a line each, the columns of the table of models."""
+        return {
+            "log_notes": "\n".join(self.notes),
+            "log_low_confidence_reasons": "\n".join(self.low_confidence_reasons),
+        }
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -438,10 +441,10 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     if len(later := broken[broken > numbers.max(initial=-1)]):
         newest = f"; the last that is one is of step {unique[numbers[-1]]:,.0f}" if len(numbers) else ""
         notes.append(f"the validation loss is not a number since step {unique[later[0]]:,.0f}{newest}")
-    return LossCurve(joined, tuple(notes), _doubts(joined, (*rows.restarts, *unique[repeated])))
+    return LossCurve(joined, tuple(notes), _low_confidence_reasons(joined, (*rows.restarts, *unique[repeated])))
 
 
-def _doubts(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tuple[str, ...]:
+def _low_confidence_reasons(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tuple[str, ...]:
     """Return that the loss fell to another level at the first step of a restart, where it did."""
     loss = log_rows.main_loss(columns)
     finite = np.isfinite(loss)

@@ -101,7 +101,7 @@ _DEFINITIONS = {
         text("schedule_provenance", "source of the learning rates up to the end: given, logged, recognised or unknown"),
         text("schedule_unknown_because", "why they are not known to the end"),
         text("log_notes", "what was left out and changed of the user's log, a line each"),
-        text("log_doubts", "what in that log makes a forecast unsure, a line each"),
+        text("log_low_confidence_reasons", "what in that log makes a forecast unsure, a line each"),
     ),
     "schedules": table(
         "learning-rate schedules to the end, in at most 2,000 rows for each model; linear in between",

@@ -63,4 +63,4 @@ def _lines(stated: Stated) -> Iterator[str]:
         yield f"  {'told':<15} {', '.join(known)}"
     if unknown := [name for name, value in told.items() if not value]:
         yield f"  {'not told':<15} {', '.join(unknown)}"
-    yield from (f"  note: {text}" for text in (*curve.notes, *curve.doubts))
+    yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))

@@ -114,7 +114,7 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
         tokens,
         reached_step=told.reached,
         notes=losses.notes,
-        doubts=losses.doubts,
+        low_confidence_reasons=losses.low_confidence_reasons,
         optimizer=stated.optimizer,
         unique_tokens=unique_tokens,
     )

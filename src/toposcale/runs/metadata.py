@@ -27,7 +27,7 @@ class RunMetadata:
         Last step known to be done, where more is known than the log.
     notes : tuple of str
         What a reader of the forecast has to know of the log, a clause each.
-    doubts : tuple of str
+    low_confidence_reasons : tuple of str
         Reasons in the log for low confidence.
     optimizer : str
         Name of the optimizer, such as "adamw"; "" where unknown.
@@ -49,7 +49,7 @@ class RunMetadata:
     metric: str = "loss"
     reached_step: int = 0
     notes: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    low_confidence_reasons: tuple[str, ...] = ()
     optimizer: str = ""
     unique_tokens: float = np.nan
 
