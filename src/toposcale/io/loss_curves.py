@@ -48,8 +48,8 @@ class LossCurve(NamedTuple):
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
     metrics, NaN where a step has none, infinite where it has one that is no number. notes: what was left out and changed, a
     clause each. low_confidence_reasons: what makes a forecast from them unsure. trainer: the state of transformers' Trainer
-    that they were read from. form: what kind of file they were read from. names: the column there by quantity. unread: other columns
-    there. final_step: the last step of the training, where the file tells it.
+    that they were read from. form: what kind of file they were read from. names: the column there by quantity. unread:
+    other columns there. final_step: the last step of the training, where the file tells it.
     """
 
     columns: Mapping[str, np.ndarray]
