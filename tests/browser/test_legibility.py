@@ -76,7 +76,7 @@ def seen_whole(browser):
         """Promise.all([...[...makers.keys()].map(drawChart),
             ...$$("[data-sortable]").map((e) => fillTable(e)), ...$$("[data-drawing]").map((e) => fillFigure(e))]).then(() => 0)"""
     )
-    browser.wait_for("$$('.chart').every((e) => e.dataset.drawn || e.textContent)")
+    browser.wait_for("$$('.chart').every((e) => !e.offsetParent || e.dataset.drawn || e.textContent)")
     browser.run("scrollTo({top: 0, behavior: 'instant'})")
 
 

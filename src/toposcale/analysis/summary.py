@@ -91,7 +91,8 @@ def topology_sentence(
         return found_sentence(findings, confirmation, name)
     if power["found"] != YES:
         what = "This run could not have shown that topology adds information to the norm of the weights"
-        return f"{what}: its test does not detect the {name} itself."
+        runs = feature_answers.counting(power["n_runs"], "run")
+        return f"{what}: with {power['n_points']} checkpoints of {runs} its test does not detect the {name} itself."
     could = feature_answers.could(power["detectable"], "the run")
     return f"No test found that topology adds information to the norm of the weights; {could}."
 
