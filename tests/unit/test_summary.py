@@ -63,7 +63,15 @@ TESTED = pd.DataFrame(
 def sensitivity(found="yes", detectable=0.5, reason="", outside=""):
     return pd.DataFrame(
         [
-            {"question": question, "found": found, "detectable": detectable, "reason": reason, "n_tested": 3}
+            {
+                "question": question,
+                "found": found,
+                "detectable": detectable,
+                "reason": reason,
+                "n_tested": 3,
+                "n_points": 12,
+                "n_runs": 1,
+            }
             | {"correlation": 0.85, "p": 1e-6, "q": 2e-5, "outside": outside}
             for question in ("beyond_the_norm", "beyond_the_variance")
         ]
@@ -185,7 +193,7 @@ def test_a_run_that_finds_nothing_says_what_it_could_have_found():
 def test_a_run_that_misses_its_positive_control_says_so():
     said = answers(NOTHING_FOUND, power=sensitivity(found="no", detectable=np.nan))
     assert said[NORM].startswith("This run could not have shown it. The test does not detect the validation loss")
-    assert "its test does not detect the validation loss itself" in said["In one sentence"]
+    assert "with 12 checkpoints of 1 run its test does not detect the validation loss itself" in said["In one sentence"]
 
 
 def test_what_was_not_tested_is_not_called_a_no():
