@@ -3,9 +3,9 @@
 Functions
 ---------
 describe(checkpoint), features_of(checkpoint)
-    The weight matrices of one checkpoint, a row each; every feature, in long form.
+    The weight matrices of a checkpoint, one row each; every feature in long form.
 compare(before, after), changes_of(before, after)
-    What changed between two checkpoints, a row for each matrix; the change of every feature, in long form.
+    Changes between two checkpoints, one row per matrix; the change of every feature in long form.
 advise(curve)
     Forecast of the final loss, and whether to continue a training run or to train a larger model.
 compare_runs(a, b)

@@ -81,7 +81,7 @@ _MEANT = {
     **dict.fromkeys(("--max-steps", "--total-steps"), "--steps"),
     **dict.fromkeys(("--lr-schedule", "--scheduler"), "--schedule"),
 }
-"""Options by the names that other tools give them."""
+"""Options by their names in other tools."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,16 +94,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"toposcale {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, checkpoints, text in (
-        ("describe", ["checkpoint"], "the weight matrices of a model, a row each, and which of them are odd"),
-        ("compare", ["before", "after"], "what changed between two checkpoints, a row for each matrix"),
+        ("describe", ["checkpoint"], "the weight matrices of a model, one row each, and which of them are odd"),
+        ("compare", ["before", "after"], "what changed between two checkpoints, one row per matrix"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         for checkpoint in checkpoints:
             command.add_argument(checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder")
         command.add_argument("more", nargs="*", default=[], help=argparse.SUPPRESS)
-        command.add_argument("--all", action="store_true", help="every feature, a row each: layer, feature, value")
+        command.add_argument("--all", action="store_true", help="every feature in long form: layer, feature, value")
         command.add_argument(
-            "--features", action="append", metavar="GROUP", help="only topology, norms or spectra; may be given again"
+            "--features", action="append", metavar="GROUP", help="only topology, norms or spectra; may be repeated"
         )
         command.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
         command.add_argument(
@@ -135,19 +135,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
-    command.add_argument("--plot", metavar="FILE", help="write a picture too, .svg or .png")
+    command.add_argument("--plot", metavar="FILE", help="also write a picture, .svg or .png")
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
-    text = "which of two training runs is better: from their loss curves"
+    text = "which of two training runs is better, from their loss curves"
     command = commands.add_parser("curves", help=text, description=text)
     command.add_argument("curves", nargs=2, metavar="CURVE", help="losses of A and of B, as for advise")
     for name, meaning in _OF_A_RUN.items():
         kind = str if name in _TEXTS else _amount
-        meaning += "; two values where A and B differ"
+        meaning += "; two values if A and B differ"
         command.add_argument(f"--{name.replace('_', '-')}", nargs="+", type=kind, metavar=name.upper(), help=meaning)
-    text = "standard deviation of the loss between seeds, nats; by default that of published replicates"
+    text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
     command.add_argument("--seed-noise", type=_amount, metavar="NATS", help=text)
-    command.add_argument("--json", action="store_true", help="the same as an object")
-    text = "what advise would read of a file: columns, rows, units, what is left out; without advice"
+    command.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    text = "how advise would read a file: columns, rows, units, and what is left out"
     command = commands.add_parser("check", help=text, description=text)
     command.add_argument("curve", metavar="CURVE", help="losses as advise takes them")
     for name in ("loss_column", "step_column"):
@@ -180,11 +180,11 @@ _OF_A_RUN = {
     "steps": "the last step of the run",
     "peak": "highest learning rate",
     "final": "minimum learning rate, 0 if left out; without --peak its ratio to the peak",
-    "loss_column": "the column of the loss, where no usual name tells it",
-    "step_column": "the column of the step, where no usual name tells it",
-    "unique_tokens": "tokens of the text, where the run reads it more than once",
-    "epochs": "how often the whole run reads the text",
-    "optimizer": "such as adamw; a decay under another, or an unknown one, is less well known",
+    "loss_column": "the column of the loss, if its name is not a usual one",
+    "step_column": "the column of the step, if its name is not a usual one",
+    "unique_tokens": "unique tokens of the training text, if it is repeated",
+    "epochs": "epochs of the whole run over the training text",
+    "optimizer": "such as adamw; under another or unknown one the forecast of a decay is less certain",
 }
 
 
@@ -246,7 +246,7 @@ def _amount(text: str) -> float:
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a run as `toposcale.advise` takes them. UserError: an option that means nothing there."""
+    """Return the options of a run as arguments of `toposcale.advise`; raise UserError for an option that does not apply."""
     names = {"parameters": "n_parameters", "warmup": "warmup_steps"}
     arguments = {names.get(name, name): value for name, value in options.items() if name not in _OF_A_SHAPE}
     of_shape = {name: options[name] for name in _OF_A_SHAPE if name in options}
@@ -254,7 +254,7 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
         arguments["schedule"] = {"shape": options["schedule"], **of_shape}
     elif of_shape and ("schedule" not in options or os.path.exists(options["schedule"])):
         named = " and ".join(f"--{name.replace('_', '-')}" for name in of_shape)
-        where = f"beside the file {options['schedule']}" if "schedule" in options else "without --schedule"
+        where = f"with the file {options['schedule']}" if "schedule" in options else "without --schedule"
         raise UserError(f"{named}: not used {where}; it belongs to --schedule {', '.join(SHAPES)}")
     return arguments
 
@@ -263,7 +263,7 @@ _OF_A_SHAPE = ("decay_start", "peak", "final")
 
 
 def _known(text: str) -> dict[str, Any]:
-    """Another run from CURVE:PARAMETERS; the name of a file may hold colons."""
+    """Return another run from CURVE:PARAMETERS; the name of a file may contain colons."""
     curve, _, size = text.rpartition(":")
     try:
         if not curve:
@@ -284,8 +284,8 @@ def _table(given: argparse.Namespace) -> Any:
 
     if given.more:
         raise UserError(
-            f"{given.command}: checkpoints too many ({listed(given.more, 3)}): describe takes one, compare two; "
-            "a whole training is for the workflow (kind: folder under models)"
+            f"{given.command}: too many checkpoints ({listed(given.more, 3)}): describe takes one, compare two; "
+            "the workflow measures a whole training (kind: folder under models)"
         )
     long = {"describe": "features_of", "compare": "changes_of"}
     call = getattr(description, long[given.command] if given.all else given.command)
@@ -303,7 +303,7 @@ def _table(given: argparse.Namespace) -> Any:
 
 
 def _show(table: Any, given: argparse.Namespace) -> None:
-    """Print a table of `_table`; below it, or on standard error beside CSV, what was left out."""
+    """Print a table of `_table`, and its notes below it or, with CSV, on standard error."""
     notes = [one_line(note) for note in table.attrs["notes"]]
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
@@ -323,7 +323,7 @@ _BESIDE_THE_NAME = 68  # characters of the other columns
 
 
 def _print_summary(table: Any, is_change: bool) -> list[str]:
-    """Print the table of `describe` or `compare` under short names; return the lines below it: what is odd, the legend."""
+    """Print the table of `describe` or `compare` with short names; return the lines below it: odd layers and the legend."""
     from toposcale.features.names import feature_name
     from toposcale.features.registry import SUMMARY, lookup
     from toposcale.io.amounts import amount
@@ -336,7 +336,7 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
     }
     if is_change:
         lines += [
-            "the change, relative to the first checkpoint (- where only one has the layer), and where it is largest:"
+            "relative change from the first checkpoint (- if only one has the layer), and the layer of the largest:"
         ]
         for name, change in table.drop(index=ALL_LAYERS)[list(features)].abs().items():
             if change.max() > 0:
@@ -354,14 +354,14 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
 
 
 def _print_table(table: Any, formats: dict[str, str]) -> None:
-    """Print a table, the columns in `formats` as numbers on the right; a NaN is -."""
+    """Print a table, the columns in `formats` as right-aligned numbers; NaN is shown as -."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else 200)
     if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
-        # Names are shortened rather than broken in a narrow terminal.
+        # A narrow terminal gets shorter names, not broken ones.
         table["layer"] = table["layer"].str.replace(
             r"^(model|transformer|gpt_neox)\.|\.weight(?= \*|$)", "", regex=True
         )

@@ -342,7 +342,7 @@ def plan_file(tmp_path):
     return path
 
 
-def test_a_schedule_file_tells_the_plan_and_nothing_goes_beside_it(curve, plan_file, capsys):
+def test_a_schedule_file_is_the_whole_schedule(curve, plan_file, capsys):
     size = ("--parameters", "1e8", "--tokens-per-step", "500000")
     status, text, _ = told(capsys, curve, *size, "--schedule", plan_file, "--json")
     assert (status, json.loads(text)["final_step"]) == (0, FINAL)
@@ -350,8 +350,8 @@ def test_a_schedule_file_tells_the_plan_and_nothing_goes_beside_it(curve, plan_f
         status, _, [line] = told(capsys, curve, *size, "--schedule", plan_file, option, "200")
         assert status == 1
         assert option in line
-        assert "not used beside" in line
-    with pytest.raises(UserError, match=r"steps \(--steps\): not used beside the schedule file"):
+        assert "not used with" in line
+    with pytest.raises(UserError, match=r"steps \(--steps\): not used with the schedule file"):
         toposcale.advise(curve, **GIVEN | {"schedule": plan_file})
 
 
@@ -529,7 +529,7 @@ def test_an_option_that_there_is_not_names_the_right_one(arguments, hint, capsys
         ({"parameters": 1e8}, TypeError, "did you mean n_parameters?"),
         ({"schedule": SCHEDULE | {"peak": 3e-4, "final": 0.1}}, UserError, "such as 3e-05"),
         ({"schedule": SCHEDULE | {"final": 3e-5}}, UserError, "give the peak too"),
-        ({"tokens_per_step": 8}, UserError, "sequences x tokens of each"),
+        ({"tokens_per_step": 8}, UserError, "sequences x tokens per sequence"),
     ],
 )
 def test_a_number_that_means_something_else_is_doubted(stated, error, hint):

@@ -29,8 +29,8 @@ def test_the_ending_tells_the_format_and_the_bytes_are_the_same(advice, tmp_path
     assert one == other
 
 
-def test_another_ending_is_refused(advice, tmp_path):
-    with pytest.raises(toposcale.UserError, match=r"ends in \.svg or \.png"):
+def test_another_suffix_is_refused(advice, tmp_path):
+    with pytest.raises(toposcale.UserError, match=r"must be \.svg or \.png"):
         advice.plot(tmp_path / "advice.gif")
 
 

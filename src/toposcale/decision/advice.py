@@ -31,7 +31,7 @@ VERSION = 2
 """Version of the keys of advice.json."""
 
 FORECAST_POINTS, TERMINAL = 48, 100
-"""Steps of the forecast curve, and columns of the text in a notebook."""
+"""Number of steps of the forecast curve, and of columns of the text in a notebook."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +107,12 @@ class Advice(Mapping[str, Any]):
 
     @cached_property
     def decay(self) -> DecayDecision | None:
-        """When to decay; None where the rate has begun to decay, is not known, or there is no advice."""
+        """When to decay; None if the rate has begun to decay or is unknown, or there is no advice."""
         return when_to_decay(self.law, self.run) if self.law and self.decision else None
 
     @cached_property
     def track(self) -> Track | None:
-        """The present loss beside the one that finished runs of the family forecast; None with fewer than three sizes."""
+        """The present loss and its forecast by finished runs of the family; None with fewer than three sizes."""
         return None if self.run.is_over else on_track(self.run, self.others)
 
     @cached_property
@@ -219,7 +219,7 @@ class Advice(Mapping[str, Any]):
 
     @property
     def _assumed(self) -> tuple[str, ...]:
-        """Assumptions, a clause each; without a law what was done to the log."""
+        """Assumptions, one clause each; without a law the notes on the log."""
         law, notes = self.law, self.run.metadata.notes
         return wording.assumed(self.run, self.others, law, self.decision) if law else notes
 
@@ -259,21 +259,21 @@ class Advice(Mapping[str, Any]):
         return rendered(draw(self.run, self.forecast_curve, options, self.sentence, self.decay), kind)
 
     def plot(self, path: str | Path) -> None:
-        """Write the picture: the losses so far, the forecast of the rest, and the candidates at the end.
+        """Write a picture of the losses so far, their forecast, and the candidates at the end.
 
         Parameters
         ----------
         path : path
-            File to write; it ends in .svg or .png.
+            File to write, .svg or .png.
 
         Raises
         ------
         UserError
-            If the ending is another one, or matplotlib is not installed.
+            If the suffix is another one, or matplotlib is not installed.
         """
         kind = Path(path).suffix.lower().removeprefix(".")
         if kind not in KINDS:
-            raise UserError(f"{path}: a picture ends in .svg or .png")
+            raise UserError(f"{path}: the suffix of a picture must be .svg or .png")
         picture = self._picture(kind)
         with atomic_write(path) as temporary:
             temporary.write_bytes(picture)

@@ -66,15 +66,15 @@ def advise(
     target_loss : float, optional
         Loss in nats per token; the advice tells when it is reached.
     loss_column, step_column : str, optional
-        Columns of the loss and of the step, where no usual name tells them.
+        Columns of the loss and of the step, if their names are not usual ones.
     unique_tokens, epochs : float, optional
-        Tokens of the text, or how often the whole run reads it: a text that is repeated is worth less.
+        Unique tokens of the training text, or epochs of the whole run over it: repeated tokens are worth less.
     optimizer : str, optional
-        Name of the optimizer. The law is that of "adamw"; the forecast of a decay under another or unknown one is wider.
+        Name of the optimizer. The law is for "adamw"; under another or unknown one the interval of a decay is wider.
     name : str, optional
         Name of the run in texts.
     **unknown : Any
-        Nothing: an argument of another name is refused with the right one.
+        Not used: a misspelt argument is refused with the closest name.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def advise(
     UserError
         One line on what is missing or wrong.
     TypeError
-        For an argument that there is not.
+        For an unknown argument.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Whether the loss of a run is where finished runs of its family say it should be."""
+"""Whether the loss of a run agrees with its forecast by finished runs of its family."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,22 +11,22 @@ from toposcale.runs.smoothing import noise_of
 from toposcale.runs.training_run import TrainingRun
 
 FEWEST_SIZES = 3
-"""Finished sizes that a family needs."""
+"""Fewest finished sizes of a family."""
 
 
 class Track(NamedTuple):
-    """The present loss of a run beside the one that its family forecasts.
+    """The present loss of a run, and its forecast by the family.
 
     Parameters
     ----------
     step : int
         Step of the comparison.
     loss, expected, low, high : float
-        Loss, and the forecast of it with its 95% interval, nats per token.
+        Loss, its forecast and the 95% interval of the forecast, nats per token.
     z : float
-        Difference in standard deviations; positive where the loss is too high.
+        Standardized difference of loss and forecast; positive if the loss is too high.
     since : int or None
-        First step from which on the loss lies outside the interval; None where it lies inside now.
+        Step since which the loss has been outside the interval; None if it is inside now.
     """
 
     step: int
@@ -44,14 +44,14 @@ class Track(NamedTuple):
 
 
 def on_track(run: TrainingRun, family: Sequence[TrainingRun]) -> Track | None:
-    """Compare the losses of a run with the law of the finished runs of its family, which does not read them.
+    """Compare the losses of a run with a law that is fitted only to finished runs of its family.
 
     Parameters
     ----------
     run : TrainingRun
-        A run under way.
+        An unfinished run.
     family : sequence of TrainingRun
-        Runs of the same data and tokenizer; those that are not finished are not read.
+        Runs of the same data and tokenizer; unfinished ones are ignored.
 
     Returns
     -------

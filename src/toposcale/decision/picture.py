@@ -26,18 +26,18 @@ def draw(
     sentence: str,
     decay: DecayDecision | None = None,
 ) -> "Figure":
-    """Draw a run, its forecast by step and its candidates, and the loss at the end against the start of the decay.
+    """Draw a run, its forecast and its candidates, and the final loss against the start of the decay.
 
     Parameters
     ----------
     run : TrainingRun
-        The run that is decided on.
+        The run of the decision.
     forecast : sequence of (int, Prediction)
-        Steps to come, each with its forecast.
+        Future steps and their forecasts.
     options : sequence of Option
-        Candidates with their losses at the end.
+        Candidates with their final losses.
     sentence : str
-        What to do, above the picture.
+        The advice, the title of the picture.
     decay : DecayDecision, optional
         Decays that end with the training.
 
@@ -67,7 +67,7 @@ def draw(
         left.fill_between(
             steps, [end.low for end in ends], [end.high for end in ends], color=CONTINUED, alpha=0.2, lw=0
         )
-        # The first steps fall from far above what is decided on.
+        # The steep fall of the first steps is left out of the range of the axis.
         shown = run.loss_curve.losses[run.loss_curve.steps >= 0.05 * run.final_step]
         values = [*shown, *(value for end in ends for value in (end.low, end.high))]
         values += [value for option in options for value in (option.loss.low, option.loss.high)]
@@ -94,7 +94,7 @@ def draw(
 
 
 def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
-    """Draw the loss at the end against the start of the decay, a line a shape, with the interval of the best shape."""
+    """Draw the final loss against the start of the decay, one line per shape, with the interval of the best shape."""
     for shape, colour in zip(dict.fromkeys(sorted(option.shape for option in decay.options)), OTHERS, strict=False):
         rows = sorted(
             ((option.start, option.loss) for option in decay.options if option.shape == shape), key=lambda row: row[0]

@@ -126,9 +126,9 @@ def end(forecast: Prediction, law: Joint) -> str:
 
 
 def track(track: Track) -> str:
-    """Return whether the loss is where the family says, and since when not."""
+    """Return whether the loss agrees with its forecast by the family, and if not, since which step."""
     expected = f"{track.expected:.4g} ({track.low:.4g} to {track.high:.4g})"
-    text = f"{track.loss:.4g} at step {track.step:,}, where the family gives {expected}"
+    text = f"{track.loss:.4g} at step {track.step:,}, forecast by the family {expected}"
     if track.since is None:
         return f"yes: {text}"
     side = "above" if track.z > 0 else "below"
@@ -136,7 +136,7 @@ def track(track: Track) -> str:
 
 
 def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
-    """Yield when to decay, and what decaying now would give."""
+    """Yield when to decay, and the loss of a decay that begins now."""
     best, cooled = decision.best, decision.cooled
     where = "now" if best.start <= run.last_step else f"at step {best.start:,}"
     share = percent(1 - best.start / run.final_step)

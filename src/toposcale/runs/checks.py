@@ -13,8 +13,8 @@ MOST_SPIKES = 0.2
 """Largest share of the logged losses that may be spikes."""
 
 WARM_UPS, USUAL_WARM_UPS = 1.25, 2
-"""Warm-ups that must have passed for a forecast, and for a usual one: in between, intervals of 1.5 times the width cover
-the ends, and the law is not checked on the curve."""
+"""Warm-ups that must have passed for a forecast, and for one of usual confidence; in between, intervals are 1.5 times as
+wide and the law is not checked on the curve."""
 
 CHECKABLE_POINTS = 8
 """Fewest points of a curve whose first half can forecast the second."""
@@ -24,13 +24,13 @@ LEAST_DECREASE, DECREASE_IN_ERRORS = 0.04, 3.0
 decrease by at least 0.088, at any share of their steps."""
 
 LARGEST_DEPARTURE = 0.03
-"""Growth of the difference of validation and training loss, nats, from the middle half of a curve to its last quarter."""
+"""Largest increase of validation minus training loss, nats, from the middle half of a curve to its last quarter."""
 
 HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
 """Nats per token: a uniform guess among a million tokens costs 13.8; a loss near zero means memorisation."""
 
 FIRST_STEPS = 50
-"""Steps in which a loss may be that of a bad initialisation, far above a uniform guess."""
+"""Steps during which a bad initialisation may have a loss far above a uniform guess."""
 
 
 def refuse_curve(run: TrainingRun) -> None:
@@ -127,19 +127,19 @@ def is_checkable(run: TrainingRun) -> bool:
 
 
 def validation_departs(run: TrainingRun) -> bool:
-    """Return whether the validation loss rises away from the training loss, as where a text is repeated often."""
+    """Return whether the validation loss departs from the training loss, as when a text is repeated often."""
     steps, losses = run.binned(run.losses)
     usable = np.isfinite(run.checkpoint_losses) & (run.checkpoint_steps >= run.loss_curve.steps.min(initial=1))
     if run.forecasts_training_loss or len(steps) < CHECKABLE_POINTS or usable.sum() < CHECKABLE_POINTS:
         return False
-    at = run.checkpoint_steps[usable]
-    gaps = run.checkpoint_losses[usable] - np.interp(np.log(at), np.log(steps), losses)
-    quarter = len(gaps) // 4
-    return bool(np.median(gaps[-quarter:]) - np.median(gaps[quarter:-quarter]) > LARGEST_DEPARTURE)
+    training_losses = np.interp(np.log(run.checkpoint_steps[usable]), np.log(steps), losses)
+    excess = run.checkpoint_losses[usable] - training_losses
+    quarter = len(excess) // 4
+    return bool(np.median(excess[-quarter:]) - np.median(excess[quarter:-quarter]) > LARGEST_DEPARTURE)
 
 
 def in_early_steps(run: TrainingRun) -> bool:
-    """Return whether few warm-ups have passed, as `USUAL_WARM_UPS` says."""
+    """Return whether fewer than `USUAL_WARM_UPS` warm-ups have passed."""
     return run.last_step < USUAL_WARM_UPS * run.schedule.warmup_steps and not run.is_over
 
 

@@ -1,4 +1,4 @@
-"""What would be read of a loss curve, without advice: its columns, rows and units, what is left out, and what it tells."""
+"""Report how a loss curve is read: its columns, rows, units and facts, and what is left out."""
 
 from collections.abc import Iterator
 
@@ -10,22 +10,22 @@ from toposcale.runs.from_curve import Stated, facts_of, read_curve
 
 
 def check_curve(stated: Stated) -> str:
-    """Return what would be read of a loss curve, as text.
+    """Report how a loss curve is read, without advice.
 
     Parameters
     ----------
     stated : Stated
-        The curve, its name, and the columns that the user named.
+        The curve, its name, and the columns named by the user.
 
     Returns
     -------
     str
-        Lines: the kind of file, a line for each column, the facts of the run, and notes.
+        Lines for the format, for each column, for the facts of the run, and for notes.
 
     Raises
     ------
     UserError
-        One line on what is missing or wrong.
+        If the curve cannot be read.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def check_curve(stated: Stated) -> str:
 
 
 def _lines(stated: Stated) -> Iterator[str]:
-    """Yield the lines of the text."""
+    """Yield the lines of the report."""
     curve = read_curve(stated)
     steps = curve.columns["step"]
     column = f" (column {name})" if (name := curve.names.get("step", "step")) != "step" else ""
@@ -57,10 +57,10 @@ def _lines(stated: Stated) -> Iterator[str]:
         yield f"  {quantities.get(quantity) or metric_name(quantity):<15} {text}"
     if curve.unread:
         yield f"  {'not read':<15} {listed(curve.unread, 20)}"
-    facts = facts_of(curve)
-    told = {"parameters": facts.n_parameters, "tokens per step": facts.tokens_per_step, "last step": facts.final_step}
-    if known := [f"{name} {value:,}" for name, value in told.items() if value]:
+    read = facts_of(curve)
+    facts = {"parameters": read.n_parameters, "tokens per step": read.tokens_per_step, "last step": read.final_step}
+    if known := [f"{name} {value:,}" for name, value in facts.items() if value]:
         yield f"  {'told':<15} {', '.join(known)}"
-    if unknown := [name for name, value in told.items() if not value]:
+    if unknown := [name for name, value in facts.items() if not value]:
         yield f"  {'not told':<15} {', '.join(unknown)}"
     yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))

@@ -1,4 +1,4 @@
-"""Training runs from loss curves as users have them: files, folders of a Trainer, or columns."""
+"""Training runs from the loss curves of users: files, folders of a Trainer, or columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,18 +20,18 @@ from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import SHAPES, Schedule, ScheduleTable, schedule_of
 
 Curve = str | Path | Mapping[str, Any] | Any
-"""A file or folder, or columns by name such as a data frame."""
+"""A file, a folder, or columns by name such as a data frame."""
 
 LEAST_PARAMETERS, MOST_PARAMETERS, LEAST_TOKENS, MOST_TOKENS = 1000, 1e15, 64, 1e12
-"""Fewer and more than any language model has, and than any step reads."""
+"""Bounds on the parameters of a language model, and on the tokens per step."""
 
 LEAST_RATIO = 1e-3
-"""A minimum rate without a peak is a ratio to it; one below this is a rate."""
+"""Without a peak, a minimum rate is a ratio to it; a value below this bound must be a rate."""
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A loss curve with what its user states of the run; None is not stated. The fields are arguments of `advise`."""
+    """A loss curve, and what its user states about the run (None: not stated). The fields are arguments of `advise`."""
 
     curve: Curve
     name: str
@@ -62,9 +62,9 @@ _OF_SCHEDULE, _COLUMNS = ("schedule", "steps", "warmup_steps"), ("loss_column", 
 
 
 def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun:
-    """Return the run of a loss curve; UserError: what is missing is asked for in one line.
+    """Return the run of a loss curve; raise UserError, which names what is missing.
 
-    like: a run whose schedule and end are those of this one, where nothing is stated of them.
+    like: a run from which the schedule and its end are taken if nothing is stated about them.
     """
     steps = whole_number(stated.steps, "steps", 1)
     warmup_steps = whole_number(stated.warmup_steps, "warmup_steps")
@@ -76,8 +76,8 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
     tokens_per_step = number(stated.tokens_per_step, "tokens_per_step", 1, MOST_TOKENS)
     if tokens_per_step is not None and tokens_per_step < LEAST_TOKENS:
         raise UserError(
-            f"tokens_per_step (--tokens-per-step): {tokens_per_step:g}, but a step reads sequences x tokens of each, as "
-            f"{tokens_per_step:g} x 1024; that is {1024 * tokens_per_step:g}"
+            f"tokens_per_step (--tokens-per-step): {tokens_per_step:g}, but a step reads sequences x tokens per sequence, "
+            f"such as {tokens_per_step:g} x 1024 = {1024 * tokens_per_step:g}"
         )
     losses = read_curve(stated)
     stated = replace(
@@ -90,7 +90,7 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
 
 
 def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
-    """Return the run of losses that were read; the numbers that are stated of it are checked."""
+    """Return the run of a curve that was read, and check the stated numbers."""
     told, log = facts_of(losses), losses.log_columns()
     given, warmup_steps = _given_schedule(stated.schedule, stated.steps, stated.warmup_steps, log)
     last = given.steps if given else stated.steps or (like.final_step if like else told.final_step)
@@ -129,34 +129,34 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
 
 
 def run_as_read(stated: Stated) -> TrainingRun:
-    """Return the run of a curve with what is known of it; without an end that is stated it ends at its last row."""
+    """Return the run of a curve, unknown facts as NaN or 0; without a known end it ends at its last row."""
     losses = read_curve(stated)
-    told = facts_of(losses)
-    tells_the_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
-    if not (tells_the_end or stated.has_schedule_file or told.final_step):
+    known = facts_of(losses)
+    states_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
+    if not (states_end or stated.has_schedule_file or known.final_step):
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
     least: dict[str, Any] = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
-    unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(told, name))}
+    unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(known, name))}
     run = run_of_curve(replace(stated, **unknown))
     facts: dict[str, Any] = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
     return replace(run, metadata=replace(run.metadata, **facts))
 
 
 def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:
-    """Raise UserError where the curve goes on after the schedule."""
+    """Raise UserError if the curve continues after the end of the schedule."""
     if (end := int(steps.max(initial=0))) > 1.01 * final_step:
         are_tokens = end / tokens_per_step <= 1.01 * final_step and not np.any(steps % tokens_per_step)
         raise UserError(
             f"{name}: the curve goes to step {end:,}, but the schedule ends at step {final_step:,}"
-            + ("; its steps are tokens: divide them by those of a step (--tokens-per-step)" if are_tokens else "")
+            + ("; its steps are tokens: divide them by the tokens per step (--tokens-per-step)" if are_tokens else "")
         )
 
 
 def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> TrainingRun:
-    """Return another run of the family; what is not stated of it is as in `run`, of which `stated` was stated.
+    """Return another run of the family; fields that are not stated are those of `run`, which was made from `stated`.
 
-    known: a mapping of the fields of `Stated`; index: its place in the list, for messages. Where nothing of its schedule is
-    stated and its log contradicts that of `run`, its own log tells it.
+    known: a mapping of fields of `Stated`; index: its index in the list, for messages. The schedule is that of its log if
+    none is stated and the log contradicts the schedule of `run`.
     """
     if not isinstance(known, Mapping):
         raise UserError(
@@ -185,12 +185,12 @@ def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> Train
 
 
 def _under_a_schedule(other: Stated, run: TrainingRun, stated: Stated) -> TrainingRun:
-    """Return a known run under the schedule that was stated of it, else that of `run`, else that of its own log."""
+    """Return a known run with its stated schedule, or else that of `run`, or else that of its own log."""
     alike = {key: getattr(stated, key) for key in _OF_SCHEDULE}
     if other.states_schedule:
-        # A file tells the whole schedule, so nothing is added to it.
-        own = {key: value for key in _OF_SCHEDULE if (value := getattr(other, key)) is not None}
-        return run_of_curve(other if other.has_schedule_file else replace(other, **alike | own))
+        # A file holds the whole schedule, so nothing is added to it.
+        fields = {key: value for key in _OF_SCHEDULE if (value := getattr(other, key)) is not None}
+        return run_of_curve(other if other.has_schedule_file else replace(other, **alike | fields))
     is_stated = stated.schedule is not None or stated.steps is not None
     try:
         return run_of_curve(replace(other, **alike), None if is_stated else run)
@@ -200,7 +200,7 @@ def _under_a_schedule(other: Stated, run: TrainingRun, stated: Stated) -> Traini
 
 
 def number(value: Any, what: str, least: float | None, most: float = np.inf) -> float | None:
-    """Return a finite number from `least` (None: above 0) to `most`, or None; UserError: it is not one."""
+    """Return a finite number from `least` (None: above 0) to `most`, or None; raise UserError if it is not one."""
     if value is None:
         return None
     try:
@@ -238,7 +238,7 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
 
 
 class Facts(NamedTuple):
-    """What a file, or the weights beside a Trainer's state, tell of a run; None is not told.
+    """Facts of a run from its file, or from the weights beside a Trainer's state; None if unknown.
 
     adapter_of: the model of which the weights are an adapter.
     """
@@ -251,7 +251,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(losses: loss_curves.LossCurve) -> Facts:
-    """Return what the curve and the weights beside it tell of the run."""
+    """Return the facts of a run that the curve and the weights beside it state."""
     if (state := losses.trainer) is None:
         return Facts(final_step=losses.final_step)
     folder, base, size = state.path.parent, "", None
@@ -272,16 +272,16 @@ def _given_schedule(
     warmup_steps: int | None,
     log: Mapping[str, np.ndarray],
 ) -> tuple[Schedule | ScheduleTable | None, int | None]:
-    """Return the stated schedule, and the steps of its warm-up, None where not stated."""
+    """Return the stated schedule and its warm-up steps, None if not stated."""
     if schedule is None:
         return None, warmup_steps
     if isinstance(schedule, str) and schedule in SHAPES:
         schedule = {"shape": schedule}
     if isinstance(schedule, str | Path):
-        beside = {"steps (--steps)": steps, "warmup_steps (--warmup)": warmup_steps}
-        unused = [name for name, value in beside.items() if value is not None]
+        given = {"steps (--steps)": steps, "warmup_steps (--warmup)": warmup_steps}
+        unused = [name for name, value in given.items() if value is not None]
         if unused and Path(schedule).exists():
-            raise UserError(f"{' and '.join(unused)}: not used beside the schedule file {schedule}")
+            raise UserError(f"{' and '.join(unused)}: not used with the schedule file {schedule}")
         return schedule_of(schedule), None
     if not isinstance(schedule, Mapping):
         raise UserError(
@@ -301,19 +301,18 @@ def _given_schedule(
         )
     if "peak" not in stated and "at" not in stated:
         unit = schedule_of(stated | {"peak": 1.0})
-        # Of a schedule in units of the peak, that of the log lets the two be compared.
+        # A schedule in units of its peak takes the peak of the log, so that the two can be compared.
         stated["peak"] = _peak(unit.rates(), log["step"], log["learning_rate"])
         stated |= {"final": stated["final"] * stated["peak"]} if "final" in stated else {}
     return schedule_of(stated), stated.get("warmup_steps")
 
 
 def _peak(unit: np.ndarray, steps: np.ndarray, rates: np.ndarray) -> float:
-    """Return the peak rate of a schedule in units of it, (steps + 1,), from a log that may start in mid-run."""
+    """Return the peak of a schedule that is given in units of it, (steps + 1,), from a log that may start mid-run."""
     inside = np.isfinite(rates) & (rates > 0) & (steps < len(unit))
-    at, logged = steps[inside].astype(int), rates[inside]
-    if not len(at):
+    shares, logged = unit[steps[inside].astype(int)], rates[inside]
+    if not len(logged):
         return 1.0
-    at_the_peak = unit[at] == 1
-    if at_the_peak.any():
-        return float(logged[at_the_peak].max())
-    return float(np.median(logged / np.maximum(unit[at], 1e-3)))
+    if (at_peak := shares == 1).any():
+        return float(logged[at_peak].max())
+    return float(np.median(logged / np.maximum(shares, 1e-3)))

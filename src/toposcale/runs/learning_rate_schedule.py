@@ -169,7 +169,7 @@ class LearningRateSchedule:
 
     @property
     def warmup_steps(self) -> int:
-        """Step at which the rate first comes near its peak; without rates the stated warm-up."""
+        """Step at which the rate first comes near its peak; without rates, the stated warm-up."""
         return first_peak(self.rates) if len(self.rates) else self.stated_warmup
 
     @property
@@ -198,11 +198,11 @@ class LearningRateSchedule:
 
 
 NEAR_PEAK, STILL_RISES = 0.95, 1e-6
-"""Share of the highest rate from which a warm-up may end, and least rise of a step, as a share of it, that is no jitter."""
+"""Share of the highest rate from which a warm-up may end, and smallest rise per step, as a share of it, beyond jitter."""
 
 
 def first_peak(rates: np.ndarray) -> int:
-    """Return the index where rates (n,) first end their rise near the highest: later restarts and jitter do not count."""
+    """Return the index at which rates (n,) first stop rising near their maximum; restarts and jitter do not count."""
     near = int(np.argmax(rates >= NEAR_PEAK * rates.max()))
     rises = np.diff(rates[near:]) > STILL_RISES * rates.max()
     return near + (len(rises) if rises.all() else int(np.argmin(rises)))
@@ -313,7 +313,7 @@ def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | No
 
 
 def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> float | None:
-    """Return the step where the logged rate first comes near its peak; None where the log does not tell it.
+    """Return the step where the logged rate first comes near its peak; None if the log does not show it.
 
     steps, rates (rows,). A missing rate leaves the warm-up unknown, and so does a log that begins later than step 1 at its
     highest rate.

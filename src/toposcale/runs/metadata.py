@@ -28,11 +28,11 @@ class RunMetadata:
     notes : tuple of str
         What a reader of the forecast has to know of the log, a clause each.
     low_confidence_reasons : tuple of str
-        Reasons in the log for low confidence.
+        Reasons for low confidence that were found in the log.
     optimizer : str
         Name of the optimizer, such as "adamw"; "" where unknown.
     unique_tokens : float
-        Tokens of the text that is trained on; NaN where unknown. A run that reads more tokens repeats the text.
+        Unique tokens of the training text; NaN if unknown. A run that reads more tokens repeats the text.
 
     Examples
     --------

@@ -31,36 +31,36 @@ def _running_median(values: np.ndarray, width: int) -> np.ndarray:
 
 
 class Rise(NamedTuple):
-    """The loss now, and the lowest level that it had."""
+    """Smoothed loss now, and the lowest smoothed loss before."""
 
     now: float
     lowest: float
 
 
 def rise(losses: np.ndarray, width: int) -> Rise | None:
-    """Return the rise of losses (rows,) above their lowest level, None where it is within noise.
+    """Return the rise of losses (rows,) above their lowest running median; None if it is within noise.
 
-    Now is the median of the last `width` rows. A level is the median of a tenth of the rows, which a dip of a few does not
-    move. Noise is that of single rows, and that of medians of `width` rows around the levels.
+    The loss now is the median of the last `width` rows. The running median is over a tenth of the rows, so that short dips
+    do not count. The noise is that of single rows, and that of medians of `width` rows around the running median.
     """
     n = len(losses)
     if n <= width:
         return None
     logs = np.log(np.maximum(losses, 1e-12))
     wide = max(width, min(11, n // 3), n // 10)
-    medians, levels = _running_median(logs, width), _running_median(logs, wide)
-    around = medians[(wide - width) // 2 :][: len(levels)] - levels
+    medians, smooth = _running_median(logs, width), _running_median(logs, wide)
+    around = medians[(wide - width) // 2 :][: len(smooth)] - smooth
     scatter = 1.4826 * float(np.median(np.abs(around - np.median(around)))) if len(around) > width else 0.0
-    if medians[-1] - levels.min() <= max(np.log1p(SPIKE), 6 * noise_of(logs), 6 * scatter):
+    if medians[-1] - smooth.min() <= max(np.log1p(SPIKE), 6 * noise_of(logs), 6 * scatter):
         return None
-    return Rise(float(np.exp(medians[-1])), float(np.exp(levels.min())))
+    return Rise(float(np.exp(medians[-1])), float(np.exp(smooth.min())))
 
 
 def is_excursion(losses: np.ndarray) -> np.ndarray:
-    """(rows,) whether a loss belongs to an interval that rose above what was reached before, and came back later.
+    """Return whether each loss (rows,) belongs to a rise above the lowest loss before that later recovers.
 
-    A level shift of many rows is no spike to `is_spike`, whose neighbours are as high. Rows at the end that have not come
-    back are none: whether they do is not known.
+    `is_spike` misses rises of many rows, whose neighbours are as high. A rise at the end is not an excursion, since whether
+    it recovers is unknown.
     """
     n, width, wide = len(losses), 9, 19
     if n < 3 * width:
@@ -69,14 +69,14 @@ def is_excursion(losses: np.ndarray) -> np.ndarray:
     running = _running_median(logs, width)
     noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
     limit = max(SPIKE, 6 * noise)
-    # A dip of a few rows is no level that was reached.
+    # Short dips do not count as the lowest loss.
     around = np.pad(_running_median(logs, wide), (wide - width) // 2, constant_values=-np.inf)
     running = np.where(running < around - limit, around, running)
-    reached = np.full(n, np.inf)  # the lowest level of the rows before
-    reached[width:] = np.minimum.accumulate(running)[: n - width]
-    to_come = np.full(n, np.inf)  # the lowest level of the rows after
-    to_come[: n - width] = np.minimum.accumulate(running[::-1])[::-1][1 : n - width + 1]
-    return np.asarray((logs > reached + limit) & (to_come < reached + limit))
+    before = np.full(n, np.inf)  # lowest running median of the rows before
+    before[width:] = np.minimum.accumulate(running)[: n - width]
+    after = np.full(n, np.inf)  # lowest running median of the rows after
+    after[: n - width] = np.minimum.accumulate(running[::-1])[::-1][1 : n - width + 1]
+    return np.asarray((logs > before + limit) & (after < before + limit))
 
 
 def without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
