@@ -233,10 +233,10 @@ def test_a_matrix_without_an_entry_is_left_out_and_said(tmp_path):
 def test_a_file_without_weights_is_named_with_what_is_in_it(tmp_path, kind):
     save_file({"q": np.ones((2, 3), kind), "norm": np.ones(3)}, tmp_path / "model.safetensors")
     name = np.dtype(kind).name
-    with pytest.raises(UserError, match=rf"^{tmp_path}: no matrix of weights .*: q \(2 x 3\) is {name}$"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}: no weight matrix .*: q \(2 x 3\) is {name}$"):
         matrices(tmp_path)
     save_file({"norm": np.ones(3)}, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=rf"^{tmp_path}: no matrix of weights .*: no tensor is 2-D$"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}: no weight matrix .*: no tensor is 2-D$"):
         matrices(tmp_path)
 
 

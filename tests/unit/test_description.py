@@ -197,7 +197,7 @@ def test_weights_that_are_not_finite_are_told(file):
 
 
 def test_what_cannot_be_described():
-    with pytest.raises(TypeError, match="not list"):
+    with pytest.raises(TypeError, match="not a list"):
         toposcale.features_of([1, 2])
     with pytest.raises(UserError, match=r"no weight matrix in it; left out: 1 tensor, 100% .* \(1-D: bias\)"):
         toposcale.describe({"bias": np.ones(3)})
@@ -404,7 +404,7 @@ def test_a_repository_of_the_hub_and_several_paths_are_told_what_to_do(file):
             toposcale.describe(name)
     done = run("describe", file, file)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert "compare two; a whole training is for the workflow (kind: folder under models)" in done.stderr
+    assert "compare two; the workflow measures a whole training (kind: folder under models)" in done.stderr
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "text", "empty folder", "folder without its shard"])

@@ -191,7 +191,7 @@ class HubSource:
         return self.folder / "snapshots" / listing.commit
 
     def holds(self, revision: str) -> bool:
-        """Return whether the cache has every file of a revision; without the Hub, whether it knows the revision."""
+        """Return whether the cache has every file of a revision; if the Hub is unreachable, whether it has the revision."""
         try:
             commit, *files = self.listing(revision)
         except HubUnreachableError:

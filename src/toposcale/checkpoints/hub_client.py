@@ -27,7 +27,7 @@ ATTEMPTS = 4
 FIRST_WAIT = 1.0  # seconds before the second attempt, doubled before each further one
 LONGEST_WAIT = 300.0  # the Hub's rate limits are counted over five minutes
 LONGEST_JSON = 1 << 25  # bytes; the list of 10,000 files has 3 MB
-PATIENCE = 30.0  # times the timeout: what an answer may take in all, beside its size at the slowest rate
+PATIENCE = 30.0  # timeouts that an answer may take in all, plus its size at the slowest rate
 SLOWEST = 50_000.0  # bytes a second
 LONGEST_DOWNLOAD = 1e6  # seconds
 # 416: the requested range begins after the end of a file that is shorter than the Hub states.
@@ -64,8 +64,8 @@ def get(
 ) -> _T:
     """Return the result of `receive` on the response to a request for a path of the Hub, from byte `done()` on.
 
-    An attempt ends after `timeout` seconds without data; one in which `done()` grows does not count as failed. All of them
-    end after `PATIENCE` timeouts and the time that `size` bytes take at the slowest rate, waits left out. Errors are one
+    An attempt ends after `timeout` seconds without data; one in which `done()` grows does not count as failed. All attempts
+    together may take `PATIENCE` timeouts plus the time of `size` bytes at the slowest rate, without waits. Errors are one
     line about `what`: HubUnreachableError in offline mode, after the last attempt or after that time; SharedError for a
     missing or gated repository or a full disk; DownloadError if the server does not give this path, or never in the stated
     length; UserError for a missing revision.
@@ -112,7 +112,7 @@ def get(
 def _within(seconds: float, attempt: Callable[[], _T]) -> _T:
     """Return the result of an attempt; raise TimeoutError if it takes longer.
 
-    It runs in a thread, since no time limit of the client ends an answer that never comes to its headers (status 103).
+    It runs in a thread, since no timeout of the client ends a response whose headers never arrive (status 103).
     """
     future: Future[_T] = Future()
 

@@ -25,8 +25,8 @@ def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSour
 def duplicates(path: str | Path, source: HubSource, steps: Sequence[int], since: float) -> dict[int, str]:
     """Return the steps that repeat another revision, by step, and note them in `path` for all jobs of a run.
 
-    They are compared once a run, which began at the time `since`: a revision may have been mended, or have come to repeat
-    another one. If the Hub is unreachable, the last comparison counts; without one HubUnreachableError is raised.
+    They are compared once per run, which began at the time `since`: a revision may have been fixed, or may repeat another
+    one by now. If the Hub is unreachable, the last comparison counts; without one HubUnreachableError is raised.
     """
     with locked(f"{path}.lock"):
         asked = {"repo": source.repo, "revisions": source.pattern, "steps": sorted(steps)}
@@ -59,9 +59,9 @@ def write_manifest(
     """Fetch a step, and write and return its folder, its sizes, and what is needed to fetch it again.
 
     An unusable checkpoint is recorded with the reason; one that repeats the weights of the revision `repeats` is not
-    fetched if it is left out. `own_cache`: if given, it takes what the cache of the source does not have. `before`: the
-    manifest of the last attempt; if the commit differs from that one, both are recorded. `attempt`: its number, one more in
-    the manifest if the download was damaged.
+    fetched if `leave_out`. `own_cache`: cache for what the cache of the source does not have. `before`: manifest of the
+    last attempt; if the commit differs, both are recorded. `attempt`: its number, incremented in the manifest after a
+    damaged download.
     """
     commit_before = (before or {}).get("commit", "")
     facts: dict[str, Any] = {"repo": source.repo, "revisions": source.pattern, "step": step, "repeats": repeats}

@@ -32,14 +32,14 @@ _EMBEDDINGS = re.compile(
 # Token embedding and output head, which many models tie.
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
-# transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
+# transformers' Conv1D, used by GPT-2 and its relatives, stores a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
-# Tensors of more than two axes whose matrices are those of experts, one behind the other.
+# Stacked matrices of experts.
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
-# Types of ml_dtypes that NumPy's own functions do not support; float32 holds each of their values.
+# Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-# Where a training loop keeps the weights beside its own state, and files of weights that are not read.
+# Keys under which a training loop saves the weights beside its own state, and formats that are not read.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net")
 _SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), FILE)"
 _OTHER_FORMATS = {
@@ -69,7 +69,7 @@ class Stored(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Shape (..., rows, columns) in which a tensor is one matrix or several, and whether its rows are inputs."""
+    """Shape (..., rows, columns) of the matrices in a tensor, and whether their rows are inputs."""
 
     shape: tuple[int, ...]
     transposed: bool
@@ -155,11 +155,11 @@ def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray
 
 
 def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
-    """Return how each tensor of these names and shapes holds matrices, without those that hold none.
+    """Return the layout of the matrices in tensors of these names and shapes, without tensors that hold none.
 
-    Of more than two axes, those of length 1 do not count. Stacked matrices (n, n_out, n_in), such as those of experts,
-    are n matrices: a tensor whose name says so, or of three axes with fewer along the first than along the last. All
-    others are kernels of convolutions and become (n_out, the rest).
+    Beyond two axes, those of length 1 are dropped. Stacked matrices (n, n_out, n_in), such as those of experts, are n
+    matrices; they are recognised by name, or by three axes of which the first is shorter than the last. All other tensors
+    are kernels of convolutions and become (n_out, the rest).
     """
     transposed = stored_transposed(shapes)
     layouts = {}
@@ -176,7 +176,7 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
 
 
 def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
-    """Yield name and values (n_out, n_in) of the matrices of a tensor, of NumPy or PyTorch; stacked ones are numbered."""
+    """Yield name and values (n_out, n_in) of the matrices of a NumPy or PyTorch tensor; stacked ones are numbered."""
     values = values.reshape(layout.shape)
     for index in np.ndindex(layout.shape[:-2]):
         matrix = values[index]
@@ -184,7 +184,7 @@ def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
 
 
 def matrix_shapes(tensors: Mapping[str, Stored]) -> dict[str, tuple[int, int]]:
-    """Return the shapes (n_out, n_in) of the matrices of weights in these tensors, by the matrix's name."""
+    """Return the shapes (n_out, n_in) of the weight matrices in these tensors, by name."""
     nothing, others = np.zeros(1), left_out(tensors)
     return {
         part: (matrix.shape[0], matrix.shape[1])
@@ -195,7 +195,7 @@ def matrix_shapes(tensors: Mapping[str, Stored]) -> dict[str, tuple[int, int]]:
 
 
 def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
-    """Return why each tensor is no matrix of weights, by name: its number of axes, or that it holds no floats."""
+    """Return why tensors are not weight matrices, by name: their number of axes or their type."""
     layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
     reasons = {}
     for name, (shape, dtype) in tensors.items():
@@ -211,7 +211,7 @@ def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
 def _weights_among(
     tensors: Iterable[tuple[str, np.ndarray]], layouts: Mapping[str, Layout], where: str
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the matrices of weights, rows as outputs; raise UserError, prefixed with `where`, if there is none."""
+    """Yield the weight matrices, rows as outputs; raise UserError, prefixed with `where`, if there is none."""
     others, empty = [], True
     for name, values in tensors:
         if values.size and values.dtype.kind == "f":
@@ -224,11 +224,11 @@ def _weights_among(
             warnings.warn(f"{where}{others[-1]}, and left out", RuntimeWarning, stacklevel=3)
     if empty:
         why = listed(others, 3) or "no tensor is 2-D"
-        raise UserError(f"{where}no matrix of weights (2-D, floating-point): {why}")
+        raise UserError(f"{where}no weight matrix (2-D, floating-point): {why}")
 
 
 def each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors in memory, without buffers, those under two names once; others than PyTorch's as arrays."""
+    """Return the tensors in memory once each, without buffers; those that are not PyTorch's as arrays."""
     stored: dict[str, Any] = {
         name: tensor if hasattr(tensor, "detach") else np.asarray(tensor)
         for name, tensor in tensors.items()
@@ -436,7 +436,7 @@ def _torch_values(name: str, tensor: Any, where: str = "") -> np.ndarray:
 
 
 def _not_plain(tensor: Any) -> str:
-    """Return why a tensor of PyTorch cannot be read as an array of its shape; empty if it can."""
+    """Return why a PyTorch tensor cannot be read as an array of its shape; "" if it can."""
     if tensor.is_nested or str(tensor.layout) != "torch.strided":
         return f"is sparse or nested ({tensor.layout})"
     if tensor.is_meta:
@@ -445,7 +445,7 @@ def _not_plain(tensor: Any) -> str:
 
 
 def _unwrapped(file: Path, content: Any) -> Any:
-    """Return the weights in what a training loop saved, by their names in the model; raise UserError if there are none."""
+    """Return the weights in the checkpoint of a training loop, by name; raise UserError if there are none."""
     import torch
 
     if isinstance(content, dict) and not any(
@@ -461,16 +461,16 @@ def _unwrapped(file: Path, content: Any) -> Any:
             )
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         return content
-    # A step or the state of a layer without weights may stand among them.
+    # Steps and the states of layers without weights may be among them.
     return plain_names(
         {key: value for key, value in content.items() if not isinstance(value, int | float | str | None)}
     )
 
 
 def plain_names(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return weights by name, without the names of what wraps the model (DistributedDataParallel, torch.compile).
+    """Return weights by name, without the prefixes of wrappers (DistributedDataParallel, torch.compile).
 
-    The names stay as they are if two weights would then have the same one.
+    The names stay unchanged if two weights would otherwise have the same one.
     """
     plain = [re.sub(r"(^|\.)(_orig_mod|_fsdp_wrapped_module)\.", r"\1", name) for name in named]
     while plain and all(name.startswith("module.") for name in plain):

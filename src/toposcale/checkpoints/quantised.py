@@ -1,4 +1,4 @@
-"""Recognise quantised weights, whose stored numbers are not the weights, and refuse them by name."""
+"""Recognise and refuse quantised weights, whose stored numbers are not the weights."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from toposcale.io.errors import UserError
 
 
 class _Format(NamedTuple):
-    """A way to store a quantised layer: the packed tensor's ending and type, and the endings of those beside it."""
+    """A format of quantised layers: suffix and type of the packed tensor, and suffixes of the tensors beside it."""
 
     name: str
     packed: str
@@ -18,7 +18,7 @@ class _Format(NamedTuple):
 
 _INTEGERS, _BYTES, _FLOAT8 = r"u?int(4|8|16|32|64)|[ui]\d+", r"u?int8|[ui]8", r"float8.*|f8.*"
 
-# A tensor `scales` alone says nothing: all of a format's tensors must be there, and the packed one of its type.
+# A tensor `scales` alone is not evidence: all tensors of a format must be there, and the packed one of its type.
 _FORMATS = (
     _Format("GPTQ", ".qweight", _INTEGERS, (".qzeros", ".scales", ".g_idx")),
     _Format("AWQ", ".qweight", _INTEGERS, (".qzeros", ".scales")),

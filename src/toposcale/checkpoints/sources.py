@@ -125,7 +125,7 @@ class FolderSource:
 def sample_of_files(paths: Iterable[str | Path]) -> str:
     """Return a hash of name, size and three blocks of the content of all files of some checkpoints (files or folders).
 
-    The blocks are the first, the middle and the last, so that gigabytes need not be read to tell two checkpoints apart.
+    The blocks are the first, the middle and the last, so that checkpoints can be distinguished without reading gigabytes.
     """
     inside = (sorted(path.iterdir()) if path.is_dir() else [path] for path in map(Path, paths))
     statuses = [(file, file.stat()) for file in filter(Path.is_file, chain.from_iterable(inside))]

@@ -1,4 +1,4 @@
-"""What a checkpoint is, and what changed between two: `toposcale.describe`, `compare`, and each value in long form."""
+"""Describe one checkpoint and compare two: `toposcale.describe`, `compare`, and every feature in long form."""
 
 import math
 import os
@@ -32,11 +32,11 @@ from toposcale.io.schemas import ALL_LAYERS
 _NOT_CHOSEN = "not chosen"
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
-"""Called with the matrices and their number; returns the same matrices: `rich.progress.track` and the like."""
+"""Function of the matrices and their number that returns the same matrices, such as `rich.progress.track`."""
 
 
 class _Measured(NamedTuple):
-    """Features and diagrams by layer, shapes (n_out, n_in) of the layers, and what was not measured, in sentences."""
+    """Features, diagrams and shapes (n_out, n_in) by layer, and notes on what was left out."""
 
     features: dict[str, weights.Features]
     diagrams: dict[str, weights.Diagrams]
@@ -52,7 +52,7 @@ def describe(
     progress: Progress | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
-    """Describe the weights of a model: one row for each matrix, the last one for the model.
+    """Describe the weights of a model: one row per matrix, and a last one for the whole model.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ def describe(
         A safetensors, ``.bin`` or ``.pt`` file, a folder in the layout of Hugging Face, a module, or matrices
         (n_out, n_in) by name.
     layers : str or sequence of str, default="*"
-        Globs of the matrices to describe. The others are read for the scale of `neural_persistence_p2` alone.
+        Globs of the matrices to describe. The others only set the scale of `neural_persistence_p2`.
     model : str, default="model"
-        Name of the model in a run of the workflow, whose values depend on it: it seeds the draw of `max_points` rows.
+        Name of the model, which seeds the draw of `max_points` rows; that in the workflow reproduces its values.
     progress : callable, optional
-        Called with the matrices and their number; returns an iterable of the same, as `rich.progress.track` does.
+        Function of the matrices and their number that returns the same matrices, as `rich.progress.track` does.
     **settings
         Fields of `toposcale.features.weights.WeightSettings`, for instance ``max_points=200`` rows, or
         ``features=("norms", "spectra")``, the groups to compute, of which "topology" is the third.
@@ -73,16 +73,16 @@ def describe(
     -------
     pandas.DataFrame
         Index `layer`, the last one "all": the whole model. Columns: `shape` (n_out, n_in), `parameters`, the features of
-        `toposcale.features.registry.SUMMARY`, and `odd`: in which of them, and how far, the layer is unlike the same one
-        of the other blocks (`toposcale.features.roles.odd_layers`), "" if in none. ``attrs["notes"]`` tells what was left
-        out. Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
+        `toposcale.features.registry.SUMMARY`, and `odd`: the features in which the layer is an outlier among the same
+        layers of other blocks (`toposcale.features.roles.odd_layers`), or "". ``attrs["notes"]`` lists what was left out.
+        Features of a matrix with a NaN or an infinity are NaN, with a RuntimeWarning.
 
     Raises
     ------
     UserError
-        If there is no such checkpoint, it is damaged or quantised, or no chosen matrix is in it.
+        If the checkpoint is missing, damaged or quantised, or contains none of the chosen matrices.
     TypeError
-        If `source` is none of these.
+        If `source` has another type.
 
     See Also
     --------
@@ -141,7 +141,7 @@ def features_of(source: Any, **options: Any) -> pd.DataFrame:
 
 
 def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
-    """Tell what changed between two checkpoints: one row for each matrix, the last one for the model.
+    """Compare the weights of two checkpoints: one row per matrix, and a last one for the whole model.
 
     Parameters
     ----------
@@ -154,8 +154,8 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), and the features of
-        `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer that only one checkpoint has is
-        NaN. ``attrs["notes"]`` as in `describe`, of `after`.
+        `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer of only one checkpoint is NaN.
+        ``attrs["notes"]`` as in `describe`, for `after`.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
 
     See Also
     --------
-    changes_of : Every feature, and how far the persistence diagrams moved.
+    changes_of : Every feature, and distances between the persistence diagrams.
 
     Examples
     --------
@@ -198,8 +198,8 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns `layer`, `feature`, `before`, `after` and `change` (after - before), in the units of the feature. Distances
-        between persistence diagrams, such as ``h0_wasserstein_1``, have a `change` alone. A layer that only one checkpoint
-        has is NaN for the other. ``attrs["notes"]`` as in `describe`, of `after`.
+        between persistence diagrams, such as ``h0_wasserstein_1``, have only a `change`. A layer of only one checkpoint is
+        NaN for the other. ``attrs["notes"]`` as in `describe`, for `after`.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
 
 
 def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) -> tuple[_Measured, _Measured]:
-    """Measure two checkpoints. UserError: they have no layer in common."""
+    """Measure two checkpoints; raise UserError if they have no layer in common."""
     first, second = (_measured(side, names, **options) for side in (before, after))
     if not first.shapes.keys() & second.shapes.keys():
         names = listed(first.shapes, 5), listed(second.shapes, 5)
@@ -246,7 +246,7 @@ def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) 
 
 
 def _in_order(first: _Measured, second: _Measured) -> list[str]:
-    """Return the layers of both, the whole model last."""
+    """Return the layers of both, and the whole model last."""
     return [*sorted(first.shapes | second.shapes, key=_natural), ALL_LAYERS]
 
 
@@ -282,7 +282,7 @@ def _measured(
 
 
 def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-    """Yield a sentence for each kind of tensor that is left out: how many, and their share of the parameters."""
+    """Yield a sentence per kind of tensor that is left out: their number and their share of the parameters."""
     shapes = {**{name: tensor.shape for name, tensor in tensors.items()}, **not_chosen}
     of_all = max(1, sum(math.prod(tensor.shape) for tensor in tensors.values()))
     by_kind: dict[str, list[str]] = {}
@@ -296,7 +296,7 @@ def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int,
 
 
 def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
-    """Return shape and type of the tensors by name, an iterator of the matrices, and notes on what the source is."""
+    """Return shape and type of the tensors by name, an iterator of the matrices, and notes on the source."""
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
         tensors, files = stored_tensors(os.fspath(source)), weight_files(os.fspath(source))
@@ -304,29 +304,29 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
         if copies := sorted(tied_copies(files)):
             notes = [f"counted once: {listed(copies, 2)}, which repeats the token embedding"]
         if files[0].name.startswith("adapter_model"):
-            notes += ["an adapter: these are its own low-rank matrices, not the weights of the model that it changes"]
+            notes += ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
         once = {name: tensor for name, tensor in tensors.items() if name not in copies}
         return once, iterate_matrices(os.fspath(source)), notes
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
-        # Parameters that a module has under two names come once.
+        # Tied parameters of a module come once.
         named = each_once(_arrays(source if isinstance(source, Mapping) else dict(source.named_parameters())))
         tensors = {name: Stored(tuple(value.shape), str(value.dtype)) for name, value in named.items()}
         return tensors, iterate_arrays(named), []
-    raise TypeError(f"a path, a PyTorch module, or arrays by name can be described, not {type(source).__name__}")
+    raise TypeError(f"source: a path, a PyTorch module or arrays by name, not a {type(source).__name__}")
 
 
 def _summary(features: Mapping[str, Mapping[str, float]], order: list[str]) -> pd.DataFrame:
-    """Return the features of `SUMMARY`, as far as they were computed, of the layers in that order."""
+    """Return the computed features of `SUMMARY` for the layers in this order."""
     table = pd.DataFrame(features).T.reindex(order).rename_axis("layer")
     return table[[name for name in SUMMARY if name in table]]
 
 
 def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
-    """Convert lists to arrays. UserError: a name that is not a str, or a list that is not an array."""
+    """Convert lists to arrays; raise UserError for a name that is not a str, or a list that is not an array."""
     named = {}
     for name, value in tensors.items():
         if not isinstance(name, str):
-            raise UserError(f"arrays are described by name, but {name!r} is not a text")
+            raise UserError(f"arrays are described by name, but {name!r} is not a string")
         try:
             named[name] = value if hasattr(value, "shape") else np.asarray(value)
         except ValueError as error:
@@ -335,7 +335,7 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _refuse_several(folder: Path) -> None:
-    """Raise a UserError for a folder of checkpoints, such as the Trainer's; it names them."""
+    """Raise UserError, which names them, for a folder of checkpoints such as the Trainer's."""
     if not folder.is_dir() or choose_weight_files(os.listdir(folder)):
         return
     try:

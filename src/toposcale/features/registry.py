@@ -52,7 +52,7 @@ SUMMARY = {
     "h0_total_scaled": "H0",
     "h1_total_scaled": "H1",
 }
-"""One feature of each kind of measurement, which stand for all where there is room for few, and their short names."""
+"""Features that represent all others in short tables, one per kind of measurement, and their short names."""
 
 
 @dataclass(frozen=True)

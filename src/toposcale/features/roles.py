@@ -1,4 +1,4 @@
-"""Roles of layers, and layers whose features are unlike those of the same layer in other blocks."""
+"""Roles of layers, and odd layers: outliers among the same layers of other blocks."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 ODD_Z, FEWEST_LAYERS = 5.0, 5
-"""Robust z-score from which one of many layers is odd, and fewest layers alike for which it is told."""
+"""Robust z-score from which one of many layers is odd, and fewest layers that are compared."""
 
 
 class Role(StrEnum):
@@ -33,7 +33,7 @@ def role_of(layer: str) -> Role:
 
 
 class OddLayer(NamedTuple):
-    """A layer whose feature is far from the median of the same layer in other blocks, by its robust z-score."""
+    """A layer with a feature that is an outlier among the same layers of other blocks, by its robust z-score."""
 
     layer: str
     feature: str
@@ -44,7 +44,7 @@ class OddLayer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Return what is odd in the layer."""
+        """Feature, value and z-score in words."""
         side = "above" if self.z > 0 else "below"
         compared = f"{side} the median {self.median:.3g} of such {self.role} layers"
         return f"{self.feature} {self.value:.3g}, {compared} (z {self.z:+.0f})"
@@ -54,12 +54,12 @@ class OddLayer(NamedTuple):
 
 
 def odd_layers(features: Mapping[str, Mapping[str, float]]) -> list[OddLayer]:
-    """Return the odd layers, the largest |z| first: features[layer][feature], finite values alone are compared.
+    """Return the odd layers of features[layer][feature], largest |z| first; only finite values are compared.
 
     z = (value - median) / (1.4826 MAD) over the layers of the same role and name in other blocks (h.0.mlp.c_fc with
-    h.1.mlp.c_fc), whose matrices have one shape. Where more than half of n layers agree exactly, the MAD is 0 and nothing
-    is told. The bound is `ODD_Z` (1 + 8 / n), since the MAD of few is itself uncertain: of Gaussian values, 0.3% of groups
-    of 8 to 48 layers have a layer beyond it, without the second factor 5% of those of 8.
+    h.1.mlp.c_fc), whose matrices have one shape. If more than half of n layers agree exactly, the MAD is 0 and none is
+    odd. The bound is `ODD_Z` (1 + 8 / n), since the MAD of few values is uncertain: for Gaussian values its false-positive
+    rate is 0.3% per group of 8 to 48 layers; without the second factor it is 5% for 8 layers.
     """
     odd = []
     alike: dict[str, list[str]] = {}

@@ -85,7 +85,7 @@ MatrixFunction = Callable[[np.ndarray], Features]
 
 
 class MatrixFeatures(NamedTuple):
-    """A function of a matrix, the names of the features that it returns, and their group in the registry."""
+    """A function of a matrix, the names of its features, and their group in the registry."""
 
     function: MatrixFunction
     names: frozenset[str]
@@ -93,7 +93,7 @@ class MatrixFeatures(NamedTuple):
 
 
 MATRIX_FEATURES: list[MatrixFeatures] = []
-"""What is computed from every matrix."""
+"""Functions that are computed for every matrix."""
 
 
 def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:
