@@ -41,7 +41,7 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
     log.with_suffix(CAUSE).unlink(missing_ok=True)
     logging.raiseExceptions = False  # a log on a full disk must not print tracebacks
     try:
-        # A job outlives a killed Snakemake and may still be writing. Snakemake removes the log itself before it starts one.
+        # A job may outlive a killed Snakemake and still be writing. Snakemake itself removes the log before a job.
         with locked(log.with_name(f".{log.name}.lock")):
             logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
             logging.captureWarnings(True)
@@ -74,9 +74,9 @@ def provenance(snakemake: Any) -> dict[str, str]:
 
 
 def parts(snakemake: Any) -> list[str]:
-    """Return the parts that a table gathers; raise UserError if some are not made with what the params say.
+    """Return the parts that a table gathers; raise UserError if some were not made with these params.
 
-    Without its records of a file (in .snakemake) Snakemake takes it for up to date.
+    Without its record of a file (in .snakemake), Snakemake takes the file for up to date.
     """
     paths, asked = list(snakemake.input.parts), snakemake.params.parts
     stale = [path for path, digest in zip(paths, asked, strict=True) if digest and tables.made_with(path) != digest]

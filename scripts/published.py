@@ -1,4 +1,4 @@
-"""Fetch one published checkpoint, make all measurements of it, and remove it."""
+"""Fetch one published checkpoint, measure it, and remove it."""
 
 import importlib
 import shutil
@@ -10,13 +10,13 @@ import fetch
 
 
 class Named(dict):
-    """Names and values that are attributes too, as those of Snakemake."""
+    """A dictionary with attribute access, as Snakemake's."""
 
     __getattr__ = dict.__getitem__
 
 
 def job(snakemake, measured, rule):
-    """Return the job of the rule that measures this checkpoint if it stays."""
+    """Return the job as the rule for cached checkpoints (hub.keep: true) would have it."""
     params, prefix = Named(snakemake.params[measured]), f"{measured}_"
     outputs = {name.removeprefix(prefix): path for name, path in snakemake.output.items() if name.startswith(prefix)}
     manifest, inputs = snakemake.output.manifest, dict(snakemake.input.items())
@@ -38,7 +38,7 @@ def main(snakemake):
     try:
         fetch.fetch(snakemake, cache)
         for measured, rule in snakemake.params.measured.items():
-            # Imported when it is due, since some load PyTorch; a script is named after its rule.
+            # Imported late, since some load PyTorch; a script has the name of its rule.
             importlib.import_module(rule).main(job(snakemake, measured, rule))
     finally:
         shutil.rmtree(cache, ignore_errors=True)

@@ -93,7 +93,7 @@ ANALYSES = {
     ),
     "claims": Analysis(
         "claims.claims_tables",
-        "What the sources claim, and what this run shows",
+        "Claims of the sources, and what this run shows",
         reads=(
             *("published", *_RUN, "correlations", "verdicts", "tested_features", "sensitivity"),
             *("transitions", "scaling", "early_stopping", "forecasts", "forecast_evaluation"),

@@ -21,8 +21,8 @@ CLOSE = 0.5
 configuration."""
 YES, NO, NOT_TESTED = "yes", "no", "not tested"
 NEEDED = (
-    "10 evenly spaced checkpoints after twice the warm-up to be tested at all; to find a correlation of prewhitened "
-    "residuals of 0.7 with 80% power among 33 features, 40 of one model or 25 of each of five; of 0.5, 90 or 30"
+    "at least 10 evenly spaced checkpoints after twice the warm-up; for 80% power among 33 features, 40 of one model or 25 "
+    "of each of five at a correlation of prewhitened residuals of 0.7, and 90 or 30 at 0.5"
 )
 """Measured by `python -m studies.nulls.checkpoints_needed`; docs/statistics.md has the table."""
 
@@ -32,7 +32,7 @@ class Question:
     """One question about a feature and a metric.
 
     asks: the question in words. asked: of which features, layers and runs. control: what is held fixed. shows: what the
-    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures. needs: for an answer.
+    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures. needs: data needed.
 
     Estimate and p come from the column `estimate` of `correlations` and `pooled_correlations`, or from `over_seeds`,
     which `test` fills. simulation: makes features with a known effect, for positive control and power.

@@ -70,7 +70,7 @@ def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
 
 
 def _clauses(text: Any) -> tuple[str, ...]:
-    """Return the lines of a cell."""
+    """Return the clauses of a table entry, one per line."""
     return tuple(text.splitlines()) if isinstance(text, str) else ()
 
 

@@ -34,7 +34,7 @@ def line_grid(
         labels = dict.fromkeys(" ".join(label.split()) for _, label in series)
         return panels.missing_figure(f"no values of: {', '.join(labels)}", title)
     if all(rows["step"].nunique() < 2 for rows, _ in series):
-        return panels.missing_figure("one checkpoint is no course of training", title)
+        return panels.missing_figure("at least two checkpoints are needed", title)
     figure, axes_of = panels.new_grid(len(series), columns, title=title, **options)
     line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, series, strict=True)])
     if len(series) > 1:

@@ -84,7 +84,7 @@ def set_title(figure: Figure, title: str) -> None:
 
 
 def missing_figure(reason: str, title: str = "") -> Figure:
-    """Create a figure that says what is missing; the report leaves it out, with the reason, which is its label."""
+    """Create a figure that says what is missing; its label is the reason with which the report leaves it out."""
     figure = new_figure(2.2, title)
     figure.set_label(reason)
     say_missing(figure.add_subplot(), reason)

@@ -19,7 +19,7 @@ WIDTH = 9.0
 """Width of a figure in inches: at the report's width, 9-point text stays readable."""
 
 MISSING = "Description"
-"""Metadata of the SVG of a figure that shows nothing: why."""
+"""SVG metadata of a figure without data: the reason."""
 
 INK = "#222222"
 MUTED = "#6b6b6b"

@@ -35,7 +35,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a lock file, which is made if it is missing; wait while another process holds it."""
+    """Hold a lock file, which is created if missing; wait while another process holds it."""
     import fcntl
 
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file to read; raise UserError for a pipe or device, and for what Git LFS leaves in its place."""
+    """Return the path of a file to read; raise UserError for a pipe, a device or a pointer of Git LFS."""
     path = _not_a_pipe(Path(path))
     if path.is_file():
         with path.open("rb") as stream:
@@ -75,7 +75,7 @@ def regular_files(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a regular file in UTF-8, without the mark at its beginning that Windows writes."""
+    """Return the text of a regular file in UTF-8, without a byte-order mark."""
     return regular_file(path).read_text(encoding="utf-8-sig")
 
 
@@ -96,7 +96,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what an earlier job noted in a JSON file; nothing if there is none, or `--touch` left it empty."""
+    """Return the content of a JSON file of an earlier job; {} if it is missing, or empty after `--touch`."""
     try:
         return dict(parse_json(read_text(path)))
     except (FileNotFoundError, ValueError, TypeError):

@@ -118,7 +118,7 @@ def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evalu
         [name for name, model in models.items() if called in (_plain(name), _plain(model.repo or name))]
         for called in map(_plain, (file.parent.name, repo))
     )
-    # A path of somebody's disk says nothing about the model; a name, or a repository with its owner, does.
+    # A local path does not identify the model; a name, or a repository with its owner, does.
     is_name = repo and repo.count("/") < 2 and repo[0] not in "/.~"
     if is_name and by_folder and not {*exact, *by_name} & {*by_folder}:
         raise UserError(

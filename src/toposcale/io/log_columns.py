@@ -31,10 +31,10 @@ NAMES = {
 
 END = "total_steps"
 LAST_STEP = (END, "max_steps", "max_iters", "num_training_steps", "train_iters")
-"""Columns that tell the last step of the training."""
+"""Columns of the last step of the training."""
 
 BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
-"""Names, in lower case, of losses that are in bits, most of them for each byte."""
+"""Lower-case names of losses in bits, mostly per byte."""
 
 
 def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -88,10 +88,10 @@ def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: st
 
 
 def refuse_bits(column_of: Mapping[str, str], names: Iterable[str], where: str | Path) -> None:
-    """Raise UserError if the loss, or all that could be one, is in bits by its name."""
+    """Raise UserError if the name of the loss, or of any column if there is none, says bits."""
     losses = [column_of[name] for name in ("loss", "validation_loss") if name in column_of]
     if bits := [name for name in losses or names if BITS.search(name.lower())]:
         raise UserError(
-            f"{where}: column {bits[0]} is in bits by its name, but a loss is in nats per token: bits per token x "
-            "0.6931 (bits per byte x bytes per token x 0.6931); give it as a column called loss"
+            f"{where}: column {bits[0]} is in bits by its name, but a loss must be in nats per token: bits per token "
+            "x 0.6931 (bits per byte x bytes per token x 0.6931); give it as a column called loss"
         )

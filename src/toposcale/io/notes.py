@@ -30,7 +30,7 @@ def repeated(model: str, step: int, original: str, manifest: str, *, leave_out: 
 
 
 def logged_again(count: int) -> str:
-    """Return what a reader has to know of steps that a log has more than once."""
+    """Return the note on steps that were logged more than once."""
     return f"of {count:,} steps that were logged more than once the last value counts"
 
 

@@ -100,8 +100,8 @@ _DEFINITIONS = {
         number("data_fraction", "share of the training text that is read, of models trained here"),
         text("schedule_provenance", "source of the learning rates up to the end: given, logged, recognised or unknown"),
         text("schedule_unknown_because", "why they are not known to the end"),
-        text("log_notes", "what was left out and changed of the user's log, a line each"),
-        text("log_low_confidence_reasons", "what in that log makes a forecast unsure, a line each"),
+        text("log_notes", "what was left out of the user's log or changed in it, one per line"),
+        text("log_low_confidence_reasons", "reasons for low confidence that were found in it, one per line"),
     ),
     "schedules": table(
         "learning-rate schedules to the end, in at most 2,000 rows for each model; linear in between",
@@ -435,14 +435,14 @@ _DEFINITIONS = {
         text("setting", "how this run differs from the published one"),
     ),
     "claims": table(
-        "what the sources claim, and what this run shows",
+        "claims of the sources, and what this run shows",
         (count("position", "order of the claims"),),
         text("source", "research plan, paper, embedding report or landscape review (docs/method.md)"),
         text("claim", "name of the claim in its source"),
-        text("statement", "the claim, with the published values"),
+        text("statement", "the claim, and the published values"),
         text("answer", "reproduced, not reproduced, opposite (the contrary passes the test) or not tested"),
         text("numbers", "the numbers of this run"),
-        text("test", "what decides"),
+        text("test", "the test that decides"),
         text("reason", "why it was not tested; empty where it was"),
     ),
     "warnings": table(

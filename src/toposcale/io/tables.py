@@ -24,7 +24,7 @@ from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.table_schema import Table, renamed
 
-_WHEN_DUE = ("code", "parts")  # params that decide when a job is done again
+_WHEN_DUE = ("code", "parts")  # params that decide when a job runs again
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
@@ -91,7 +91,7 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
 
 @contextmanager
 def _undamaged(path: str | Path) -> Iterator[None]:
-    """Raise UserError for a file that is not readable; too little memory is no damage."""
+    """Raise UserError for an unreadable file, but not for a lack of memory."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -134,18 +134,18 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
 
 def settings_of(params: Mapping[str, Any]) -> str:
-    """Return, as JSON, the params of a job that shape its results: all but those that say when it is due."""
+    """Return as JSON the params of a job that determine its results: all but those that decide when it runs."""
     shaping = {key: value for key, value in params.items() if key not in _WHEN_DUE}
     return json.dumps(shaping, sort_keys=True, default=dict)
 
 
 def digest_of(settings: str, code: str) -> str:
-    """Return the digest of what a table is made with: its settings (`settings_of`) and the fingerprint of the code."""
+    """Return the digest of the settings (`settings_of`) of a table and the fingerprint of its code."""
     return hashlib.sha256(f"{settings} {code}".encode()).hexdigest()[:16]
 
 
 def made_with(path: str | Path) -> str:
-    """Return the digest of what a table says that it was made with."""
+    """Return the digest of the settings and the code that a table was made with."""
     metadata = read_metadata(path)
     return digest_of(metadata.get("settings", ""), metadata.get("code", ""))
 
@@ -179,7 +179,7 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
 
 
 def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
-    """Return the table of a Parquet file of the user's; raise UserError if it is damaged."""
+    """Return the table of a user's Parquet file; raise UserError if it is damaged."""
     try:
         return pq.ParquetFile(pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
@@ -189,9 +189,8 @@ def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
 def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
     """Return the table of a CSV file, and the name of its separator.
 
-    The separator is that of a first line `sep=;`, as Excel writes it, else the most frequent of comma, semicolon and tab in
-    the first line. A column whose numbers have decimal commas, or commas between thousands, is one of numbers. Raise
-    UserError if the text is no CSV table.
+    The separator is that of a first line `sep=;`, as Excel writes it, or else the most frequent of comma, semicolon and tab
+    in the first line. Decimal commas and commas between thousands are parsed. Raise UserError if it is not a CSV table.
     """
     head = io.BytesIO(content).readline().decode("utf-8", "replace").removeprefix("\ufeff").strip()
     separator = max(_SEPARATORS, key=head.count)
@@ -215,9 +214,9 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
 
 
 def _with_commas(column: pa.ChunkedArray) -> pa.Array | None:
-    """Return the numbers of texts of which some have a comma, decided by all of them; None where they are no numbers.
+    """Return the numbers of texts of which some have a comma; None if they are not numbers.
 
-    Commas stand between thousands where they could, and some number has none, or the numbers rise; else they are decimal.
+    Commas separate thousands if all of them can, and some number has none or the numbers rise; otherwise they are decimal.
     """
     import pyarrow.compute as pc
 
@@ -245,7 +244,7 @@ def _with_commas(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def read_plain_or_gzip(path: Path) -> bytes:
-    """Return the content of a file, decompressed if it is compressed with gzip, unless it grows more than a table does."""
+    """Return the content of a file, decompressed if it is gzip; raise UserError if it grows more than a table does."""
     with regular_file(path).open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             file.seek(0)

@@ -131,7 +131,7 @@ def opened(path: str | Path) -> Iterator[TensorFile]:
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (SafetensorError, OSError, ValueError) as error:
-        if is_shared(error):  # no memory is no damage
+        if is_shared(error):  # a lack of memory is not damage
             raise
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a complete safetensors file ({reason}); {WHEN_DAMAGED}") from error

@@ -49,8 +49,8 @@ def cards(
 def _size(row: Mapping[Any, Any]) -> str:
     """Return the number of parameters and the shape, as far as known."""
     words = {"n_parameters": "{:,} parameters", "d_model": "width {}", "n_layers": "{} blocks", "n_heads": "{} heads"}
-    told = [text.format(int(row[key])) for key, text in words.items() if pd.notna(row.get(key))]
-    return ", ".join(text.removesuffix("s") if text.startswith("1 ") else text for text in told)
+    texts = [text.format(int(row[key])) for key, text in words.items() if pd.notna(row.get(key))]
+    return ", ".join(text.removesuffix("s") if text.startswith("1 ") else text for text in texts)
 
 
 def _checkpoints(features: pd.DataFrame, final_step: float) -> str:

@@ -161,7 +161,7 @@ function sortBy(head) {
 }
 for (const head of $$("[data-sortable] th")) $("button", head).addEventListener("click", () => sortBy(head));
 
-/** Show the rows that hold what its field of search asks for, or say that none does. */
+/** Show the rows that contain the text of the search field, or say that none does. */
 function search(table) {
   const listing = table.closest(".listing"), wanted = $("input", listing)?.value.trim().toLowerCase() || "";
   const rows = [...table.tBodies[0].rows];
@@ -186,7 +186,7 @@ for (const figure of $$("[data-figure]")) {
   figure.addEventListener("click", () => enlarge(figure));
   figure.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
-    event.preventDefault();  // else the same key presses the button to close, which has the focus then
+    event.preventDefault();  // or the same key would press the close button, which gets the focus
     enlarge(figure);
   });
 }

@@ -144,7 +144,7 @@ def report(
 
 
 def claimed(claims: pd.DataFrame) -> Listing:
-    """Return the claims as they are read: source and name together, and why a claim was not tested beside what decides."""
+    """Return the claims as the report shows them: source with name, and test with the reason why it was not made."""
     about, untested = claims["source"] + ", " + claims["claim"], ". Not tested: " + claims["reason"]
     decides = claims["test"] + untested.where(claims["reason"] != "", "")
     shown = claims[["statement", "answer", "numbers"]].assign(decides=decides)
@@ -153,9 +153,9 @@ def claimed(claims: pd.DataFrame) -> Listing:
 
 
 def missing(svg: str) -> str:
-    """Return why a drawing shows nothing; "" if it shows something."""
-    found = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
-    return html.unescape(found.group(1)) if found else ""
+    """Return the reason why a figure has no data; "" if it has."""
+    match = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
+    return html.unescape(match.group(1)) if match else ""
 
 
 def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Follower:
         self.parts: dict[str, dict[str, Any]] = {"run": run}
 
     def refresh(self) -> None:
-        """Read what is new. What is wrong with a file is told on the page, whatever it is: the page stays."""
+        """Read what is new. The page shows any error of a file, and stays."""
         try:
             self._refresh()
         except Exception as error:
@@ -213,7 +213,7 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}
     if curve := advice["forecast_curve"]:
-        # It begins at the loss as it is: the law passes near it.
+        # It starts at the present loss, near which the law passes.
         now = training.present_loss
         ends = {end: rounded([now, *curve[of]]) for end, of in {"values": "loss", "low": "low", "high": "high"}.items()}
         outlook["forecast"] = {"name": "forecast", "steps": [training.measured_until, *curve["step"]], **ends}
@@ -260,7 +260,7 @@ class _Server(ThreadingHTTPServer):
     """Server of the page."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a browser that hangs up is no error of ours."""
+        """Ignore browsers that close the connection."""
 
 
 def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
@@ -269,7 +269,7 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Serve the page under / and its parts under /data/."""
 
-        timeout = 60  # seconds that a browser may keep a connection without asking for anything
+        timeout = 60  # seconds that an idle connection stays open
 
         def do_GET(self) -> None:
             # Another site could have its name lead to this address, and read along.
