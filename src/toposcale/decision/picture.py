@@ -62,11 +62,9 @@ def draw(
     left.plot(run.steps, run.losses, color=INK, alpha=0.25, linewidth=0.8)
     left.plot(*run.loss_curve, color=INK, label=run.metadata.metric)
     if forecast:
-        steps, ends = [step for step, _ in forecast], [prediction for _, prediction in forecast]
+        steps, ends = zip(*forecast, strict=True)
         left.plot(steps, [end.value for end in ends], color=CONTINUED, linestyle="--", label="forecast, 95% interval")
-        left.fill_between(
-            steps, [end.low for end in ends], [end.high for end in ends], color=CONTINUED, alpha=0.2, lw=0
-        )
+        _fill(left, steps, ends, CONTINUED, 0.2)
         # The steep fall of the first steps is left out of the range of the axis.
         shown = run.loss_curve.losses[run.loss_curve.steps >= 0.05 * run.final_step]
         values = [*shown, *(value for end in ends for value in (end.low, end.high))]
@@ -96,19 +94,20 @@ def draw(
 def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
     """Draw the final loss against the start of the decay, one line per shape, with the interval of the best shape."""
     for shape, colour in zip(dict.fromkeys(sorted(option.shape for option in decay.options)), OTHERS, strict=False):
-        rows = sorted(
-            ((option.start, option.loss) for option in decay.options if option.shape == shape), key=lambda row: row[0]
-        )
-        starts, losses = [start for start, _ in rows], [loss for _, loss in rows]
+        rows = sorted((row for row in decay.options if row.shape == shape), key=lambda row: row.start)
+        starts, losses = [row.start for row in rows], [row.loss for row in rows]
         axes.plot(starts, [loss.value for loss in losses], color=colour, label=shape)
         if shape == decay.best.shape:
-            axes.fill_between(
-                starts, [loss.low for loss in losses], [loss.high for loss in losses], color=colour, alpha=0.15, lw=0
-            )
+            _fill(axes, starts, losses, colour, 0.15)
     axes.plot(decay.best.start, decay.best.loss.value, "o", color=INK)
     axes.set(xlabel="step at which the decay begins")
     axes.set_title("at the end, by decay", fontsize=8)
     axes.legend(frameon=False, fontsize=8)
+
+
+def _fill(axes: "Axes", x: Sequence[int], losses: Sequence[Prediction], colour: str, alpha: float) -> None:
+    """Fill the 95% intervals of losses."""
+    axes.fill_between(x, [loss.low for loss in losses], [loss.high for loss in losses], color=colour, alpha=alpha, lw=0)
 
 
 def rendered(figure: "Figure", kind: str) -> bytes:

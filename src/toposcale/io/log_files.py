@@ -2,7 +2,6 @@
 
 import io
 import re
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,12 +30,7 @@ class LogFile(NamedTuple):
 
 def read(path: Path, named: Collection[str] = ()) -> LogFile:
     """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
-    try:
-        content = tables.read_plain_or_gzip(path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not readable ({error})") from error
+    content = tables.read_plain_or_gzip(path)
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     if content.startswith(b"PAR1") or suffix == ".parquet":
         return LogFile(tables.parse_parquet(content, path), "Parquet")

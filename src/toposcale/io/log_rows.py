@@ -135,7 +135,7 @@ def of_one_training(series: dict[str, np.ndarray], columns: Columns, where: obje
 
 def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the series with evaluation losses as validation losses and without losses of other splits; and notes."""
-    loss = series.get("loss", np.full(len(series["step"]), np.nan))
+    loss, before = (column_or_nan(series, name) for name in ("loss", "validation_loss"))
     with_loss = set(np.unique(labels.codes[~np.isnan(loss)]).tolist()) - {-1}
     words = {code: set(re.split(r"[\W_\d]+", labels.texts[code].lower())) for code in with_loss}
     training = {code for code in with_loss if words[code] & _TRAINING}
@@ -154,7 +154,6 @@ def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> 
             "is unknown; keep only those"
         )
     is_validation = np.isin(labels.codes, list(validation)) & ~np.isnan(loss)
-    before = series.get("validation_loss", np.full(len(loss), np.nan))
     changed = series | {"loss": np.where(is_validation | np.isin(labels.codes, list(others)), np.nan, loss)}
     if validation:
         changed["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
@@ -255,10 +254,15 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
     return Rows({name: values[kept] for name, values in columns.items()}, tuple(notes), tuple(restarts))
 
 
+def column_or_nan(series: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """Return a column (rows,), NaN if it is missing."""
+    return series.get(name, np.full(len(series["step"]), np.nan))
+
+
 def main_loss(series: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the training losses, or the validation losses if there are none."""
-    loss = series.get("loss", np.full(len(series["step"]), np.nan))
-    return loss if not np.isnan(loss).all() else series.get("validation_loss", loss)
+    loss = column_or_nan(series, "loss")
+    return column_or_nan(series, "validation_loss") if np.isnan(loss).all() else loss
 
 
 def has_dropped(steps: np.ndarray, losses: np.ndarray, restart: float) -> bool:

@@ -246,7 +246,7 @@ def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[
             continue
         perplexity = _numbers_of(others[column])
         for name in ("loss", "validation_loss"):
-            losses = series.get(name, np.full(len(perplexity), np.nan))
+            losses = log_rows.column_or_nan(series, name)
             both = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
             if both.sum() < 2:
                 continue
@@ -421,7 +421,7 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     unique, index = steps[order][is_new], np.cumsum(is_new) - 1
     joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
     for name in (*_LOG, *(name for name in columns if name not in ("step", *_LOG))):
-        values = columns.get(name, np.full(len(steps), np.nan))[order]
+        values = log_rows.column_or_nan(columns, name)[order]
         is_known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)
         last[index[is_known]] = values[is_known]

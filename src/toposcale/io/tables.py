@@ -167,12 +167,7 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
     or not readable.
     """
     path = Path(path)
-    try:
-        content = read_plain_or_gzip(path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
+    content = read_plain_or_gzip(path)
     if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
         return parse_parquet(content, path), ""
     return parse_csv(content, path)
@@ -244,15 +239,20 @@ def _with_commas(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def read_plain_or_gzip(path: Path) -> bytes:
-    """Return the content of a file, decompressed if it is gzip; raise UserError if it grows more than a table does."""
-    with regular_file(path).open("rb") as file:
-        if file.read(2) != b"\x1f\x8b":
-            file.seek(0)
-            return file.read()
-    most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
-    with gzip.open(path, "rb") as file:
-        if len(content := file.read(most + 1)) <= most:
-            return content
+    """Return the content of a file, decompressed if it is gzip; raise UserError if it is unreadable or grows too much."""
+    try:
+        with regular_file(path).open("rb") as file:
+            if file.read(2) != b"\x1f\x8b":
+                file.seek(0)
+                return file.read()
+        most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
+        with gzip.open(path, "rb") as file:
+            if len(content := file.read(most + 1)) <= most:
+                return content
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not readable ({error})") from error
     raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")
 
 
