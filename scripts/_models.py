@@ -11,13 +11,12 @@ from toposcale.runs.learning_rate_schedule import warmup_of_log
 from toposcale.training.schedules import schedule_of
 
 
-def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), told=None):
+def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), notes=None):
     """Return the rows of a model in the tables models and schedules.
 
     What `facts` (of `plan.Model`) has counts, then what the files tell; the rest stays unknown. weights: a checkpoint.
     n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
-    state of a Trainer. steps, rates: the learning rates of the training log. told: what the user's file told of
-    itself (`LossCurve.told`).
+    state of a Trainer. steps, rates: the learning rates of the training log. notes: as `LossCurve.note_columns` returns.
     """
     facts_known = {key: value for key, value in facts.items() if value is not None}
     logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
@@ -27,7 +26,7 @@ def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, s
     if schedule := facts_known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
     facts_of_run = {"final_step": max((step for step in last if step is not None), default=None)}
-    facts_of_run |= {"n_parameters": n_parameters, **(told or {})}
+    facts_of_run |= {"n_parameters": n_parameters, **(notes or {})}
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
         facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)

@@ -27,10 +27,10 @@ class Files:
         metrics = [tables.gather(schemas.TABLES["metrics"], there.get("metrics", []))]
         metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
         if curve is None:
-            log, self.told = tables.gather(schemas.TABLES["training"], there.get("training", [])), {}
+            log, self.notes = tables.gather(schemas.TABLES["training"], there.get("training", [])), {}
         else:
             losses = loss_curves.read(curve)
-            log, self.told = losses.log(), losses.told()
+            log, self.notes = losses.log(), losses.note_columns()
             metrics.append(losses.metric_rows(name))
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
 
@@ -38,7 +38,7 @@ class Files:
         """Return the rows of the model in the tables models and schedules."""
         steps, rates = (self.log[column].to_numpy() for column in ("step", "learning_rate"))
         weights, size = (self.weights or [None])[-1], _models.fetched_sizes(self.sizes).get(self.name)
-        sources = {"weights": weights, "n_parameters": size, "curve": self.curve, "told": self.told}
+        sources = {"weights": weights, "n_parameters": size, "curve": self.curve, "notes": self.notes}
         return _models.rows_of_model(self.name, facts, steps=steps, rates=rates, **sources)
 
 

@@ -8,7 +8,7 @@ from toposcale.io import loss_curves, notes, tables
 def main(snakemake):
     curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
-    tables.write(curve.log(), snakemake.output.log, metadata | curve.told())
+    tables.write(curve.log(), snakemake.output.log, metadata | curve.note_columns())
     model = snakemake.wildcards.model
     noted = [notes.note(model, "training log", text, "") for text in (*curve.notes, *curve.low_confidence_reasons)]
     rows = curve.metric_rows(model, snakemake.params.steps)

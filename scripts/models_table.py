@@ -19,7 +19,7 @@ def main(snakemake):
             log = tables.read(schemas.TABLES["training"], logs[name])
             sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
             stored = tables.read_metadata(logs[name])
-            sources["told"] = {key: stored[key] for key in ("log_notes", "log_low_confidence_reasons") if key in stored}
+            sources["notes"] = {key: text for key, text in stored.items() if key.startswith("log_")}
         described = _models.rows_of_model(name, facts, **sources)
         rows.append(described.model)
         schedules += described.schedule

@@ -86,7 +86,7 @@ def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
                     "source": family.partition("/")[0],
                     "share": share,
                     "truth": truth,
-                    "is_told": not end.reason,
+                    "has_forecast": not end.reason,
                     "is_significant": end.is_significant,
                     "is_right": bool(end.value * truth > 0),
                     "is_inside": bool(end.low <= truth <= end.high),
@@ -105,13 +105,13 @@ def main() -> None:
     found = pd.DataFrame([row for folder in _folders() for row in pairs(read(folder))])
     means = []
     for source, part in found.groupby("source"):
-        told, significant = part[part["is_told"]], part[part["is_significant"]]
+        forecast, significant = part[part["has_forecast"]], part[part["is_significant"]]
         means.append(
             {
                 "source": source,
                 "pairs": len(part),
-                "told": len(told) / len(part),
-                "inside": told["is_inside"].mean(),
+                "forecast": len(forecast) / len(part),
+                "coverage": forecast["is_inside"].mean(),
                 "significant": len(significant) / len(part),
                 "right": significant["is_right"].mean(),
             }

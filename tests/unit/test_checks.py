@@ -218,11 +218,11 @@ def test_a_warm_up_above_a_uniform_guess_is_a_sum_or_a_perplexity(factor, first,
     assert ("above the 14 nats of a uniform guess" in advise(losses, steps).sentence) == said
 
 
-def test_a_level_that_drops_at_a_restart_is_a_reason_for_low_confidence():
+def test_a_loss_that_drops_at_a_restart_is_a_reason_for_low_confidence():
     steps, losses = long_run()
     again = {"step": np.append(steps[:300], steps[200:]), "loss": np.append(losses[:300], 0.98 * losses[200:])}
     advice = toposcale.advise(again, **OPTIONS)
-    [reason] = [text for text in advice.reasons if "fell to another level at step 2,412" in text]
+    [reason] = [text for text in advice.reasons if "the loss dropped abruptly at step 2,412" in text]
     assert not advice.is_confident
     healthy = toposcale.advise(again | {"loss": np.append(losses[:300], losses[200:])}, **OPTIONS)
     assert reason not in healthy.reasons

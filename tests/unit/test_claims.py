@@ -88,23 +88,23 @@ def test_whether_neural_persistence_is_monotonic(values, expected):
     assert rows.loc[("research plan", "H1"), "answer"] == expected
 
 
-def test_saddles_on_the_plane_that_tells_most():
+def test_saddles_on_the_most_informative_plane():
     flat = course([0, 0, 0], "n_saddles_random_1_grid8", "landscape")
-    told = course([3, 2, 1], "n_saddles_negative_0.3_grid8", "landscape")
+    informative = course([3, 2, 1], "n_saddles_negative_0.3_grid8", "landscape")
     spread = course([1, 2, 3], "n_saddles_negative_0.3_grid8_spread", "landscape")
-    rows = answers({"tiny-3k": 2936}, features=pd.concat([flat, told, spread]))
+    rows = answers({"tiny-3k": 2936}, features=pd.concat([flat, informative, spread]))
     assert rows.loc[("landscape review", "H1"), ["answer", "numbers"]].tolist() == ["reproduced", "tiny-3k -2"]
     without = answers({"tiny-3k": 2936}, features=flat).loc[("landscape review", "H1")]
     assert (without["answer"], without["reason"]) == ("not tested", "no surface has a saddle")
 
 
 @pytest.mark.parametrize(("regret", "expected"), [(0.0, "reproduced"), (1.31, "opposite")])
-def test_stopping_is_told_with_what_it_costs(regret, expected):
+def test_early_stopping_reports_its_regret(regret, expected):
     row = {"model": "tiny-3k", "source": "weights", "layer": "all", "feature": "neural_persistence", "patience": 2}
     table = schemas.TABLES["early_stopping"].frame([row | {"steps_saved": 370, "regret": regret}])
-    told = answers(early_stopping=table).loc[("embedding report", "stopping")]
-    assert told["answer"] == expected
-    assert told["numbers"] == f"steps saved: tiny-3k 370; nats lost: tiny-3k {regret:.3g}"
+    row = answers(early_stopping=table).loc[("embedding report", "stopping")]
+    assert row["answer"] == expected
+    assert row["numbers"] == f"steps saved: tiny-3k 370; nats lost: tiny-3k {regret:.3g}"
 
 
 def test_a_test_without_power_is_no_answer():

@@ -46,7 +46,7 @@ def read(tmp_path, name, content):
             lines('{{"current_steps": {step}, "total_steps": 9000, "loss": {loss}, "eval_loss": null}}\n'),
             "",
         ),
-        ("history.json", json.dumps({"log_history": [*ROWS, None, 3]}), "2 of 32 entries are no objects"),
+        ("history.json", json.dumps({"log_history": [*ROWS, None, 3]}), "2 of 32 entries are not objects"),
         (
             "list.json",
             json.dumps([*ROWS, {"step": 1450, "train_loss": 4.1, "train_runtime": 9}]),

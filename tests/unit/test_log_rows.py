@@ -80,14 +80,11 @@ def test_of_processes_the_mean_is_read(in_turn):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (interleaved("run", ["a", "b"]), r"column run tells 2 runs apart \(a, b\)"),
-        (
-            interleaved("seed", [1, 2, 3]).sort_values("seed", kind="stable"),
-            r"column seed tells 3 runs apart \(1, 2, 3\)",
-        ),
-        (interleaved("x", [0, 1, 2]).drop(columns="x"), "no column tells of what; give one loss a step"),
-        (interleaved("shard", ["x", "y", "z"]), "column shard tells them apart"),
-        (interleaved("phase", ["x", "y"]), "column phase tells rows apart .* which of them are of the training"),
+        (interleaved("run", ["a", "b"]), r"column run has 2 runs \(a, b\)"),
+        (interleaved("seed", [1, 2, 3]).sort_values("seed", kind="stable"), r"column seed has 3 runs \(1, 2, 3\)"),
+        (interleaved("x", [0, 1, 2]).drop(columns="x"), "no column labels them; give one loss per step"),
+        (interleaved("shard", ["x", "y", "z"]), "which column shard labels"),
+        (interleaved("phase", ["x", "y"]), "column phase has several kinds of rows .* which are of the training"),
         (
             BASE.assign(Name=[*"abcd"] * 38, State="finished", Created=1, User="me"),
             "a table of 152 runs, one row a run",
@@ -95,11 +92,11 @@ def test_of_processes_the_mean_is_read(in_turn):
         (pd.DataFrame({"run_id": [*"abc"], "step": 9, "loss": [3.1, 3.2, 3.3]}), "a table of 3 runs, one row a run"),
         (
             pd.DataFrame({"epoch": np.repeat(range(4), 38), "step": np.tile(range(38), 4), "loss": LOSSES}),
-            "anew in each epoch",
+            "start again in each epoch",
         ),
     ],
 )
-def test_several_runs_are_refused_by_the_column_that_tells_them_apart(rows, said):
+def test_several_runs_are_refused_by_the_column_that_labels_them(rows, said):
     with pytest.raises(UserError, match=said):
         loss_curves.of_columns(rows)
 
@@ -119,7 +116,7 @@ def test_rows_that_a_restart_made_void_are_left_out():
     ("second", "what"),
     [(BASE.iloc[:60], "another run begins"), (BASE.iloc[90:].assign(step=STEPS[:62]), "a further stage begins")],
 )
-def test_steps_that_begin_anew_are_those_of_the_last_run_or_stage(second, what):
+def test_steps_that_start_again_are_those_of_the_last_run_or_stage(second, what):
     curve = curve_of(BASE, second)
     assert curve.log()["loss"].to_pylist() == second["loss"].tolist()
     assert what in curve.notes[0]
@@ -143,14 +140,14 @@ def test_rows_out_of_order_are_sorted(rows, is_said):
 
 
 @pytest.mark.parametrize("change", [1.0, 0.9])
-def test_a_lower_level_after_a_restart_is_a_doubt(change):
+def test_a_drop_after_a_restart_is_a_reason_for_low_confidence(change):
     noise = np.random.default_rng(0).normal(1, 0.005, len(BASE))
     curve = curve_of(
         BASE.assign(loss=LOSSES * noise), BASE.iloc[100:].assign(loss=change * (LOSSES * noise[::-1])[100:])
     )
-    assert [text[:59] for text in curve.low_confidence_reasons] == [
-        "the loss fell to another level at step 5,000, where the log"
-    ] * (change < 1)
+    assert [text[:39] for text in curve.low_confidence_reasons] == ["the loss dropped abruptly at step 5,000"] * (
+        change < 1
+    )
 
 
 @pytest.mark.parametrize("other", [{}, {"time": 1.0}])
@@ -165,7 +162,7 @@ def test_a_row_of_something_else_at_the_end_is_no_loss():
     assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
 
 
-def test_bits_are_told_by_a_perplexity_or_a_name():
+def test_bits_are_recognised_by_a_perplexity_or_a_name():
     bits = LOSSES / np.log(2)
     curve = loss_curves.of_columns({"step": STEPS, "loss": bits, "ppl": (2**bits).round(2)})
     assert curve.log()["loss"].to_pylist() == pytest.approx(LOSSES)

@@ -66,7 +66,7 @@ def test_without_tokens_the_seeds_are_unknown_unless_stated():
     unknown = toposcale.compare_runs(curve(), curve(36))
     assert np.isnan(unknown.now[0].low)
     assert not unknown.now[0].is_significant
-    assert "noise between seeds is not known" in str(unknown)
+    assert "noise between seeds is unknown" in str(unknown)
     json.dumps(dict(unknown), allow_nan=False)
     assert toposcale.compare_runs(curve(), curve(36), seed_noise=0.002).now[0].is_significant
     assert not toposcale.compare_runs(curve(), curve(36), seed_noise=0.1).now[0].is_significant

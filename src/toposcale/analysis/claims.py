@@ -1,4 +1,4 @@
-"""Claims of the four sources, each with its answer by a run: reproduced, not reproduced, opposite or not tested.
+"""Claims of the four sources, and whether a run reproduces them.
 
 `CLAIMS` is the registry; a new claim is one entry.
 """
@@ -27,18 +27,18 @@ from toposcale.statistics.coefficients import MAX_PERMUTED, correlation_p_value,
 
 PLAN, PAPER, EMBEDDINGS, LANDSCAPES = "research plan", "paper", "embedding report", "landscape review"
 FEWEST_SIZES, MOST_LISTED = 5, 6
-"""Fewer sizes give no exact p of Spearman's correlation of at most 0.05; and most models that are listed one by one."""
+"""Fewest sizes for which Spearman's correlation can have an exact p of at most 0.05; most models that are listed singly."""
 EARLY, FREE = 0.1, 0.01
-"""Share of training within which a transition is early; and regret, nats, below which stopping costs nothing."""
+"""Share of training within which a transition is early; largest regret of stopping that counts as free, nats."""
 LOSSES = ("training_loss", "validation_loss")
 PERPLEXITIES = ("perplexity", "validation_loss", "training_loss")
 NP, H0, H1 = "neural_persistence", "h0_total", "h1_total"
-OF_THE_REPORT = ("h1_entropy", "h1_count", "h1_max", H1, "effective_rank", "participation_ratio", "eigenspectrum_decay")
+REPORTED = ("h1_entropy", "h1_count", "h1_max", H1, "effective_rank", "participation_ratio", "eigenspectrum_decay")
 """Features that the embedding report compares with the perplexity."""
 
 
 class ClaimAnswer(StrEnum):
-    """Answer of a run to a claim; opposite: the contrary passes the same test."""
+    """Answer of a run to a claim; opposite: the contrary claim passes the same test."""
 
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
@@ -55,24 +55,24 @@ class Outcome(NamedTuple):
 
 
 def not_tested(reason: str, numbers: str = "") -> Outcome:
-    """Return that a claim was not tested, and why."""
+    """Return the outcome of a claim that was not tested."""
     return Outcome(ClaimAnswer.NOT_TESTED, numbers, reason)
 
 
 def outcome(holds: Any, contrary: Any, numbers: str) -> Outcome:
-    """Return the outcome where a claim, its contrary or neither passed."""
+    """Return the outcome, given whether the claim and its contrary pass the test."""
     passed = ClaimAnswer.REPRODUCED if holds else ClaimAnswer.OPPOSITE
     return Outcome(passed if holds or contrary else ClaimAnswer.NOT_REPRODUCED, numbers)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Tables of a run by name. Values of models are Series by model, the smallest first, without those not finite."""
+    """Tables of a run by name. Values by model are Series of finite values, in ascending order of size."""
 
     tables: Mapping[str, pd.DataFrame]
 
     def rows(self, table: str, **where: Any) -> pd.DataFrame:
-        """Return the rows about whole models in which columns have these values."""
+        """Return the rows of whole models whose columns have these values."""
         rows = self.tables[table]
         rows = whole_model(rows) if "layer" in rows else rows
         for name, value in where.items():
@@ -85,44 +85,44 @@ class Run:
         return self.tables["models"].sort_values(["n_parameters", "model"]).set_index("model")["n_parameters"]
 
     def by_size(self, values: Any) -> pd.Series:
-        """Return values by model in the order of the sizes."""
+        """Return finite values by model, in ascending order of size."""
         values = pd.Series(values, dtype=float)
         return values.reindex([model for model in self.sizes.index if model in values.index]).dropna()
 
     def correlations(self, feature: str, source: str = "weights") -> pd.Series:
-        """Return Spearman's correlation with the first metric that there is: a loss, or for embeddings the perplexity."""
+        """Return Spearman's correlation with the first metric available: a loss, or the perplexity for embeddings."""
         plain = self.rows("correlations", control=NOTHING, source=source, feature=feature)
         metrics = LOSSES if source == "weights" else PERPLEXITIES
         metric = next((name for name in metrics if (plain["metric"] == name).any()), "")
         return self.by_size(plain[plain["metric"] == metric].set_index("model")["spearman"])
 
-    def courses(self, feature: str, source: str = "weights", least: int = 1) -> dict[str, pd.Series]:
-        """Return values by step of each model that has at least so many."""
+    def series(self, feature: str, source: str = "weights", least: int = 1) -> dict[str, pd.Series]:
+        """Return the series (finite values by step) of each model that has at least `least` of them."""
         rows = self.rows("features", source=source, feature=feature).sort_values("step")
         by_model = rows[np.isfinite(rows["value"])].groupby("model")
         return {str(model): of.set_index("step")["value"] for model, of in by_model if len(of) >= least}
 
     def with_step(self, feature: str) -> pd.Series:
         """Return Spearman's correlation of a feature of the weights with the step."""
-        courses = self.courses(feature, least=MIN_FOR_CORRELATION).items()
-        return self.by_size({model: spearman(course.index, course).item() for model, course in courses})
+        by_model = self.series(feature, least=MIN_FOR_CORRELATION).items()
+        return self.by_size({model: spearman(values.index, values).item() for model, values in by_model})
 
     def surfaces(self, statistic: str, least: int) -> dict[str, pd.Series]:
-        """Return a statistic of the loss surface on the plane that tells checkpoints apart best, by model."""
+        """Return the series by model of a statistic of the loss surface, on the plane that best separates checkpoints."""
         names = self.rows("features", source="landscape")["feature"].unique()
         planes = {name.removeprefix(f"{statistic}_").rpartition("_")[0]: name for name in sorted(names, reverse=True)
                   if name.startswith(f"{statistic}_") and not name.endswith("_spread")}  # fmt: skip
         planes = {plane: name for plane, name in planes.items() if not plane.startswith(("ball", "bowl", "closed"))}
-        return self.courses(planes[most_informative(planes)], "landscape", least) if planes else {}
+        return self.series(planes[most_informative(planes)], "landscape", least) if planes else {}
 
     def law(self, feature: str, source: str = "weights") -> pd.Series | None:
-        """Return the power law of a series in size; None without an interval of its exponent."""
+        """Return the power law of a feature in size; None if its exponent has no interval."""
         laws = self.rows("scaling", law="power_law", source=source, feature=feature).dropna(subset=["exponent_low"])
         return None if laws.empty else laws.iloc[0]
 
 
 def listed(values: Any) -> str:
-    """Return numbers by model, or their median and range where they are many."""
+    """Return the values by model as text, or their median and range if there are many."""
     values = pd.Series(values)
     if len(values) <= MOST_LISTED:
         return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
@@ -130,13 +130,13 @@ def listed(values: Any) -> str:
 
 
 def span(values: pd.Series) -> str:
-    """Return the range of numbers."""
+    """Return the range of the values as text."""
     low, high = f"{values.min():.3g}", f"{values.max():.3g}"
     return low if low == high else f"{low} to {high}"
 
 
-def one_sign(values: pd.Series, sign: int, least: float = 0.0, absent: str = "it was not measured") -> Outcome:
-    """Return whether the value of every model has a sign, and is at least so far from 0."""
+def one_sign(values: pd.Series, sign: int, least: float = 0.0, absent: str = "not measured") -> Outcome:
+    """Return whether the values of all models have this sign and an absolute value of at least `least`."""
     if values.empty:
         return not_tested(absent)
     holds, contrary = (((side * values >= least) & (side * values > 0)).all() for side in (sign, -sign))
@@ -148,7 +148,7 @@ def over_sizes(run: Run, values: pd.Series, sign: int) -> Outcome:
     means = values.groupby(run.sizes.reindex(values.index)).mean()
     if len(means) < FEWEST_SIZES:
         return not_tested(
-            f"{FEWEST_SIZES} sizes are needed for a p of {LEVEL}, and {len(means)} have it", listed(values)
+            f"{FEWEST_SIZES} sizes are needed for a p of {LEVEL}, but {len(means)} have a value", listed(values)
         )
     rho = spearman(means.index, means).item()
     exact = len(means) <= MAX_PERMUTED
@@ -172,32 +172,32 @@ def follows_in_larger(run: Run, feature: str, sign: int) -> Outcome:
 def has_both_signs(run: Run) -> Outcome:
     """Return whether the correlation of neural persistence with the loss has both signs."""
     rho = run.correlations(NP)
-    return outcome(rho.min() < 0 < rho.max(), False, listed(rho)) if len(rho) > 1 else not_tested("it takes two models")
+    return outcome(rho.min() < 0 < rho.max(), False, listed(rho)) if len(rho) > 1 else not_tested("needs two models")
 
 
 def is_monotonic(run: Run) -> Outcome:
     """Return whether neural persistence never falls."""
-    courses = run.courses(NP, least=3)
-    rises = run.by_size({model: (np.diff(course) > 0).mean() for model, course in courses.items()})
+    by_model = run.series(NP, least=3)
+    rises = run.by_size({model: (np.diff(values) > 0).mean() for model, values in by_model.items()})
     rho = run.with_step(NP)
-    numbers = f"share of checkpoints that rise: {listed(rises)}; Spearman with the step: {listed(rho)}"
+    numbers = f"share of increases between checkpoints: {listed(rises)}; Spearman with the step: {listed(rho)}"
     falls = len(rho) and (rho <= -CLOSE).all()
-    return outcome((rises == 1).all(), falls, numbers) if len(rises) else not_tested("it takes three checkpoints")
+    return outcome((rises == 1).all(), falls, numbers) if len(rises) else not_tested("needs three checkpoints")
 
 
 def is_efficient(run: Run) -> Outcome:
-    """Use the test beyond the norm: it detrends, and the loss gained is minus the change of the loss."""
+    """Return the answer of the question beyond_the_norm, which detrends; a decrease of the loss is its negative change."""
     rows = run.rows("verdicts", model=POOLED, question="beyond_the_norm", feature=NP)
     power = run.rows("sensitivity", question="beyond_the_norm")
     tested = rows[rows["metric"].isin(LOSSES)].dropna(subset=["p"]).sort_values("metric")
     if tested.empty:
-        return not_tested(next(filter(None, [*rows["reason"], *power["reason"]]), "it was not measured"))
+        return not_tested(next(filter(None, [*rows["reason"], *power["reason"]]), "not measured"))
     row, limit = tested.iloc[-1], "".join(f"; {could(value)}" for value in power["detectable"])
     numbers = f"correlation with the {row['metric']} {row['estimate']:.2f}, p = {row['p']:.2g}{limit}"
-    found = row["p"] <= LEVEL
-    if not found and not (power["found"] == YES).any():
+    is_significant = row["p"] <= LEVEL
+    if not is_significant and not (power["found"] == YES).any():
         return not_tested("the test does not detect the loss itself (positive control)", numbers)
-    return outcome(found and row["estimate"] < 0, found and row["estimate"] > 0, numbers)
+    return outcome(is_significant and row["estimate"] < 0, is_significant and row["estimate"] > 0, numbers)
 
 
 def transitions(run: Run, feature: str, column: str, source: str = "weights") -> pd.Series:
@@ -206,10 +206,10 @@ def transitions(run: Run, feature: str, column: str, source: str = "weights") ->
 
 
 def coincides(run: Run) -> Outcome:
-    """Return whether neural persistence changes most where the loss settles."""
+    """Return whether neural persistence changes most when the loss settles."""
     apart = transitions(run, NP, "transition_step") - transitions(run, LOSSES[1], "settled_step", METRIC_SOURCE)
-    apart, courses = run.by_size(apart), run.courses(NP)
-    near = [abs(steps) <= np.diff(courses[str(model)].index).max() for model, steps in apart.items()]
+    apart, by_model = run.by_size(apart), run.series(NP)
+    near = [abs(steps) <= np.diff(by_model[str(model)].index).max() for model, steps in apart.items()]
     return outcome(all(near), False, f"steps apart: {listed(apart)}") if near else not_tested("no model has both steps")
 
 
@@ -222,21 +222,21 @@ def is_early(run: Run) -> Outcome:
 
 
 def scales(run: Run, sign: int | None, *series: str, source: str = "weights") -> Outcome:
-    """Return whether exponents in size have this sign (0: no scaling; None: either sign)."""
+    """Return whether all exponents in size have this sign (0: no scaling; None: any sign but 0)."""
     laws = {name: law for name in series if (law := run.law(name, source)) is not None}
     if len(laws) < len(series):
-        return not_tested("no power law in size has an interval: it takes three sizes")
+        return not_tested("no exponent in size has an interval: it needs three sizes")
     signs = [1 if law["exponent_low"] > 0 else -1 if law["exponent_high"] < 0 else 0 for law in laws.values()]
     numbers = ", ".join(
         f"{name} {law['exponent']:.3f} ({law['exponent_low']:.3f} to {law['exponent_high']:.3f})"
         for name, law in laws.items()
     )
-    holds = all(signs) if sign is None else all(found == sign for found in signs)
-    return outcome(holds, sign and all(found == -sign for found in signs), f"exponents: {numbers}")
+    holds = all(signs) if sign is None else set(signs) == {sign}
+    return outcome(holds, sign and set(signs) == {-sign}, f"exponents: {numbers}")
 
 
 def improves(run: Run) -> Outcome:
-    """Return the answer about forecasts with topology."""
+    """Return whether topology improves the forecasts."""
     verdict, text, numbers = forecast_answers.forecasting(run.tables["forecast_evaluation"])
     if verdict not in (forecast_answers.IMPROVES, forecast_answers.WORSENS, forecast_answers.NOT_SHOWN):
         return not_tested(text, numbers)
@@ -248,14 +248,14 @@ def improves_late(run: Run) -> Outcome:
     gains = run.rows("forecast_evaluation", method="combined").set_index("fraction")["over_power_law_percent"]
     gains = gains.reindex([0.2, 0.3, 0.5]).dropna()
     right = (gains > 0) == (gains.index > 0.2)
-    numbers = "error saved: " + ", ".join(f"{gain:+.0f}% at {share:.0%}" for share, gain in gains.items())
-    return (
-        outcome(right.all(), not right.any(), numbers) if len(gains) == 3 else not_tested("forecasts at 3 shares lack")
-    )
+    numbers = "reduction of the error: " + ", ".join(f"{gain:+.0f}% at {share:.0%}" for share, gain in gains.items())
+    if len(gains) < 3:
+        return not_tested("no forecasts at 20, 30 and 50% of training")
+    return outcome(right.all(), not right.any(), numbers)
 
 
 def improves_most(run: Run) -> Outcome:
-    """Return whether the combined forecast is the better one for three models of five."""
+    """Return whether the combined forecast is better for at least three models in five."""
     rows = run.tables["forecasts"].dropna(subset=["error"]).set_index(["fraction", "model", "method"])
     errors = rows["error"].abs().unstack().reindex(columns=["combined", "power_law"]).dropna()
     better = (errors["combined"] < errors["power_law"]).groupby("fraction").agg(["sum", "size"])
@@ -272,7 +272,7 @@ def is_in_every_size(run: Run) -> Outcome:
     groups = plain[plain["metric"].isin(LOSSES)].groupby(["source", "feature", "metric"])["spearman_p"]
     passed = groups.max()[groups.size() == run.tables["models"]["model"].nunique()] < LEVEL
     if passed.empty or groups.size().max() < 2:
-        return not_tested("it takes correlations of two models")
+        return not_tested("needs correlations of two models")
     features = set(passed[passed].index.get_level_values("feature"))
     topological = [name for name in features if group_of(name) == "topology"]
     valid = run.rows("tested_features", question="beyond_the_norm")[["found", "tested"]].sum()
@@ -282,15 +282,15 @@ def is_in_every_size(run: Run) -> Outcome:
     return outcome(topological, False, numbers)
 
 
-def courses_differ(run: Run) -> Outcome:
-    """Return whether the courses of neural persistence differ more between sizes than between seeds."""
+def trajectories_differ(run: Run) -> Outcome:
+    """Return whether trajectories of neural persistence differ more between sizes than between seeds."""
     from scipy.stats import kruskal
 
     rho = run.with_step(NP)
     groups = [of_size.to_numpy() for _, of_size in rho.groupby(run.sizes.reindex(rho.index))]
     numbers = f"Spearman of neural persistence with the step: {listed(rho)}"
     if len(groups) < 2 or min(map(len, groups)) < 3:
-        return not_tested("size and seed cannot be told apart: it takes three seeds of each of two sizes", numbers)
+        return not_tested("size and seed are confounded: needs three seeds of each of two sizes", numbers)
     p = float(kruskal(*groups).pvalue)
     return outcome(p <= LEVEL, False, f"p = {p:.2g}; {numbers}")
 
@@ -316,29 +316,29 @@ def parts_differ(run: Run) -> Outcome:
 
 def beats_spectra(run: Run) -> Outcome:
     """Return whether the features of H1 follow the perplexity more closely than those of the spectrum."""
-    rho = pd.DataFrame({name: run.correlations(name, "embeddings").abs() for name in OF_THE_REPORT})
-    apart = rho[list(OF_THE_REPORT[:4])].mean(axis=1) - rho[list(OF_THE_REPORT[4:])].mean(axis=1)
+    rho = pd.DataFrame({name: run.correlations(name, "embeddings").abs() for name in REPORTED})
+    apart = rho[list(REPORTED[:4])].mean(axis=1) - rho[list(REPORTED[4:])].mean(axis=1)
     return one_sign(run.by_size(apart), 1, absent="no embeddings at enough checkpoints")
 
 
-def turns(run: Run) -> Outcome:
-    """Return whether H1 of the embeddings is least inside of the training."""
-    courses = run.courses(H1, "embeddings", MIN_FOR_CORRELATION)
-    least = run.by_size({model: course.idxmin() for model, course in courses.items()})
-    inside = [course.index[0] < least[model] < course.index[-1] for model, course in courses.items()]
-    numbers = f"step of the least value: {listed(least)}"
+def has_interior_minimum(run: Run) -> Outcome:
+    """Return whether H1 of the embeddings has its minimum strictly between the first and the last checkpoint."""
+    by_model = run.series(H1, "embeddings", MIN_FOR_CORRELATION)
+    least = run.by_size({model: values.idxmin() for model, values in by_model.items()})
+    inside = [values.index[0] < least[model] < values.index[-1] for model, values in by_model.items()]
+    numbers = f"step of the minimum: {listed(least)}"
     return (
         outcome(all(inside), not any(inside), numbers) if inside else not_tested("no embeddings at enough checkpoints")
     )
 
 
-def stops_free(run: Run) -> Outcome:
+def stopping_is_free(run: Run) -> Outcome:
     """Return whether early stopping by neural persistence saves steps and costs nothing."""
     rows = run.rows("early_stopping", feature=NP, patience=2).set_index("model").astype({"steps_saved": float})
     saved, regret = run.by_size(rows["steps_saved"]), run.by_size(rows["regret"])
     numbers = f"steps saved: {listed(saved)}; nats lost: {listed(regret)}"
     free = (regret <= FREE).all() and (saved > 0).any()
-    return outcome(free, (regret > FREE).all(), numbers) if len(saved) else not_tested("no validation loss beside it")
+    return outcome(free, (regret > FREE).all(), numbers) if len(saved) else not_tested("no validation loss")
 
 
 NO_LANDSCAPE = "no loss surface at enough checkpoints (landscape.enabled)"
@@ -346,16 +346,16 @@ NO_LANDSCAPE = "no loss surface at enough checkpoints (landscape.enabled)"
 
 def saddles_fall(run: Run) -> Outcome:
     """Return whether there are fewer saddles at the last checkpoint than at the first."""
-    courses = run.surfaces("n_saddles", 2)
-    if courses and not any(course.any() for course in courses.values()):
+    by_model = run.surfaces("n_saddles", 2)
+    if by_model and not any(values.any() for values in by_model.values()):
         return not_tested("no surface has a saddle")
-    change = {model: course.iloc[-1] - course.iloc[0] for model, course in courses.items()}
+    change = {model: values.iloc[-1] - values.iloc[0] for model, values in by_model.items()}
     return one_sign(run.by_size(change), -1, absent=NO_LANDSCAPE)
 
 
 def is_not_monotonic(run: Run) -> Outcome:
-    """Return whether the average persistence of surfaces both rises and falls."""
-    changes = [np.diff(course) for course in run.surfaces("average_persistence", 3).values()]
+    """Return whether the average persistence of the loss surface both rises and falls."""
+    changes = [np.diff(values) for values in run.surfaces("average_persistence", 3).values()]
     both = [(change > 0).any() and (change < 0).any() for change in changes]
     numbers = f"it rises and falls in {sum(both)} of {len(both)} models"
     return outcome(all(both), not any(both), numbers) if both else not_tested(NO_LANDSCAPE)
@@ -363,22 +363,22 @@ def is_not_monotonic(run: Run) -> Outcome:
 
 def saddles_in_larger(run: Run) -> Outcome:
     """Return whether larger models have more saddles."""
-    last = run.by_size({model: course.iloc[-1] for model, course in run.surfaces("n_saddles", 1).items()})
+    last = run.by_size({model: values.iloc[-1] for model, values in run.surfaces("n_saddles", 1).items()})
     return over_sizes(run, last, 1) if len(last) else not_tested(NO_LANDSCAPE)
 
 
 def more_dimensions(run: Run) -> Outcome:
-    """Tell of the ball of random directions, which is no subspace of the Hessian."""
-    ball, bowl = (run.courses(f"n_saddles_{shape}_aknn8", "landscape") for shape in ("ball", "bowl"))
-    excess = run.by_size({model: (course - bowl[model]).mean() for model, course in ball.items()})
-    numbers = f"ball of six random directions less its bowl: {listed(excess)}" if len(excess) else ""
+    """Return the excess of saddles in a ball of random directions, which is not a subspace of the Hessian."""
+    ball, bowl = (run.series(f"n_saddles_{shape}_aknn8", "landscape") for shape in ("ball", "bowl"))
+    excess = run.by_size({model: (values - bowl[model]).mean() for model, values in ball.items()})
+    numbers = f"ball of six random directions minus its quadratic bowl: {listed(excess)}" if len(excess) else ""
     return not_tested("no subspace of the Hessian of more than two dimensions is measured", numbers)
 
 
 class Claim(NamedTuple):
-    """A claim: source, name there, sentence, what decides, and the function of a run that decides.
+    """A claim: its source, its name there, the statement, its test in words, and the function of a run that tests it.
 
-    published: the quantity of the published values whose range is told beside this run's.
+    published: the quantity whose published range stands beside the statement.
     """
 
     source: str
@@ -395,18 +395,18 @@ INTERVAL = "95% interval (Student's t) of the exponent of the size"
 # fmt: off
 CLAIMS = (
     Claim(PLAN, "H1", "Neural persistence rises monotonically in training.", "it never falls in any model", is_monotonic),
-    Claim(PLAN, "H1, efficiency", "The rate of neural persistence goes with the loss gained a step, after detrending.",
+    Claim(PLAN, "H1, efficiency", "The change of neural persistence correlates with the decrease of the loss, detrended.",
           "prewhitened residuals given the norm, all runs together", is_efficient),
     Claim(PLAN, "H2", "The transition of neural persistence coincides with the diminishing returns of the loss.",
           "at most one checkpoint apart in every model", coincides),
-    Claim(PLAN, "H3", "Topological features scale with size.", f"{INTERVAL}, away from 0 for each",
+    Claim(PLAN, "H3", "Topological features scale with size.", f"{INTERVAL} excludes 0 for each",
           lambda run: scales(run, None, NP, H0, H1)),
     Claim(PLAN, "H4", "Topology improves the forecast of the final loss.",
           "signed-rank test against the best forecast without topology, Holm; at least 10 configurations", improves),
     Claim(PLAN, "criterion 1", "One topological feature has p below 0.05 with the loss in every size.",
-          "p of Spearman as if checkpoints were independent, as published; drift passes it too", is_in_every_size),
-    Claim(PLAN, "criterion 2", "Models of different size take different courses.",
-          "Kruskal-Wallis over sizes, seeds are replicates", courses_differ),
+          "Spearman's p as if checkpoints were independent, as published; drift passes it, too", is_in_every_size),
+    Claim(PLAN, "criterion 2", "Models of different size have different trajectories.",
+          "Kruskal-Wallis test over sizes; seeds are replicates", trajectories_differ),
     Claim(PLAN, "criterion 3", "The forecast with topology is better for at least 3 of 5 sizes.",
           "count of models, against the power law, at every share of training", improves_most),
     Claim(PAPER, "table 1", "The final validation loss falls with size.", TREND,
@@ -415,19 +415,19 @@ CLAIMS = (
           partial(follows, feature=H0, sign=-1), f"spearman {H0} training_loss"),
     Claim(PAPER, "table 2, sizes", "H0 total persistence follows the loss more closely in larger models.", TREND,
           partial(follows_in_larger, feature=H0, sign=-1), f"spearman {H0} training_loss"),
-    Claim(PAPER, "table 3", "The correlation of neural persistence with the loss has no one sign.",
+    Claim(PAPER, "table 3", "The sign of the correlation of neural persistence with the loss varies between models.",
           "both signs among the models", has_both_signs, f"spearman {NP} training_loss"),
     Claim(PAPER, "table 4", "The correlation of H1 total persistence with the loss weakens with size.", TREND,
           partial(follows_in_larger, feature=H1, sign=1), f"spearman {H1} training_loss"),
-    Claim(PAPER, "table 5", "Topology makes the forecast of a power law worse at 20% of training, better at 30 and 50%.",
-          "sign of the error saved, mean over models; too few for a test", improves_late),
+    Claim(PAPER, "table 5", "Topology worsens the forecast of a power law at 20% of training, improves it at 30 and 50%.",
+          "sign of the mean reduction of the error; too few models for a test", improves_late),
     Claim(PAPER, "table 6", "Neural persistence changes most early in training, of 5,000 steps.",
           f"within the first {EARLY:.0%} in every model", is_early, f"step of max |delta {NP}|"),
     Claim(PAPER, "table 7, loss", "The final validation loss falls with size by a power law.", INTERVAL,
           lambda run: scales(run, -1, LOSSES[1], source=METRIC_SOURCE), "exponent validation_loss in N"),
     Claim(PAPER, "table 7, H0", "H0 total persistence rises with size by a power law.", INTERVAL,
           lambda run: scales(run, 1, H0), f"exponent {H0} in N"),
-    Claim(PAPER, "table 7, neural persistence", "Neural persistence does not scale with size.", f"{INTERVAL} holds 0",
+    Claim(PAPER, "table 7, neural persistence", "Neural persistence does not scale with size.", f"{INTERVAL} contains 0",
           lambda run: scales(run, 0, NP), f"exponent {NP} in N"),
     Claim(PAPER, "table 8", "Neural persistence of Pythia 14M rises in training.", SIGN,
           partial(rises_in_pythia, feature=NP, sign=1), f"{NP} mean over layers"),
@@ -444,17 +444,17 @@ CLAIMS = (
     Claim(EMBEDDINGS, "spectral baseline", "The effective rank falls with the perplexity.", SIGN,
           partial(follows, feature="effective_rank", sign=1, source="embeddings"), "|spearman| effective_rank perplexity"),
     Claim(EMBEDDINGS, "topology and spectra", "Topology follows the perplexity more closely than spectra do.",
-          f"mean |Spearman| of four features of H1 less that of three of the spectrum: {EVERY}", beats_spectra),
+          f"mean |Spearman| of four features of H1 minus that of three of the spectrum: {EVERY}", beats_spectra),
     Claim(EMBEDDINGS, "phases", "H1 total persistence of the embeddings first falls, then rises.",
-          "its least value lies between the first and the last checkpoint in every model", turns),
+          "its minimum lies between the first and the last checkpoint in every model", has_interior_minimum),
     Claim(EMBEDDINGS, "stopping", "Stopping by topology saves compute and costs nothing.",
-          f"patience 2 on neural persistence: steps saved, and at most {FREE} nats lost, in every model", stops_free),
-    Claim(LANDSCAPES, "H1", "Saddles become fewer in training.", f"last less first checkpoint: {EVERY}", saddles_fall),
+          f"patience 2 on neural persistence: steps saved, and at most {FREE} nats lost, in every model", stopping_is_free),
+    Claim(LANDSCAPES, "H1", "Saddles become fewer in training.", f"last minus first checkpoint: {EVERY}", saddles_fall),
     Claim(LANDSCAPES, "H2", "The average persistence of the loss surface is not monotonic in training.",
           "it rises and falls in every model", is_not_monotonic),
     Claim(LANDSCAPES, "H3", "The landscape of larger models has more saddles.", TREND, saddles_in_larger),
     Claim(LANDSCAPES, "H4", "Subspaces of the Hessian of 3 to 10 dimensions show saddles that a plane does not.",
-          "saddles less those of a quadratic bowl at the same points", more_dimensions),
+          "saddles minus those of a quadratic bowl at the same points", more_dimensions),
 )
 # fmt: on
 """Every claim, in the order of its source."""
@@ -474,7 +474,7 @@ def claims_tables(*, published: pd.DataFrame, **tables: pd.DataFrame) -> dict[st
         values = (
             published.loc[published["quantity"] == claim.published, "value"].astype(str).str.lstrip("<").astype(float)
         )
-        said = f" Published: {span(values)}." if len(values) else ""
-        row = {"position": position, "source": claim.source, "claim": claim.name, "statement": claim.statement + said}
+        statement = claim.statement + (f" Published: {span(values)}." if len(values) else "")
+        row = {"position": position, "source": claim.source, "claim": claim.name, "statement": statement}
         rows.append(row | {"answer": str(answer), "numbers": numbers, "test": claim.test, "reason": reason})
     return {"claims": schemas.TABLES["claims"].frame(rows)}

@@ -7,30 +7,30 @@ from typing import Any
 
 from toposcale.decision.run_comparison import RunComparison, compared
 from toposcale.io.errors import UserError
-from toposcale.runs.from_curve import Curve, Stated, number, run_as_read
+from toposcale.runs.from_curve import FIELDS, Curve, Stated, number, run_as_read
 
 
 def compare_runs(
     a: Curve | Mapping[str, Any], b: Curve | Mapping[str, Any], *, seed_noise: float | None = None, **facts: Any
 ) -> RunComparison:
-    """Compare two training runs of the same data and tokenizer: which is better now, which at the end, and how much faster.
+    """Compare two training runs of the same data and tokenizer: which is better now and at the end, and the speed-up.
 
     Parameters
     ----------
     a, b : path, mapping of columns, or mapping with a key `curve`
-        Losses in nats per token, as for `toposcale.advise`; with a key `curve` a mapping of its other arguments that hold
-        for this run alone, for example ``{"curve": "b.csv", "n_parameters": 50e6}``.
+        Losses in nats per token, as for `toposcale.advise`; a mapping with a key `curve` holds its
+        arguments that apply to this run alone, for example ``{"curve": "b.csv", "n_parameters": 50e6}``.
     seed_noise : float, optional
-        Standard deviation of the loss between seeds, nats per token; by default learnt from replicates.
+        Standard deviation of the loss between seeds, nats per token; by default estimated from replicates.
     **facts
-        What both runs share, as for `toposcale.advise`: n_parameters, tokens_per_step, schedule, steps, warmup_steps,
-        loss_column, step_column. What is not known is left out of the comparison.
+        Arguments that both runs share, as for `toposcale.advise`: n_parameters, tokens_per_step, schedule, steps,
+        warmup_steps, loss_column, step_column. Comparisons that need an unknown one are left out.
 
     Returns
     -------
     RunComparison
-        Differences of B less A at equal steps, tokens and compute and at the ends of the schedules, and the speed-up;
-        printed, a sentence each.
+        Differences B minus A at equal steps, tokens and compute and at the ends of the schedules, and the speed-up;
+        printed, one sentence each.
 
     Raises
     ------
@@ -44,24 +44,23 @@ def compare_runs(
     >>> a = {"step": steps, "loss": 2.0 + 40 * steps**-0.5}
     >>> b = {"step": steps, "loss": 2.0 + 36 * steps**-0.5}
     >>> print(toposcale.compare_runs(a, b, tokens_per_step=500_000))
-    At step 10,000: B is better (B less A: -0.0399 nats, ...
+    At step 10,000: B is better (B minus A: -0.0399 nats, ...
     B reached this loss of A at 0.81 (0.79 to 0.82) of these tokens.
-    At the last rows of both: B is better (B less A: -0.0401 nats, ...
+    At the last rows of both: B is better (B minus A: -0.0401 nats, ...
     """
     runs = []
     for name, curve in (("A", a), ("B", b)):
-        own = dict(curve) if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve}
-        path = own["curve"]
-        own = {"name": Path(path).name if isinstance(path, str | Path) else name} | facts | own
-        if unknown := sorted(set(own) - set(Stated.__dataclass_fields__)):
-            raise UserError(f"{own['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(_FIELDS)}")
-        runs.append(run_as_read(Stated(**own)))
+        fields = facts | (dict(curve) if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve})
+        path = fields["curve"]
+        fields = {"name": Path(path).name if isinstance(path, str | Path) else name} | fields
+        if unknown := sorted(set(fields) - set(FIELDS)):
+            raise UserError(
+                f"{fields['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(FIELDS))}"
+            )
+        runs.append(run_as_read(Stated(**fields)))
     if runs[0].model == runs[1].model:
         runs = [
             replace(run, metadata=replace(run.metadata, model=f"{name} ({run.model})"))
             for name, run in zip("AB", runs, strict=True)
         ]
     return compared(runs[0], runs[1], number(seed_noise, "seed_noise", 0))
-
-
-_FIELDS = sorted(Stated.__dataclass_fields__)

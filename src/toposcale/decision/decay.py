@@ -1,4 +1,4 @@
-"""When to decay: the start, length and shape of the decay of a run whose learning rate is still constant."""
+"""When to decay: start, length and shape of the decay of a run whose learning rate is still at its peak."""
 
 from typing import Any, NamedTuple
 
@@ -12,16 +12,16 @@ from toposcale.runs.training_run import Target, TrainingRun
 from toposcale.training.schedules import DECAY_SHAPES, Schedule
 
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-"""Lengths of a decay that are compared, as shares of the whole training."""
+"""Candidate lengths of the decay, as shares of the whole training."""
 
 SHAPES = tuple(shape for shape in DECAY_SHAPES if shape != "exponential")
-"""Shapes that may end at 0."""
+"""Shapes that can end at 0."""
 
 CONSTANT = 0.01
-"""Difference of the present rate to the peak, as a share of it, up to which the decay has not begun."""
+"""Largest relative difference of the present rate from the peak before the decay."""
 
-COOLED = 0.2
-"""Length of the decay with which the present is cooled, as a share of the training so far."""
+COOLDOWN = 0.2
+"""Length of a cooldown that begins now, as a share of the training so far."""
 
 BILLION = 1e9
 
@@ -38,9 +38,9 @@ class DecayOption(NamedTuple):
     loss : Prediction
         Loss at the end, nats per token.
     probability : float
-        Probability of being the best one.
+        Probability that it is the best one.
     expected_regret : float
-        Mean difference of its loss to that of the best one, nats per token.
+        Mean excess of its loss over that of the best one, nats per token.
     """
 
     start: int
@@ -56,12 +56,12 @@ class DecayDecision(NamedTuple):
     Parameters
     ----------
     options : tuple of DecayOption
-        In the order of their expected regret.
+        In ascending order of expected regret.
     cooled : Prediction
-        Loss of a linear decay from now over `COOLED` of the training so far.
+        Loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far.
     worth : float
-        Decrease of the cooled loss by a further billion tokens at the present rate, nats per token; NaN where the tokens
-        of a step are not known.
+        Decrease of `cooled` per further billion tokens at the present rate, nats per token; NaN if the tokens per step are
+        unknown.
     """
 
     options: tuple[DecayOption, ...]
@@ -70,19 +70,15 @@ class DecayDecision(NamedTuple):
 
     @property
     def best(self) -> DecayOption:
-        """Option of the least expected regret."""
+        """Option of lowest expected regret."""
         return self.options[0]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the keys of advice.json."""
+        """Return the object `decay` of advice.json."""
         rows = [
-            {"start": option.start, "shape": option.shape, "loss": option.loss.value, "loss_low": option.loss.low}
-            | {
-                "loss_high": option.loss.high,
-                "probability": option.probability,
-                "expected_regret": option.expected_regret,
-            }
-            for option in self.options
+            {"start": row.start, "shape": row.shape, "loss": row.loss.value, "loss_low": row.loss.low}
+            | {"loss_high": row.loss.high, "probability": row.probability, "expected_regret": row.expected_regret}
+            for row in self.options
         ]
         worth = self.worth if np.isfinite(self.worth) else None
         ends = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
@@ -90,7 +86,7 @@ class DecayDecision(NamedTuple):
 
 
 def has_not_decayed(run: TrainingRun) -> bool:
-    """Return whether the learning rate of a run is known, past its warm-up, and still at its peak."""
+    """Return whether the learning rate of a run is known, past its warm-up and still at its peak."""
     rates = run.schedule.rates_to(run.last_step)
     return run.rates_known and run.last_step > run.schedule.warmup_steps and rates[-1] >= (1 - CONSTANT) * rates.max()
 
@@ -103,44 +99,40 @@ def when_to_decay(
     Parameters
     ----------
     law : Joint
-        Law that was fitted to the run.
+        Law fitted to the run.
     run : TrainingRun
-        The run as it stands.
+        The run so far.
     shapes : tuple of str
         Shapes of the decay.
     shares : tuple of float
-        Lengths of the decay, as shares of the whole training; those that would have begun already are left out, and one
-        that begins now stands beside them.
+        Lengths of the decay, as shares of the whole training; those that would have begun already are left out, and
+        one that begins now is added.
 
     Returns
     -------
     DecayDecision or None
-        None where the rate has begun to decay, is not known, or too little of the training is left.
+        None if the rate has begun to decay or is unknown, or the run is over.
     """
     if run.is_over or not has_not_decayed(run):
         return None
     lengths = {round(share * run.final_step) for share in shares} | {run.final_step - run.last_step}
     starts = sorted({run.final_step - length for length in lengths if 0 < length <= run.final_step - run.last_step})
+    decays = {f"{shape} {start}": (start, shape) for shape in shapes for start in starts}
     options = [
-        Candidate(CandidateKind.CONTINUE, f"{shape} {start}", _decayed(run, start, run.final_step, shape), 0, 0.0)
-        for shape in shapes
-        for start in starts
+        Candidate(CandidateKind.CONTINUE, name, _decayed(run, start, run.final_step, shape), 0, 0.0)
+        for name, (start, shape) in decays.items()
     ]
     by_name = {option.candidate.name: option for option in weigh(law, options).options}
-    rows = [
-        DecayOption(start, shape, option.loss, option.probability, option.expected_regret)
-        for shape in shapes
-        for start in starts
-        for option in [by_name[f"{shape} {start}"]]
-    ]
+    weighed = [(decay, by_name[name]) for name, decay in decays.items()]
+    rows = [DecayOption(*decay, row.loss, row.probability, row.expected_regret) for decay, row in weighed]
     return DecayDecision(tuple(sorted(rows, key=lambda row: (row.expected_regret, -row.start))), *_cooled(law, run))
 
 
 def _cooled(law: Joint, run: TrainingRun) -> tuple[Prediction, float]:
-    """Return the loss of a decay from now, and by how much a billion tokens more would lower it."""
+    """Return the loss of a decay that begins now, and its decrease per further billion tokens."""
     more = max(round(BILLION / run.tokens_per_step), 1) if np.isfinite(run.tokens_per_step) else 0
     targets = [
-        _decayed(run, start, start + max(round(COOLED * run.last_step), 1), "linear")
+        _decayed(run, start, start + max(round(COOLDOWN * run.last_step), 1), "linear")
         for start in (run.last_step, run.last_step + more)
     ]
     losses, covariance = law.predict(targets)
@@ -149,7 +141,7 @@ def _cooled(law: Joint, run: TrainingRun) -> tuple[Prediction, float]:
 
 
 def _decayed(run: TrainingRun, start: int, end: int, shape: str) -> Target:
-    """Return the loss at the end of a decay to 0; the rate is constant from now to its start."""
+    """Return the target of a decay to 0, before which the rate stays constant."""
     rates = run.schedule.rates_to(start)
     decay = Schedule("wsd", float(rates[-1]), end - start, 0, 0.0, 0, shape).rates()
     return Target(run.n_parameters, np.concatenate([rates[:-1], decay]), end, run.tokens_per_step, run.model)

@@ -1,6 +1,6 @@
 """Comparison of two training runs: the difference of their losses now and at the end, and the speed-up.
 
-Differences are those of B less A; a negative one says that B is better.
+A difference is B minus A; a negative one means that B is better.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,25 +19,25 @@ from toposcale.runs.smoothing import noise_of
 from toposcale.runs.training_run import Curve, TrainingRun
 
 SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.5
-"""Standard deviation of a loss between seeds. A seed shifts a curve in the logarithm of the training time: by `SEED_SHIFT`
-after `SEED_TOKENS`, and by less as tokens^-SEED_EXPONENT later; beside it stands a share of the loss. Learnt from runs that
-differ by their seed alone: 1,744 of 3K to 301K parameters, and published pairs of 124M and 162M (docs/compare.md)."""
+"""Standard deviation of a loss between seeds. A seed shifts a curve along the logarithm of the tokens D, by
+`SEED_SHIFT` (D / `SEED_TOKENS`)^-`SEED_EXPONENT`, and adds `SEED_FLOOR` times the loss. Estimated from replicates:
+1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (docs/compare.md)."""
 
 SHARED = 0.5
-"""Correlation of the errors of the forecasts of two runs of one family, each from its own curve."""
+"""Correlation of the forecast errors of two runs of one family, each forecast from its own curve."""
 
 WINDOW = 0.2
-"""Share of the common training over whose end two curves are compared."""
+"""Last share of the common training, over which two curves are compared."""
 
 FEWEST_FOR_SCATTER = 6
-"""Fewest rows of a window whose scatter is an estimate of noise."""
+"""Fewest rows of a window from whose scatter the noise is estimated."""
 
 RATE_DIFFERS = 0.1
-"""Difference of the learning rates, as a share of the peak, above which a difference now is not one of the ends."""
+"""Difference of the learning rates, as a share of the peak, above which the losses now are not comparable."""
 
 
 class Axis(StrEnum):
-    """Quantity that is equal where two runs are compared."""
+    """Quantity at equal values of which two runs are compared."""
 
     STEPS = "steps"
     TOKENS = "tokens"
@@ -47,18 +47,18 @@ class Axis(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of the losses of two runs, B less A, with its 95% interval.
+    """Difference of the losses of two runs, B minus A, with its 95% interval.
 
     Parameters
     ----------
     axis : Axis
         Quantity that is equal.
     position : float
-        Its value: steps, tokens or FLOP; NaN at the ends of the schedules.
+        Value of the quantity: steps, tokens or FLOP; NaN at the ends of the schedules.
     value, low, high : float
-        Nats per token; ends are NaN where the noise is not known.
+        Nats per token; `low` and `high` are NaN if the noise is unknown.
     reason : str, default=""
-        Reason why there is no difference.
+        Reason why the difference is unknown.
     """
 
     axis: Axis
@@ -70,7 +70,7 @@ class Difference:
 
     @classmethod
     def of(cls, axis: Axis, position: float, value: float, deviation: float) -> "Difference":
-        """Return a difference with this standard deviation."""
+        """Return a difference with the interval of this standard deviation."""
         return cls(axis, position, value, value - NORMAL * deviation, value + NORMAL * deviation)
 
     @property
@@ -80,16 +80,16 @@ class Difference:
 
 
 class SpeedUp(NamedTuple):
-    """Share of the training that both runs have after which the better one had the present loss of the worse one.
+    """Share of the common training after which the better run had reached the present loss of the worse one.
 
     Parameters
     ----------
     is_of_second : bool
-        Whether B is the better one.
+        Whether B is the better run.
     unit : Axis
-        Tokens, or steps where the tokens of a step are not known.
+        Tokens, or steps if the tokens per step are unknown.
     share, low, high : float
-        Share with its 95% interval; `high` is infinite where the better run may not have reached the loss.
+        Share with its 95% interval; `high` is infinite if the better run may not have reached the loss.
     """
 
     is_of_second: bool
@@ -108,13 +108,13 @@ class RunComparison(Mapping[str, Any]):
     first, second : TrainingRun
         A and B.
     now : tuple of Difference
-        At equal steps, tokens and compute, as far as they are known.
+        Differences at equal steps, tokens and compute, as far as they are known.
     end : Difference
-        At the ends of both schedules.
+        Difference at the ends of both schedules.
     speed_up : SpeedUp or None
-        None where neither run reached the last loss of the other.
+        None if the better run did not reach the last loss of the other.
     note : str
-        Why the present difference is not one of the ends; "" where nothing speaks against it.
+        Why the losses now are not comparable; "" if they are.
     """
 
     first: TrainingRun
@@ -155,7 +155,7 @@ class RunComparison(Mapping[str, Any]):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it; None for a number that is not finite."""
+    """Return a value that JSON can represent; None for a non-finite number."""
     if isinstance(value, Axis):
         return value.value
     return None if isinstance(value, float) and not np.isfinite(value) else value
@@ -169,7 +169,7 @@ def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None =
     first, second : TrainingRun
         A and B, of the same data and tokenizer.
     seed_noise : float, optional
-        Standard deviation of the loss between seeds, nats per token; by default that of published replicates of the size.
+        Standard deviation of the loss between seeds, nats per token; by default estimated from published replicates.
 
     Returns
     -------
@@ -189,15 +189,17 @@ def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None =
         if not np.isfinite(run.last_loss):
             raise UserError(f"{run.model}: it has no loss")
     curves = _comparable(first, second)
-    seeds = _seed_deviation(first, second, seed_noise)
+    seeds = _deviation_of_difference(first, second, seed_noise)
     units = {Axis.STEPS: (1.0, 1.0), Axis.TOKENS: (first.tokens_per_step, second.tokens_per_step)}
     units[Axis.COMPUTE] = (first.compute(1), second.compute(1))
     known = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
-    # An axis on which both runs have the unit of another one says nothing new.
+    # An axis is redundant if its units have the ratio of an axis before it.
     ratios = {axis: unit[0] / unit[1] for axis, unit in known.items()}
     axes = list(known)
-    said = [axis for i, axis in enumerate(axes) if not any(np.isclose(ratios[axis], ratios[one]) for one in axes[:i])]
-    now = tuple(difference_at(axis, *curves, known[axis], seeds) for axis in said)
+    distinct = [
+        axis for i, axis in enumerate(axes) if not any(np.isclose(ratios[axis], ratios[one]) for one in axes[:i])
+    ]
+    now = tuple(difference_at(axis, *curves, known[axis], seeds) for axis in distinct)
     unit = Axis.TOKENS if Axis.TOKENS in known else Axis.STEPS
     speed_up = _speed_up(unit, curves, known[unit], difference_at(unit, *curves, known[unit], seeds))
     end = difference_of_ends(first, second, curves, seeds)
@@ -205,7 +207,7 @@ def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None =
 
 
 def _comparable(first: TrainingRun, second: TrainingRun) -> tuple[Curve, Curve]:
-    """Return rows of the same kind of loss of both runs: of the validation loss where both have it."""
+    """Return the curves of a loss that both runs have: the validation loss if possible."""
     for of_run in (_metric_rows, _logged_rows):
         one, other = of_run(first), of_run(second)
         if len(one.steps) and len(other.steps):
@@ -231,49 +233,47 @@ def _logged_rows(run: TrainingRun) -> Curve:
     return Curve(steps[kept], losses[kept])
 
 
-def _seed_deviation(first: TrainingRun, second: TrainingRun, stated: float | None) -> float:
-    """Return the standard deviation of a difference by the seeds, nats; NaN where the tokens of a step are not known."""
+def _deviation_of_difference(first: TrainingRun, second: TrainingRun, stated: float | None) -> float:
+    """Return the standard deviation between seeds of a difference, nats; NaN if the tokens per step are unknown."""
     if stated is not None:
         return float(np.sqrt(2) * stated)
     return float(np.hypot(seed_deviation(first), seed_deviation(second)))
 
 
 def seed_deviation(run: TrainingRun) -> float:
-    """Return the standard deviation of the loss of a run between seeds, nats; NaN where its tokens are not known."""
+    """Return the standard deviation between seeds of the loss of a run, nats; NaN if the tokens per step are unknown."""
     curve = _metric_rows(run)
     steps, losses = curve if len(curve.steps) else run.loss_curve
     if not len(steps):
         return np.nan
     half, now = np.interp(np.log([steps[-1] / 2, steps[-1]]), np.log(steps), losses)
-    slope = (half - now) / np.log(2)  # of the loss over the logarithm of the training time
+    slope = (half - now) / np.log(2)  # decrease of the loss per unit of log(step)
     shift = SEED_SHIFT * (steps[-1] * run.tokens_per_step / SEED_TOKENS) ** -SEED_EXPONENT
     return float(np.hypot(SEED_FLOOR * now, shift * slope))
 
 
 def difference_at(axis: Axis, first: Curve, second: Curve, unit: tuple[float, float], seeds: float) -> Difference:
-    """Return the difference over the last `WINDOW` of what both runs have; unit: of a step of each on the axis.
+    """Return the difference over the last `WINDOW` of the common range; unit: what one step of each run adds to the axis.
 
-    seeds: standard deviation of a difference by the seeds. The noise of the curves is that of their difference, so that
+    seeds: standard deviation of a difference between seeds. The noise is that of the difference of the curves, so that
     noise which both share (the same batches) cancels.
     """
     positions = first.steps * unit[0], second.steps * unit[1]
     end = min(positions[0][-1], positions[1][-1])
     begin = max((1 - WINDOW) * end, positions[0][0], positions[1][0])
-    inside = [(at >= begin * (1 - 1e-9)) & (at <= end * (1 + 1e-9)) for at in positions]
+    inside = [(x >= begin * (1 - 1e-9)) & (x <= end * (1 + 1e-9)) for x in positions]
     if not (inside[0].any() or inside[1].any()):
         return Difference(axis, end, reason="the curves have no rows in common")
-    # Rows are those of the curve that has fewer: the other one is interpolated.
+    # The curve with more rows is interpolated at the rows of the other one.
     fewer = int(not inside[0].any() or (inside[1].any() and inside[1].sum() < inside[0].sum()))
-    at = positions[fewer][inside[fewer]]
-    losses = [
-        np.interp(np.log(at), np.log(x), curve.losses) for x, curve in zip(positions, (first, second), strict=True)
-    ]
+    common = np.log(positions[fewer][inside[fewer]])
+    losses = [np.interp(common, np.log(x), curve.losses) for x, curve in zip(positions, (first, second), strict=True)]
     value, error = _at_the_end(losses[1] - losses[0], first, second)
     return Difference.of(axis, float(end), value, float(np.hypot(error, seeds)))
 
 
 def _at_the_end(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, float]:
-    """Return the last of differences (n,) and its standard error: by a line through many rows, else the last row."""
+    """Return the last of differences (n,) and its standard error, from a fitted line if there are enough rows."""
     if len(rows) < FEWEST_FOR_SCATTER:
         noise = (noise_of(np.log(curve.losses)) * curve.losses[-1] for curve in (first, second))
         return float(rows[-1]), float(np.hypot(*noise))
@@ -285,9 +285,9 @@ def _at_the_end(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, f
 
 
 def difference_of_ends(first: TrainingRun, second: TrainingRun, curves: Sequence[Curve], seeds: float) -> Difference:
-    """Return the difference at the ends of both schedules: measured where both have finished, else forecast."""
+    """Return the difference at the ends of both schedules: measured if both have finished, else forecast."""
     if first.is_finished and second.is_finished:
-        losses, noise = zip(*(_last_level(curve) for curve in curves), strict=True)
+        losses, noise = zip(*(_last_loss(curve) for curve in curves), strict=True)
         return Difference.of(Axis.END, np.nan, losses[1] - losses[0], float(np.hypot(np.hypot(*noise), seeds)))
     ends = []
     for run in (first, second):
@@ -306,41 +306,40 @@ def difference_of_ends(first: TrainingRun, second: TrainingRun, curves: Sequence
     return Difference.of(Axis.END, np.nan, other - one, float(np.hypot(np.sqrt(variance), seeds)))
 
 
-def _last_level(curve: Curve) -> tuple[float, float]:
-    """Return the last loss, and its standard error: of a training log the median of its last rows."""
+def _last_loss(curve: Curve) -> tuple[float, float]:
+    """Return the last loss, the median of up to 50 last rows, and its standard error."""
     noise = noise_of(np.log(curve.losses)) * curve.losses[-1]
     count = min(max(len(curve.losses) // 50, 1), 50)
     return float(np.median(curve.losses[-count:])), float(noise * np.sqrt((np.pi / 2 if count > 2 else 1.0) / count))
 
 
 def _speed_up(unit: Axis, curves: Sequence[Curve], scales: tuple[float, float], now: Difference) -> SpeedUp | None:
-    """Return the share of what both runs have after which the better one had the present loss of the worse one."""
+    """Return the share of the common training after which the better run had reached the loss of the worse one."""
     if now.reason:
         return None
     better = int(now.value <= 0)
     positions = [np.log(curve.steps * scale) for curve, scale in zip(curves, scales, strict=True)]
     end = np.log(now.position)
-    level = float(np.interp(end, positions[better], _smooth(curves[better]))) + abs(now.value)
-    lowest = np.minimum.accumulate(_smooth(curves[better]))
+    smooth = _smooth(curves[better])
+    target = float(np.interp(end, positions[better], smooth)) + abs(now.value)
+    lowest = np.minimum.accumulate(smooth)
     half = (now.high - now.low) / 2
 
-    def reached(loss: float) -> float:
+    def share_at(loss: float) -> float:
         return np.inf if loss < lowest[-1] else float(np.exp(np.interp(-loss, -lowest, positions[better]) - end))
 
-    share = reached(level)
-    return (
-        SpeedUp(better == 1, unit, share, reached(level + half), reached(level - half)) if np.isfinite(share) else None
-    )
+    shares = [share_at(loss) for loss in (target, target + half, target - half)]
+    return SpeedUp(better == 1, unit, *shares) if np.isfinite(shares[0]) else None
 
 
 def _smooth(curve: Curve) -> np.ndarray:
-    """Return the losses (rows,) as running medians, short ones at the ends."""
+    """Return running medians (rows,) of the losses, over shorter windows at the ends."""
     half = min(len(curve.losses) // 100, 25)
     return np.array([np.median(curve.losses[max(row - half, 0) : row + half + 1]) for row in range(len(curve.losses))])
 
 
 def _rate_note(first: TrainingRun, second: TrainingRun, now: Difference) -> str:
-    """Return why a difference at equal steps is not one of the ends: the rates differ, in units of their peaks."""
+    """Return that the learning rates, as shares of their peaks, differ at equal steps; "" if they do not."""
     if now.reason or not (first.schedule.rates.size and second.schedule.rates.size):
         return ""
     step = int(now.position)
@@ -364,7 +363,7 @@ def sentences(comparison: RunComparison) -> list[str]:
     if comparison.note:
         lines.append(f"Note: {comparison.note}.")
     if comparison.speed_up:
-        lines.append(_told(comparison.speed_up, names))
+        lines.append(_speed_up_sentence(comparison.speed_up, names))
     is_measured = comparison.first.is_finished and comparison.second.is_finished
     where = "At the last rows of both" if is_measured else "Forecast of the ends of both schedules"
     return [*lines, _sentence(comparison.end, names, where)]
@@ -372,16 +371,16 @@ def sentences(comparison: RunComparison) -> list[str]:
 
 def _sentence(row: Difference, names: tuple[str, str], where: str) -> str:
     if row.reason:
-        return f"{where}: not known ({row.reason})."
+        return f"{where}: unknown ({row.reason})."
     interval = f"{row.value:+.4f} nats, {row.low:+.4f} to {row.high:+.4f}"
     if row.low != row.low:
-        return f"{where}: {names[1]} less {names[0]} is {row.value:+.4f} nats; the noise between seeds is not known."
+        return f"{where}: {names[1]} minus {names[0]} is {row.value:+.4f} nats; the noise between seeds is unknown."
     if not row.is_significant:
-        return f"{where}: no difference beyond noise ({names[1]} less {names[0]}: {interval})."
-    return f"{where}: {names[int(row.value < 0)]} is better ({names[1]} less {names[0]}: {interval})."
+        return f"{where}: no difference beyond noise ({names[1]} minus {names[0]}: {interval})."
+    return f"{where}: {names[int(row.value < 0)]} is better ({names[1]} minus {names[0]}: {interval})."
 
 
-def _told(speed_up: SpeedUp, names: tuple[str, str]) -> str:
+def _speed_up_sentence(speed_up: SpeedUp, names: tuple[str, str]) -> str:
     better, worse = names[::-1] if speed_up.is_of_second else names
     high = "not yet" if np.isinf(speed_up.high) else f"{speed_up.high:.2f}"
     interval = "" if np.isnan(speed_up.low) else f" ({speed_up.low:.2f} to {high})"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from toposcale.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
-from toposcale.decision.decay import COOLED, DecayDecision
+from toposcale.decision.decay import COOLDOWN, DecayDecision
 from toposcale.decision.expected_regret import BUDGET_USED_UP, Decision, Option, TargetLoss
 from toposcale.decision.on_track import Track
 from toposcale.decision.reasons import CONFIDENT
@@ -145,8 +145,8 @@ def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
         f"{best.loss.high:.4g}) at step {run.final_step:,}, expected regret {best.expected_regret:.3f}"
     )
     yield (
-        f"from now over {COOLED:.0%} of the steps so far: {cooled.value:.4g} ({cooled.low:.4g} to {cooled.high:.4g}); each "
-        f"further billion tokens is worth {decision.worth:.2g} nats"
+        f"from now over {COOLDOWN:.0%} of the steps so far: {cooled.value:.4g} ({cooled.low:.4g} to {cooled.high:.4g}); "
+        f"each further billion tokens is worth {decision.worth:.2g} nats"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files with a training log: CSV and Parquet tables, JSON and text logs, as columns by the names that they have there."""
+"""Read the files of training logs (CSV, Parquet, JSON, text) as columns under their own names."""
 
 import io
 import re
@@ -15,16 +15,14 @@ from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
 from toposcale.io.log_columns import END, NAMES
 
-_CLOSING = (
-    "train_runtime"  # a key of the summary that transformers' Trainer logs last, with the mean loss of the training
-)
+_CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
 _LISTS, _LINES, _TABLES = (".json",), (".jsonl", ".ndjson"), (".csv", ".tsv")
-STATE = "trainer_state.json"  # in which transformers' Trainer keeps its log beside every checkpoint
+STATE = "trainer_state.json"  # the log of transformers' Trainer, beside every checkpoint
 TEXT_LOGS = f"text logs of {', '.join(text_logs.PATTERNS)} are read; else make a CSV with the columns step and loss"
 
 
 class LogFile(NamedTuple):
-    """Columns of a file, an Arrow table or arrays by name; what kind of file it is; and what was dropped of it."""
+    """Columns of a file (an Arrow table or arrays by name), its format, and notes on what was dropped."""
 
     columns: pa.Table | Mapping[str, Any]
     form: str
@@ -32,7 +30,7 @@ class LogFile(NamedTuple):
 
 
 def read(path: Path, named: Collection[str] = ()) -> LogFile:
-    """Read a file; named: columns that the user named. UserError: it is missing, damaged, or of another kind."""
+    """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
     try:
         content = tables.read_plain_or_gzip(path)
     except FileNotFoundError as error:
@@ -51,12 +49,12 @@ def read(path: Path, named: Collection[str] = ()) -> LogFile:
 
 
 def _is_json(start: str) -> bool:
-    """Return whether a text begins with a JSON object, or a list of them: a text log may begin with a bracket, too."""
+    """Return whether a text begins with a JSON object or a list of them; a text log may begin with a bracket, too."""
     return bool(re.match(r"\[\s*(?:\{\s*\"|\]|$)", start) or re.match(r"\{\s*(?:\"|\}|$)", start))
 
 
 def _is_table(start: str, named: Collection[str]) -> bool:
-    """Return whether a line of column names comes first."""
+    """Return whether the first line holds column names."""
     lines = start.removeprefix("sep=").splitlines() or [""]
     head = lines[0] if len(lines[0]) > 1 else "".join(lines[1:2])
     fields = [field.strip(" \"'") for field in re.split(r"[,;\t]", head)]
@@ -65,7 +63,7 @@ def _is_table(start: str, named: Collection[str]) -> bool:
 
 
 def _text(path: Path, content: bytes) -> str:
-    """Decode a text; Windows writes UTF-16 with a mark at its beginning."""
+    """Decode a text in UTF-8, or in UTF-16 with a byte-order mark, as Windows writes it."""
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
         if "\0" not in text:
@@ -76,21 +74,21 @@ def _text(path: Path, content: bytes) -> str:
 
 
 def _read_csv(path: Path, content: bytes) -> LogFile:
-    """Read a CSV table without a half-written last line and repeated lines of names."""
+    """Read a CSV table without a half-written last line and repeated headers."""
     notes = []
     content, cut = _without_cut_line(content)
     if cut:
-        notes.append(f"the last line, {cut!r}, is half-written: it was dropped")
+        notes.append(_dropped(cut))
     header = io.BytesIO(content).readline()
-    if again := content.count(b"\n" + header) if header.strip() else 0:
+    if repeats := content.count(b"\n" + header) if header.strip() else 0:
         content = header + content.replace(header, b"")
-        notes.append(f"the names of the columns stand there {again + 1} times, as where files were joined")
+        notes.append(f"the header is there {repeats + 1} times, as in concatenated files: the first one counts")
     table, separator = tables.parse_csv(content, path)
     return LogFile(table, f"CSV separated by {separator}", tuple(notes))
 
 
 def _without_cut_line(content: bytes) -> tuple[bytes, str]:
-    """Return a CSV without its last line, and that line, where it has no end and is shorter than the lines before it."""
+    """Return a CSV without an incomplete last line, and that line; "" if the last line is complete."""
     if content.endswith((b"\n", b"\r")) or content.count(b"\n", 0, 65536) < 2:
         return content, ""
     *before, last = (line.strip() for line in content[-4096:].split(b"\n"))
@@ -104,7 +102,7 @@ def _without_cut_line(content: bytes) -> tuple[bytes, str]:
 
 
 def _read_text(path: Path, text: str) -> LogFile:
-    """Read a text log; the last line may be half-written, so it counts where it ends."""
+    """Read a text log without a last line that does not end, since it may be half-written."""
     complete, end, last = text.rpartition("\n")
     log = text_logs.read(complete if end and last else text)
     if log.without_step > log.matched:
@@ -114,14 +112,14 @@ def _read_text(path: Path, text: str) -> LogFile:
         )
     if not log.matched:
         raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
-    notes = [f"the last line, {last[:40]!r}, is half-written: it was dropped"] if end and last else []
-    said = f"read as a text log: {log.matched:,} of {log.lines:,} lines are those of {log.pattern}"
+    notes = [f"read as a text log: {log.matched:,} of {log.lines:,} lines are those of {log.pattern}"]
+    notes += [_dropped(last)] if end and last else []
     columns = log.columns | ({END: np.full(log.matched, float(log.final_step))} if log.final_step else {})
-    return LogFile(columns, "text log", (said, *notes))
+    return LogFile(columns, "text log", tuple(notes))
 
 
 def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> LogFile:
-    """Read JSON objects: one a line, as W&B and many training loops write them, or a list, as data frames do."""
+    """Read JSON objects: one per line, as W&B and many training loops write them, or a list, as data frames do."""
     notes: list[str] = []
     objects = _objects(path, text, suffix, notes)
     if objects is None:
@@ -138,9 +136,9 @@ def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> Lo
 
 
 def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[str, Any]] | None:
-    """Return the JSON objects of a text; None where its first line is not JSON, so that it is a log of another kind."""
+    """Return the JSON objects of a text; None if its first line is not JSON, so that it is a text log."""
     try:
-        content = parse_json(text)  # of one object a line this fails at once
+        content = parse_json(text)  # fails at once for one object per line
     except ValueError as error:
         first = text.lstrip().split("\n", 1)[0].strip()
         if not first.startswith("{") or first == "{":
@@ -156,7 +154,7 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
                 f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({STATE})"
             )
         if left_out := len(content) - len(entries):
-            notes.append(f"{left_out} of {len(content):,} entries are no objects: they were left out")
+            notes.append(f"{left_out} of {len(content):,} entries are not objects: they were left out")
         return entries
     objects: list[dict[str, Any]] = []
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
@@ -165,7 +163,7 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
             objects.append(parse_json(line))
         except ValueError as error:
             if number == lines[-1][0] and objects:
-                notes.append(f"the last line, {line[:40]!r}, is half-written: it was dropped")
+                notes.append(_dropped(line))
                 break
             if not objects and (suffix not in (*_LISTS, *_LINES) or line.startswith("{'")):
                 return None
@@ -177,14 +175,19 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
     return objects
 
 
+def _dropped(line: str) -> str:
+    """Return the note on a half-written last line."""
+    return f"the last line, {line[:40]!r}, is half-written: it was dropped"
+
+
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return rows as columns."""
+    """Return the columns of rows."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: column_of([row.get(name) for row in rows]) for name in names}
 
 
 def column_of(values: Sequence[Any]) -> np.ndarray:
-    """Return JSON values as float64, NaN where there is none, infinite for NaN: it was logged; or else as objects."""
+    """Return JSON values as float64, NaN if missing and infinite if a NaN was logged; texts as objects."""
     try:
         numbers = np.array(values, dtype=np.float64)
         if numbers.ndim != 1:

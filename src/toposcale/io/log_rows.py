@@ -1,7 +1,7 @@
-"""Rows of a training log: those of one training are told apart from others, and put in order.
+"""Rows of a training log: select those of one training, and put them in order.
 
-One file may hold rows of training and evaluation, of several processes or runs, one metric a row, or rows that a restart
-has made void. What was done is said in notes; UserError names the column where it is not known what to do.
+A file may mix rows of training and evaluation, of several processes or runs, or of several metrics, and hold rows that a
+restart made void. Notes say what was done; if the right rows are unknown, a UserError names the column that matters.
 """
 
 import re
@@ -30,15 +30,15 @@ SPLITS, RANKS, RUNS, METRICS, VALUES = (
         "value metric_value scalar",
     )
 )
-"""Names of columns that tell rows apart, in lower case: those of evaluations, of processes, of runs, and of metrics."""
+"""Columns that label rows, in lower case: by split, process, run and metric; and columns of the values of a metric."""
 
-OF_A_RUNS_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
+_RUN_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
 _TRAINING = {"train", "training", "trn", "fit"}
 _VALIDATION = ({"val", "valid", "validation", "validate", "eval", "evaluation", "dev"}, {"test", "testing", "heldout"})
 
 
 class Rows(NamedTuple):
-    """Float columns (rows,) by quantity, what was done to get them, and steps to which the training went back."""
+    """Float columns (rows,) by quantity, notes on what was changed, and steps to which restarts went back."""
 
     columns: dict[str, np.ndarray]
     notes: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 class _Labels(NamedTuple):
-    """A column that tells rows apart: its name, its texts, and the index of its text for each row, -1 for none."""
+    """A column that labels rows: its name, its distinct texts, and the index of the text of each row, -1 for none."""
 
     column: str
     texts: list[str]
@@ -59,8 +59,8 @@ class _Labels(NamedTuple):
 
 
 def _labels(columns: Columns, names: Collection[str]) -> list[_Labels]:
-    """Return the columns of these names, in any case, that hold more than one text or number."""
-    found = []
+    """Return the columns of these names, in any case, that have more than one distinct value."""
+    labelled = []
     for column in columns:
         if column.strip().lower() in names:
             values = columns[column]
@@ -70,17 +70,17 @@ def _labels(columns: Columns, names: Collection[str]) -> list[_Labels]:
                     is_mixed = values.dtype == object
                     values = pa.array([None if v is None or v != v else str(v) for v in values] if is_mixed else values)
                 encoded = pc.dictionary_encode(values)
-            except (pa.ArrowException, TypeError, ValueError):  # something else, such as lists
+            except (pa.ArrowException, TypeError, ValueError):  # other objects, such as lists
                 continue
             encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
             texts = [f"{text:g}" if isinstance(text, float) else str(text) for text in encoded.dictionary.to_pylist()]
             if len(texts) > 1:
-                found.append(_Labels(column, texts, encoded.indices.fill_null(-1).to_numpy()))
-    return found
+                labelled.append(_Labels(column, texts, encoded.indices.fill_null(-1).to_numpy()))
+    return labelled
 
 
 def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
-    """Return a table of one metric a row (columns such as metric and value) with a column for each metric."""
+    """Return a long table (columns such as metric and value) with one column per metric."""
     value = next((column for column in columns if column.strip().lower() in VALUES), "")
     for labels in _labels(columns, METRICS) if value else []:
         plain = {text.lower() for text in labels.texts}
@@ -89,18 +89,18 @@ def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
         numbers = columns[value]
         numbers = column_of(numbers.to_pylist() if isinstance(numbers, pa.ChunkedArray) else list(numbers))
         rest = {column: columns[column] for column in columns if column not in (labels.column, value)}
-        of_metric = {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
-        return rest | of_metric, (f"columns {labels.column} and {value}: one metric a row; read by its name",)
+        by_metric = {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
+        return rest | by_metric, (f"columns {labels.column} and {value}: one metric a row; read by its name",)
     return columns, ()
 
 
 def refuse_table_of_runs(columns: Columns, where: object, steps: np.ndarray | None = None) -> None:
-    """Raise UserError for a table with one row a run, as W&B exports it."""
-    is_exported = len({column.strip().lower() for column in columns} & OF_A_RUNS_TABLE) >= 3
+    """Raise UserError for a table with one row per run, as W&B exports it."""
+    is_exported = len({column.strip().lower() for column in columns} & _RUN_TABLE) >= 3
     for labels in _labels(columns, RUNS):
         n_rows = len(labels.codes)
-        again = steps is not None and len(np.unique(steps)) < n_rows
-        if is_exported or (again and len(labels.texts) == n_rows):
+        repeats = steps is not None and len(np.unique(steps)) < n_rows
+        if is_exported or (repeats and len(labels.texts) == n_rows):
             raise UserError(
                 f"{where}: a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export the "
                 "history of one run, one row a step"
@@ -108,19 +108,19 @@ def refuse_table_of_runs(columns: Columns, where: object, steps: np.ndarray | No
 
 
 def of_one_training(series: dict[str, np.ndarray], columns: Columns, where: object) -> Rows:
-    """Return the rows of one training, in order, each quantity in its column.
+    """Return the rows of one training, in order.
 
-    series: float columns by quantity, step among them. columns: all columns, of which some tell rows apart.
+    series: float columns by quantity, including step. columns: all columns, some of which may label rows.
     """
     refuse_table_of_runs(columns, where, series["step"])
     notes: list[str] = []
     for labels in _labels(columns, SPLITS):
-        series, said = _by_split(series, labels, where)
-        notes += said
+        series, changes = _by_split(series, labels, where)
+        notes += changes
     for labels in _labels(columns, RUNS):
         if _are_side_by_side(series, labels):
             raise UserError(
-                f"{where}: column {labels.column} tells {len(labels.texts)} runs apart ({labels.listed}); give one"
+                f"{where}: column {labels.column} has {len(labels.texts)} runs ({labels.listed}); give the rows of one"
             )
     for labels in _labels(columns, RANKS):
         if _are_side_by_side(series, labels):
@@ -134,24 +134,24 @@ def of_one_training(series: dict[str, np.ndarray], columns: Columns, where: obje
 
 
 def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the losses of evaluations as validation losses, and without those that are of neither."""
+    """Return the series with evaluation losses as validation losses and without losses of other splits; and notes."""
     loss = series.get("loss", np.full(len(series["step"]), np.nan))
     with_loss = set(np.unique(labels.codes[~np.isnan(loss)]).tolist()) - {-1}
     words = {code: set(re.split(r"[\W_\d]+", labels.texts[code].lower())) for code in with_loss}
     training = {code for code in with_loss if words[code] & _TRAINING}
     validation: set[int] = set()
-    for names in _VALIDATION:  # a test set counts where there is no validation set
+    for names in _VALIDATION:  # a test set counts if there is no validation set
         validation = validation or {code for code in with_loss - training if words[code] & names}
     others = with_loss - training - validation
     if not training and len(rest := {code for code in others if not words[code] & _VALIDATION[1]}) == 1:
         training, others = rest, others - rest
     changes = np.count_nonzero(np.diff(labels.codes[~np.isnan(loss)]))
-    if not validation and changes < max(len(with_loss), 2):  # stages of the training, one after the other
+    if not validation and changes < max(len(with_loss), 2):  # consecutive stages of the training
         return series, []
     if not training and (others or not validation):
         raise UserError(
-            f"{where}: column {labels.column} tells rows apart ({labels.listed}), and it is not known which of them are of "
-            "the training; keep those alone"
+            f"{where}: column {labels.column} has several kinds of rows ({labels.listed}), and which are of the training "
+            "is unknown; keep only those"
         )
     is_validation = np.isin(labels.codes, list(validation)) & ~np.isnan(loss)
     before = series.get("validation_loss", np.full(len(loss), np.nan))
@@ -160,14 +160,14 @@ def _by_split(series: dict[str, np.ndarray], labels: _Labels, where: object) -> 
         changed["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
         for name in {"gradient_norm", "learning_rate"} & series.keys():
             changed[name] = np.where(is_validation, np.nan, series[name])
-    told = [f"column {labels.column}: {is_validation.sum():,} losses are validation losses"] if validation else []
+    notes = [f"column {labels.column}: {is_validation.sum():,} losses are validation losses"] if validation else []
     dropped = sorted(labels.texts[code] for code in others)
-    told += [f"column {labels.column}: the losses of {listed(dropped, 4)} were left out"] if dropped else []
-    return changed, told
+    notes += [f"column {labels.column}: the losses of {listed(dropped, 4)} were left out"] if dropped else []
+    return changed, notes
 
 
 def _are_side_by_side(series: Mapping[str, np.ndarray], labels: _Labels) -> bool:
-    """Return whether most steps of a label are those of another, too: else one label continues another, as at a restart."""
+    """Return whether labels share most of their steps; otherwise one continues another, as after a restart."""
     return len(np.unique(labels.codes + 1j * series["step"])) > 1.5 * len(np.unique(series["step"]))
 
 
@@ -190,7 +190,7 @@ def _mean_over(series: Mapping[str, np.ndarray], labels: _Labels) -> Rows:
 
 
 def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, where: object) -> None:
-    """Raise UserError where many steps have several losses, and some column tells which row is of what."""
+    """Raise UserError if most steps have several losses, naming the column that distinguishes them, if any."""
     logged = ~np.isnan(series.get("loss", series["step"]))
     steps = series["step"][logged]
     if np.all(np.diff(steps) > 0) or len(np.unique(steps)) > 0.8 * len(steps):
@@ -201,18 +201,18 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
         pairs = np.unique(codes + 1j * steps)
         if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and _are_side_by_side(series, labels):
             raise UserError(
-                f"{where}: most steps have several losses, and column {labels.column} tells them apart ({labels.listed}); "
+                f"{where}: most steps have several losses, which column {labels.column} labels ({labels.listed}); "
                 "give the rows of one"
             )
     losses = main_loss(series)[logged]
     if np.all(np.diff(steps) >= 0) and len(np.unique(steps + 1j * losses)) > 2 * len(np.unique(steps)):
-        raise UserError(f"{where}: most steps have several losses, and no column tells of what; give one loss a step")
+        raise UserError(f"{where}: most steps have several losses, and no column labels them; give one loss per step")
 
 
 def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | tuple[()] = ()) -> Rows:
-    """Return the rows that count: without those that a later row has made void by going back to their step or before it.
+    """Return the valid rows: a row is void if a later one goes back to its step or an earlier one, as after a restart.
 
-    A count of steps that begins anew is that of another run, or of a further stage where the loss goes on; the last counts.
+    If the steps start again, another run or (if the loss continues) another stage begins; the last one is returned.
     """
     steps, columns = series["step"], dict(series)
     loss = main_loss(series)
@@ -223,49 +223,51 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
     if np.all(np.diff(seen) <= 0):
         return Rows({name: values[::-1] for name, values in columns.items()})
     back = np.flatnonzero(np.diff(seen) < 0) + 1
-    stretches = sorted((part.min(), part.max()) for part in np.split(seen, back))
-    apart = all(one[1] < other[0] for one, other in pairwise(stretches))
+    ranges = sorted((part.min(), part.max()) for part in np.split(seen, back))
+    apart = all(one[1] < other[0] for one, other in pairwise(ranges))
     if apart or len(back) > max(3, 0.05 * len(seen)):
         return Rows(columns, ("the rows are not in the order of their steps: they were sorted",))
     interval = np.median(np.abs(np.diff(seen)))
     start = np.minimum.accumulate(seen)[back - 1]
-    is_anew = (seen[back] <= start) | ((seen[back] <= start + 2 * interval) & (seen[back - 1] > start + 10 * interval))
-    if len(epochs) and is_anew.any() and np.all(np.diff(epochs[logged])[back[is_anew] - 1] > 0):
+    starts_again = (seen[back] <= start) | (
+        (seen[back] <= start + 2 * interval) & (seen[back - 1] > start + 10 * interval)
+    )
+    if len(epochs) and starts_again.any() and np.all(np.diff(epochs[logged])[back[starts_again] - 1] > 0):
         raise UserError(
-            f"{where}: the steps begin anew in each epoch; give a column that counts them through (--step-column)"
+            f"{where}: the steps start again in each epoch; name a column that counts them over all epochs (--step-column)"
         )
-    to_come = np.full(len(steps) + 1, np.inf)  # the lowest step to which a later row goes back
-    to_come[logged[back]] = np.where(is_anew, -np.inf, seen[back])
+    to_come = np.full(len(steps) + 1, np.inf)  # the lowest step to which later rows go back
+    to_come[logged[back]] = np.where(starts_again, -np.inf, seen[back])
     to_come = np.minimum.accumulate(to_come[::-1])[::-1][1:]
     kept = steps < to_come
     dropped = f"{int(np.sum(~kept[logged])):,} rows before that were left out"
     notes = []
-    if is_anew.any():
-        row = int(back[is_anew][-1])
-        level = np.median(losses[max(row - 5, 0) : row])
-        goes_on = abs(losses[row] - level) < abs(losses[row] - losses[0])
-        what = "a further stage begins, since the loss goes on" if goes_on else "another run begins"
-        notes.append(f"where the steps begin anew at {seen[row]:,.0f}, {what}: it alone is read, and {dropped}")
+    if starts_again.any():
+        row = int(back[starts_again][-1])
+        before = np.median(losses[max(row - 5, 0) : row])
+        continues = abs(losses[row] - before) < abs(losses[row] - losses[0])
+        what = "a further stage begins, since the loss continues" if continues else "another run begins"
+        notes.append(f"where the steps start again at {seen[row]:,.0f}, {what}: only it is read, and {dropped}")
     else:
         times = f"goes back {len(back)} times, at last" if len(back) > 1 else "goes back"
         notes.append(f"the log {times} to step {seen[back[-1]]:,.0f}, as after a restart: {dropped}")
-    restarts = seen[back[~is_anew]].tolist()
+    restarts = seen[back[~starts_again]].tolist()
     return Rows({name: values[kept] for name, values in columns.items()}, tuple(notes), tuple(restarts))
 
 
 def main_loss(series: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the training losses, or the validation losses where there are none."""
+    """Return the training losses, or the validation losses if there are none."""
     loss = series.get("loss", np.full(len(series["step"]), np.nan))
     return loss if not np.isnan(loss).all() else series.get("validation_loss", loss)
 
 
 def has_dropped(steps: np.ndarray, losses: np.ndarray, restart: float) -> bool:
-    """Return whether losses from a restart on lie below the line through those before it, by more than noise.
+    """Return whether the losses after a restart lie below the extrapolated line of those before it, by more than noise.
 
-    steps (rows,) ascending. A curve is convex, so that without a change they lie above that line.
+    steps: (rows,), ascending. Loss curves are convex, so without a change the losses lie above that line.
     """
     row, half = np.searchsorted(steps, (restart, restart / 2)).tolist()
-    n = min(len(steps) - row, (row - half) // 2, 150)  # near enough for a line
+    n = min(len(steps) - row, (row - half) // 2, 150)  # short enough to be linear in log-log coordinates
     if n < 5:
         return False
     times, logs = np.log(np.maximum(steps, 1.0)), np.log(np.maximum(losses, 1e-12))

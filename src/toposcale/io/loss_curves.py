@@ -1,7 +1,6 @@
 """Loss curves as trackers export them: tables, the state of transformers' Trainer, TensorBoard event files.
 
-Every reader gives a `LossCurve`, with the training log and the metrics of one training. What a file does not tell is NaN or
-left out, never made up.
+Every reader returns a `LossCurve`: the training log and the metrics of one training. Unknown values are NaN or missing.
 """
 
 import re
@@ -21,7 +20,7 @@ from toposcale.io.log_columns import LAST_STEP, NAMES, matched, refuse_bits, ref
 from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
-MOST_CHECKPOINTS = 200  # rows of a log without a validation loss that stand for its checkpoints: enough for a curve
+MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 TRAINER_STATE = log_files.STATE
 _LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = {
@@ -31,12 +30,12 @@ _LOGGED_BY_THE_TRAINER = {
     "lr": "learning_rate",
 }
 _PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
-# What the Trainer measures of itself, not of the model.
+# Speed and cost, which the Trainer logs beside the metrics.
 _OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
 
 
 class TrainerState(NamedTuple):
-    """The content of a trainer_state.json, and where it lies."""
+    """Content and path of a trainer_state.json."""
 
     path: Path
     content: Mapping[str, Any]
@@ -45,11 +44,11 @@ class TrainerState(NamedTuple):
 class LossCurve(NamedTuple):
     """Training log and metrics of one training.
 
-    columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
-    metrics, NaN where a step has none, infinite where it has one that is no number. notes: what was left out and changed, a
-    clause each. low_confidence_reasons: what makes a forecast from them unsure. trainer: the state of transformers' Trainer
-    that they were read from. form: what kind of file they were read from. names: the column there by quantity. unread:
-    other columns there. final_step: the last step of the training, where the file tells it.
+    columns: float64 arrays (rows,): `step` (ascending, unique), `loss`, `gradient_norm`, `learning_rate` and the metrics,
+    NaN if missing at a step and infinite if not a number there. notes: what was left out or changed, one clause each.
+    low_confidence_reasons: what makes a forecast uncertain. trainer: state of transformers' Trainer, if that was read.
+    form: format of the file. names: its column by quantity. unread: its other columns. final_step: last step of the
+    training, if the file states it.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -61,8 +60,8 @@ class LossCurve(NamedTuple):
     unread: tuple[str, ...] = ()
     final_step: int | None = None
 
-    def told(self) -> dict[str, str]:
-        """Return notes and reasons for low confidence as texts, a line each, the columns of the table of models."""
+    def note_columns(self) -> dict[str, str]:
+        """Return the columns of the table models for notes and reasons for low confidence, one per line."""
         return {
             "log_notes": "\n".join(self.notes),
             "log_low_confidence_reasons": "\n".join(self.low_confidence_reasons),
@@ -74,7 +73,7 @@ class LossCurve(NamedTuple):
         return tuple(name for name in self.columns if name not in ("step", *_LOG))
 
     def log(self) -> pa.Table:
-        """The training log: the rows that have a loss, a gradient norm or a learning rate."""
+        """Return the training log: the rows with a loss, a gradient norm or a learning rate."""
         logged = ~np.all([np.isnan(self.columns[name]) for name in _LOG], axis=0)
         columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
         columns["step"] = columns["step"].astype(np.int64)
@@ -82,36 +81,36 @@ class LossCurve(NamedTuple):
         return tables.sort(table, pa.table(columns, schema=table.schema))
 
     def log_columns(self) -> dict[str, np.ndarray]:
-        """The columns of the training log by name."""
+        """Return the columns of the training log by name."""
         log = self.log()
         return {name: log[name].to_numpy() for name in log.column_names}
 
     def metric_columns(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Steps and values of every metric by name."""
+        """Return steps and values of every metric by name."""
         rows = self.metric_rows("")
         names, steps, values = (rows[name].to_numpy() for name in ("metric", "step", "value"))
         return {str(name): (steps[names == name], values[names == name]) for name in np.unique(names)}
 
     def metric_rows(self, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
-        """The metrics, and the training loss at their steps and at the checkpoints.
+        """Return the metrics, and the training loss at their steps and at the checkpoints.
 
-        A checkpoint between two logged steps has the next logged loss: the Trainer logs the mean of the steps since the log
-        before, and the checkpoint's step is one of them. Without checkpoints and without a validation loss the training
-        loss stands at `MOST_CHECKPOINTS` evenly spread rows, the first and the last among them.
+        A checkpoint between two logged steps gets the next logged loss: the Trainer logs the mean since its last entry,
+        which includes the step of the checkpoint. Without checkpoints and validation losses, the training loss is returned
+        at `MOST_CHECKPOINTS` evenly spaced rows, including the first and the last.
         """
         steps, losses = self.columns["step"], self.columns["loss"]
         measured = {name: np.flatnonzero(np.isfinite(self.columns[name])) for name in self.metrics}
-        lost = np.flatnonzero(np.isfinite(losses))
-        at = np.unique(np.concatenate([np.empty(0, int), *measured.values()]))
+        logged = np.flatnonzero(np.isfinite(losses))
+        chosen = np.unique(np.concatenate([np.empty(0, int), *measured.values()]))
         if not len(checkpoints) and not len(measured.get("validation_loss", ())):
-            spread = np.linspace(0, max(len(lost) - 1, 0), min(MOST_CHECKPOINTS, len(lost)))
-            at = lost[spread.round().astype(int)]
-        rows = [(steps[row], "training_loss", losses[row]) for row in np.intersect1d(at, lost)]
+            spread = np.linspace(0, max(len(logged) - 1, 0), min(MOST_CHECKPOINTS, len(logged)))
+            chosen = logged[spread.round().astype(int)]
+        rows = [(steps[row], "training_loss", losses[row]) for row in np.intersect1d(chosen, logged)]
         for step in sorted(set(checkpoints) - {step for step, _, _ in rows}):
-            following = np.searchsorted(steps[lost], step)
-            if step > 0 and following < len(lost):
-                rows.append((step, "training_loss", losses[lost[following]]))
-        rows += [(steps[row], name, self.columns[name][row]) for name, places in measured.items() for row in places]
+            following = np.searchsorted(steps[logged], step)
+            if step > 0 and following < len(logged):
+                rows.append((step, "training_loss", losses[logged[following]]))
+        rows += [(steps[row], name, self.columns[name][row]) for name, indices in measured.items() for row in indices]
         return tables.from_rows(
             schemas.TABLES["metrics"],
             ({"model": model, "step": int(step), "metric": name, "value": float(value)} for step, name, value in rows),
@@ -119,15 +118,14 @@ class LossCurve(NamedTuple):
 
 
 def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
-    """The loss curve behind a path: a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
+    """Read the loss curve of a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
-    A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is an object a line, or a list of objects; text
-    logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. Needed are a step and a loss, of
-    training or validation, in nats per token; the learning rate and the gradient norm are read where they are. Names are
-    those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are joined, as Lightning
-    writes a row for the training and one for the validation. A file may be compressed with gzip, and one without a telling
-    ending is known by its first bytes. loss_column, step_column: the columns of the loss and of the step, where no usual
-    name tells them. UserError: one line that names the file and what is wrong with it.
+    A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is one object per line, or a list of objects;
+    text logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. A step and a loss of training
+    or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are those of W&B,
+    TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since Lightning writes one
+    for training and one for validation. Files may be compressed with gzip; without a known suffix their first bytes decide.
+    loss_column, step_column: names of the columns, if not usual ones. Raise UserError, one line that names file and fault.
     """
     path = Path(path)
     if state := trainer_state_of(path):
@@ -140,7 +138,7 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
 
 
 def trainer_state_of(path: Path) -> TrainerState | None:
-    """Read the latest state of transformers' Trainer that is, or lies in, a path; None where there is none."""
+    """Read the latest state of transformers' Trainer at or in a path; None if there is none."""
     if path.name == TRAINER_STATE:
         return TrainerState(path, trainer_state(path))
     files = [*path.glob(TRAINER_STATE), *path.glob(f"checkpoint-*/{TRAINER_STATE}")] if path.is_dir() else []
@@ -156,7 +154,7 @@ def of_columns(
     step_column: str | None = None,
     how: str = "",
 ) -> LossCurve:
-    """The loss curve of columns by their names in a tracker, such as a data frame; where, how: for messages about them."""
+    """Return the loss curve of columns under their names in a tracker; where, how: for messages."""
     names = columns.schema.names if isinstance(columns, pa.Table) else list(columns)
     columns = {name: values for name in names if hasattr(values := _as_column(columns[name]), "__len__")}
     log_rows.refuse_table_of_runs(columns, where)
@@ -170,7 +168,7 @@ def of_columns(
         lengths = ", ".join(f"{column_of[name]} {len(values)}" for name, values in series.items())
         raise UserError(f"{where}: the columns are not of one length: {lengths}")
     if not len(series["step"]):
-        raise UserError(f"{where}: no rows; a loss table has one row for each logged step")
+        raise UserError(f"{where}: no rows; a loss table has one row per logged step")
     if np.isnan(series["step"]).any():
         raise UserError(f"{where}: {column_of['step']} is missing in {np.isnan(series['step']).sum()} rows")
     losses = {column_of[name]: series[name] for name in ("loss", "validation_loss") if name in series}
@@ -197,7 +195,7 @@ def of_columns(
 
 
 def _as_column(values: Any) -> Any:
-    """Return a list, or tensors of PyTorch, as an array; anything else as it is."""
+    """Return a list or tensors of PyTorch as an array, other objects unchanged."""
     if hasattr(values, "detach"):
         values = values.tolist()
     if not isinstance(values, list | tuple):
@@ -208,7 +206,7 @@ def _as_column(values: Any) -> Any:
 
 
 def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
-    """Return the names without those of losses with one value, such as the mean of a whole training, beside a curve."""
+    """Return the names of the columns, without losses of a single value (a mean of the training) beside a curve."""
     counts = {name: int(_is_known(columns[name]).sum()) for name in columns if name.strip().lower() in NAMES["loss"]}
     return [name for name in columns if len(counts) < 2 or counts.get(name, 2) > 1 or max(counts.values()) < 2]
 
@@ -222,9 +220,9 @@ def _is_known(values: Any) -> np.ndarray:
 
 
 def _broken_off(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the losses with the empty ones at the end as not a number: pandas writes NaN as an empty cell.
+    """Return the series with empty training losses at the end as infinite: pandas writes NaN as an empty cell.
 
-    Rows of something else, such as of an evaluation or a summary, have values where the rows of a loss have none.
+    Rows of other kinds (evaluations, summaries) are recognised by values in columns that rows of a loss leave empty.
     """
     logged = np.flatnonzero(~np.isnan(series.get("loss", series["step"])))
     after = np.arange(logged[-1] + 1 if len(logged) else 0, len(series["step"]))
@@ -242,7 +240,7 @@ def _broken_off(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> dic
 
 
 def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Return losses in bits as nats where a perplexity beside them says so: it is 2^loss."""
+    """Return the series in nats; losses are in bits if a perplexity beside them is 2^loss."""
     for column in others:
         if not _PERPLEXITY.search(column.lower()):
             continue
@@ -276,7 +274,7 @@ def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
 
 
 def _numbers_of(values: Any) -> np.ndarray:
-    """Return a column that is not needed as numbers, NaN where it holds something else."""
+    """Return an optional column as numbers, all NaN if it holds something else."""
     try:
         return _floats(values, "", "")
     except UserError:
@@ -284,7 +282,7 @@ def _numbers_of(values: Any) -> np.ndarray:
 
 
 def _of_trainer_state(state: TrainerState) -> LossCurve:
-    """Return the log of transformers' Trainer: losses (means since the log before), gradient norms, rates, evaluations."""
+    """Return the log of transformers' Trainer; its losses are means since the entry before."""
     history = state.content["log_history"]
     entries = [entry for entry in history if isinstance(entry, dict) and _is_number(entry.get("step"))]
     rows = [
@@ -305,7 +303,7 @@ def _is_number(value: Any) -> bool:
 
 
 def trainer_state(path: str | Path) -> dict[str, Any]:
-    """The content of a trainer_state.json. UserError: it is missing, cut, or of another kind."""
+    """Return the content of a trainer_state.json; raise UserError if it is missing, truncated or something else."""
     try:
         state = parse_json(read_text(path))
         if not isinstance(state["log_history"], list) or not isinstance(state["global_step"], int):
@@ -316,7 +314,7 @@ def trainer_state(path: str | Path) -> dict[str, Any]:
 
 
 def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of one evaluation as the Trainer logs it: `eval_loss` is validation_loss, any other `eval_NAME` NAME."""
+    """Return the metrics of an evaluation of the Trainer: `eval_loss` as validation_loss, other `eval_NAME` as NAME."""
     named = {
         name.removeprefix("eval_"): float(value)
         for name, value in entry.items()
@@ -328,11 +326,11 @@ def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> int | None:
-    """Tokens that a step of the Trainer reads, where its state tells them; None where it does not.
+    """Return the tokens per step of a Trainer; None if its state does not determine them.
 
-    Either it counted them (`num_input_tokens_seen`; the mean over its steps, since batches may differ), or they follow from
-    `total_flos`, which the Trainer adds up as 6 x tokens x parameters that are no embeddings. Of the latter a number that
-    is not whole says that something else was added up: unknown.
+    It either counted them (`num_input_tokens_seen`; the mean over its steps, since batches may differ), or they follow from
+    `total_flos`, the sum of 6 x tokens x non-embedding parameters. If the latter gives a fraction, the sum is of something
+    else and the tokens are unknown.
     """
     steps = int(state.get("global_step") or 0)
     if steps < 1:
@@ -346,7 +344,7 @@ def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> 
 
 
 def _read_events(path: Path, loss_column: str | None) -> LossCurve:
-    """The scalars of TensorBoard event files: one file, or all of a folder."""
+    """Read the scalars of a TensorBoard event file, or of all in a folder."""
     points = _scalars(path)
     tags = [tag for tag in points if tag.lower() not in NAMES["step"]]
     column_of = matched(tags, path, {"loss": loss_column} if loss_column else {})
@@ -360,7 +358,7 @@ def _read_events(path: Path, loss_column: str | None) -> LossCurve:
         rows.sort(key=lambda row: row[1].wall_time)  # unless a clock was set back
     columns = {"step": np.array([event.step for _, event in rows], float)}
     for name in column_of:
-        values = [event.value if name == of else None for of, event in rows]
+        values = [event.value if name == quantity else None for quantity, event in rows]
         columns[name] = log_files.column_of(values)
     curve = _joined(log_rows.in_order(columns), path)
     unread = tuple(tag for tag in points if tag not in column_of.values())
@@ -368,12 +366,12 @@ def _read_events(path: Path, loss_column: str | None) -> LossCurve:
 
 
 def _scalars(path: Path) -> dict[str, list[Any]]:
-    """The events (wall_time, step, value) of every tag, of one file or of all of a folder.
+    """Return the events (wall_time, step, value) by tag, of a file or of all in a folder.
 
-    UserError: no such files, no package tensorboard, or folders that contradict each other.
+    Raise UserError for no such files, no package tensorboard, or folders that contradict each other.
     """
     if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
-        raise UserError(f"{path}: {_what_else(path)}")
+        raise UserError(f"{path}: {_why_no_losses(path)}")
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
@@ -397,8 +395,8 @@ def _scalars(path: Path) -> dict[str, list[Any]]:
     return points
 
 
-def _what_else(path: Path) -> str:
-    """Return what a path is that has no losses: missing, a folder of trainings, or a folder of other files."""
+def _why_no_losses(path: Path) -> str:
+    """Return why a path has no losses: it is missing, a folder of trainings, or a folder of other files."""
     states = [state.parent.relative_to(path) for state in path.rglob(TRAINER_STATE)] if path.is_dir() else []
     if trainings := sorted({str(at.parent if at.name.startswith("checkpoint-") else at) for at in states}):
         return f"no training of its own; give one of {listed(trainings, 8)}"
@@ -408,26 +406,26 @@ def _what_else(path: Path) -> str:
 
 
 def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
-    """A curve with each step once, ascending; rows of one step are joined, and of two values the last counts."""
+    """Return a curve of unique, ascending steps; rows of one step are merged, and the last of two values counts."""
     columns, notes = rows.columns, list(rows.notes)
     steps = columns["step"]
     wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
-        tokens = "; are these tokens? Divide them by those of a step (--tokens-per-step)"
+        tokens = "; are these tokens? Divide them by the tokens per step (--tokens-per-step)"
         raise UserError(
             f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
             + (tokens if steps[wrong][0] > MOST_STEPS else "")
         )
     order = np.argsort(steps, kind="stable")
     is_new = np.append(True, np.diff(steps[order]) > 0)[: len(steps)]
-    unique, place = steps[order][is_new], np.cumsum(is_new) - 1
+    unique, index = steps[order][is_new], np.cumsum(is_new) - 1
     joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
     for name in (*_LOG, *(name for name in columns if name not in ("step", *_LOG))):
         values = columns.get(name, np.full(len(steps), np.nan))[order]
         is_known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)
-        last[place[is_known]] = values[is_known]
-        repeated[place[is_known & (values != last[place])]] = True
+        last[index[is_known]] = values[is_known]
+        repeated[index[is_known & (values != last[index])]] = True
         joined[name] = last
     for name in {"loss", "validation_loss"} & joined.keys():
         if (low := np.nanmin(joined[name], initial=np.inf)) <= 0:
@@ -439,22 +437,22 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     validation = joined.get("validation_loss", np.empty(0))
     numbers, broken = np.flatnonzero(np.isfinite(validation)), np.flatnonzero(np.isinf(validation))
     if len(later := broken[broken > numbers.max(initial=-1)]):
-        newest = f"; the last that is one is of step {unique[numbers[-1]]:,.0f}" if len(numbers) else ""
+        newest = f"; the last number is at step {unique[numbers[-1]]:,.0f}" if len(numbers) else ""
         notes.append(f"the validation loss is not a number since step {unique[later[0]]:,.0f}{newest}")
     return LossCurve(joined, tuple(notes), _low_confidence_reasons(joined, (*rows.restarts, *unique[repeated])))
 
 
 def _low_confidence_reasons(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tuple[str, ...]:
-    """Return that the loss fell to another level at the first step of a restart, where it did."""
+    """Return that the loss dropped abruptly at the first step of a restart, if it did."""
     loss = log_rows.main_loss(columns)
     finite = np.isfinite(loss)
-    # Of steps logged again one after the other the first is that of the restart.
-    at = np.searchsorted(columns["step"], sorted(set(restarts)))
-    for row in at[np.diff(at, prepend=-2) > 1][-20:]:
+    # A restart is the first of consecutive steps that were logged again.
+    index = np.searchsorted(columns["step"], sorted(set(restarts)))
+    for row in index[np.diff(index, prepend=-2) > 1][-20:]:
         step = columns["step"][row]
         if log_rows.has_dropped(columns["step"][finite], loss[finite], step):
             return (
-                f"the loss fell to another level at step {step:,.0f}, where the log was taken up again: if the batch or "
-                "the data changed there, the curve before it tells little",
+                f"the loss dropped abruptly at step {step:,.0f}, where the log was resumed: if the batch or the data "
+                "changed there, the curve before it says little",
             )
     return ()

@@ -1,7 +1,7 @@
-"""Text logs: the standard output of training programs, read by a table of line patterns.
+"""Text logs: the standard output of training programs.
 
-A line tells a step and a loss of training or validation, and maybe a learning rate, a gradient norm and a perplexity. These
-fields are found alike in every log; the table tells the program by its lines.
+A line holds a step and a training or validation loss, and possibly a learning rate, a gradient norm and a perplexity. The
+same expressions find these fields in every log; a table of line patterns identifies the program.
 """
 
 import re
@@ -12,14 +12,14 @@ import numpy as np
 
 _DIGITS = r"(?>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf))(?!\w)"
 _NUMBER = rf"(?: value)?[\s:=\"'|(]{{0,12}}(?:tensor\()?({_DIGITS})"
-_POINT = rf"[\s:=]{{1,12}}(?=\d+\.\d)({_DIGITS})"  # of a name that may count something else, too
+_DECIMAL = rf"[\s:=]{{1,12}}(?=\d+\.\d)({_DIGITS})"  # after a name that may also precede a count
 _VALIDATION = r"(?:val(?:id(?:ati(?:on|ng)|ate)?)?|eval(?:uat(?:ion|ing|e))?|dev|test)"
 _LOSSES = r"(?:(?:train(?:ing)?|lm|ce|avg|average|mean)[ _/-]?)*(?:loss(?:[ /]train)?|CrossEntropyLoss|trl)"
 _VALIDATION_LOSSES = rf"(?:{_VALIDATION}[ _/-]?(?:lm[ _])?loss|loss[ /]{_VALIDATION}|tel)"
 
 
 class _Field(NamedTuple):
-    """Expression of a field, and words of which every such line has one: to look for them takes a tenth of the time."""
+    """Expression of a field, and words of which a line with the field has one: a search for them is ten times as fast."""
 
     words: tuple[str, ...]
     expression: re.Pattern[str]
@@ -32,14 +32,14 @@ def _field(words: str, expression: str) -> _Field:
 _FIELDS = {
     name: _field(words, rf"(?<![\w/-])(?:{expression})")
     for name, words, expression in (
-        ("validation_loss", "val dev test tel", rf"{_VALIDATION_LOSSES}{_NUMBER}|val{_POINT}"),
-        ("loss", "loss train trl", rf"{_LOSSES}(?: at \w+ \d++)?{_NUMBER}|train{_POINT}"),
+        ("validation_loss", "val dev test tel", rf"{_VALIDATION_LOSSES}{_NUMBER}|val{_DECIMAL}"),
+        ("loss", "loss train trl", rf"{_LOSSES}(?: at \w+ \d++)?{_NUMBER}|train{_DECIMAL}"),
         ("learning_rate", "lr learning", rf"(?:lr|learning[ _]?rate){_NUMBER}"),
         ("gradient_norm", "norm", rf"(?:grad(?:ient)?[ _-]?norm|gnorm|norm){_NUMBER}"),
         ("perplexity", "ppl perplexity", rf"(?:ppl|perplexity){_NUMBER}"),
     )
 }
-# The first that is found counts: a program may count batches (iter) beside updates (step).
+# The first match counts: a program may log batches (iter) beside updates (step).
 _STEPS = tuple(
     _field(words, rf"{expression}((?>\d{{1,3}}(?:,\d{{3}})+|\d+))(?: */ *(\d+))?(?![\d.]*[a-z%])")
     for words, expression in (
@@ -49,9 +49,9 @@ _STEPS = tuple(
         ("tr val tel", r"^(?:s:)?(?=\d+ (?:tr(?:ain|l)|val|tel)\b)"),  # s:250 tel:5.2, or 250 val 5.2
     )
 )
-_PROGRESS = re.compile(r"%\|.*\| *(\d+)/(\d+) *\[")  # a bar of tqdm
-# What transformers' Trainer says when it begins, and in each dictionary.
-_PLAN = re.compile(r"Num Epochs = ([\d,]+).*?Total optimization steps = ([\d,]+)", re.DOTALL)
+_PROGRESS = re.compile(r"%\|.*\| *(\d+)/(\d+) *\[")  # progress bar of tqdm
+# What transformers' Trainer logs at its start, and in each dictionary.
+_START = re.compile(r"Num Epochs = ([\d,]+).*?Total optimization steps = ([\d,]+)", re.DOTALL)
 _EPOCH = re.compile(r"['\"]epoch['\"]: *['\"]?([\d.]+)")
 _OF_VALIDATION = re.compile(rf"(?<![\w/.-]){_VALIDATION}(?![\w/.])", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -70,15 +70,15 @@ PATTERNS = {
     "MLflow": _MLFLOW,
 }
 ANY = "an unknown program, with a step and a loss"
-"""Name for the lines of none of them."""
+"""Name of a log that matches none of the patterns."""
 
 
 class TextLog(NamedTuple):
-    """What was read of a text log.
+    """Columns of a text log, and counts of its lines.
 
-    pattern: name of the line pattern. matched, lines: numbers of its lines, and of all lines. columns: arrays of one length
-    by quantity, NaN where a line has none, infinite where it has one that is no number. final_step: the last step, where
-    the lines tell it. without_step: lines with a loss and no step.
+    pattern: name of the line pattern. matched, lines: numbers of matching lines and of all lines. columns: arrays
+    (matched,) by quantity, NaN if missing in a line and infinite if not a number there. final_step: last step of the
+    training, if logged. without_step: number of lines with a loss but no step.
     """
 
     pattern: str
@@ -90,17 +90,17 @@ class TextLog(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A line with its fields by quantity."""
+    """A line, and its fields by quantity."""
 
     line: str
     fields: dict[str, float]
 
 
 def read(text: str) -> TextLog:
-    """Read a text log: the lines of the pattern that matches most of them, else all lines with a step and a loss."""
+    """Read a text log: the lines of the most frequent pattern, or else all lines with a step and a loss."""
     lines = _COLOURS.sub("", text).replace("\r", "\n").splitlines()
-    plan = _PLAN.search(text)
-    epochs, total = (int(number.replace(",", "")) for number in plan.groups()) if plan else (0, 0)
+    start = _START.search(text)
+    epochs, total = (int(number.replace(",", "")) for number in start.groups()) if start else (0, 0)
     rows = list(_rows(lines, total / max(epochs, 1)))
     stepped = [row for row in rows if "step" in row.fields]
     some = stepped[:: max(len(stepped) // 2000, 1)]
@@ -108,7 +108,7 @@ def read(text: str) -> TextLog:
     best = max(counts, key=lambda name: counts[name])
     is_known = counts[best] >= max(len(some) / 2, 1)
     fields = [row.fields for row in stepped if not is_known or PATTERNS[best].search(row.line)]
-    # The training loss of an evaluation is an estimate of its own beside the one that is logged at that step.
+    # The training loss of an evaluation is a separate estimate, and is not read if the step logs one.
     logged = {row["step"] for row in fields if "validation_loss" not in row}
     fields = [{**row, "loss": np.nan} if "validation_loss" in row and row["step"] in logged else row for row in fields]
     names = dict.fromkeys(name for row in fields for name in row)
@@ -118,25 +118,22 @@ def read(text: str) -> TextLog:
 
 
 def _rows(lines: Sequence[str], steps_per_epoch: float) -> Iterator[_Row]:
-    """Yield the lines with a loss.
-
-    The step of one without is that of the progress bar, or of the line before or after it, or follows from its epoch.
-    """
+    """Yield the lines with a loss; a missing step is taken from the progress bar, the epoch, or a neighbouring line."""
     bars = [match for line in lines if "%|" in line and (match := _PROGRESS.search(line))]
-    total = max((int(bar[2]) for bar in bars), default=0)  # an evaluation has a shorter bar of its own
+    total = max((int(bar[2]) for bar in bars), default=0)  # the bar of an evaluation is shorter
     progress, header, waiting = dict[str, float](), dict[str, float](), list[_Row]()
     for line in map(str.strip, lines):
         if "%|" in line and (bar := _PROGRESS.search(line)) and int(bar[2]) == total:
             progress = {"step": float(bar[1]), "final_step": total}
         fields = _fields_of(line)
         if not fields.keys() & {"loss", "validation_loss"}:
-            header = fields if "[step=" in line else header  # of OLMo, before a line for each metric
+            header = fields if "[step=" in line else header  # OLMo: precedes one line per metric
             continue
         if "step" not in fields:
             epoch = _EPOCH.search(line) if steps_per_epoch else None
             fields |= progress or ({"step": round(float(epoch[1]) * steps_per_epoch)} if epoch else header)
         if "step" not in fields and "loss" not in fields:
-            waiting.append(_Row(line, fields))  # an evaluation before the step
+            waiting.append(_Row(line, fields))  # an evaluation, logged before its step
             continue
         yield from (_Row(row.line, row.fields | {"step": fields["step"]}) for row in waiting if "step" in fields)
         yield _Row(line, fields)
@@ -145,7 +142,7 @@ def _rows(lines: Sequence[str], steps_per_epoch: float) -> Iterator[_Row]:
 
 
 def _fields_of(line: str) -> dict[str, float]:
-    """Return the numbers of a line by quantity, NaN as infinite: it was logged."""
+    """Return the numbers of a line by quantity, a logged NaN as infinite."""
     if match := _MLFLOW.match(line):
         return {"step": float(match["step"]), "loss": _number(match["value"])}
     fields, lower = {}, line.lower()

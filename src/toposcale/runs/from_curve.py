@@ -57,7 +57,7 @@ class Stated:
         return isinstance(self.schedule, str | Path) and self.schedule not in SHAPES
 
 
-_FIELDS = tuple(Stated.__dataclass_fields__)
+FIELDS = tuple(Stated.__dataclass_fields__)
 _OF_SCHEDULE, _COLUMNS = ("schedule", "steps", "warmup_steps"), ("loss_column", "step_column")
 
 
@@ -171,8 +171,8 @@ def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> Train
     if np.isfinite(run.metadata.unique_tokens):
         fields["unique_tokens"] = run.metadata.unique_tokens
     fields |= {key: value for key, value in known.items() if value is not None}
-    if unknown := sorted(set(fields) - set(_FIELDS)):
-        raise UserError(f"known: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(_FIELDS))}")
+    if unknown := sorted(set(fields) - set(FIELDS)):
+        raise UserError(f"known: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(FIELDS))}")
     if not {"curve", "n_parameters"} <= set(fields):
         raise UserError(f"{fields['name']}: a run has a curve and n_parameters")
     other = Stated(**{key: getattr(stated, key) for key in _COLUMNS} | fields)
