@@ -34,17 +34,17 @@ def written(path, name, columns, **facts):
 
 def test_the_forecast_is_that_of_the_advice(tmp_path):
     live = curve(SIZE, 0.5)
-    values, alerts = outlook(written(tmp_path, "live", live))
+    curves, alerts = outlook(written(tmp_path, "live", live))
     advice = toposcale.advise(live, **{key: FACTS[key] for key in ("n_parameters", "tokens_per_step", "schedule")})
     expected = {"": advice["forecast"], "_low": advice["forecast_low"], "_high": advice["forecast_high"]}
-    assert values == pytest.approx({f"estimated_final_loss{end}": value for end, value in expected.items()}, rel=1e-9)
+    assert curves == pytest.approx({f"estimated_final_loss{end}": value for end, value in expected.items()}, rel=1e-9)
     assert alerts == ()
 
 
 @pytest.mark.parametrize("unknown", ["n_parameters", "tokens_per_step", "final_step", "schedule"])
 def test_without_a_fact_there_is_no_forecast(tmp_path, unknown):
     columns = curve(SIZE, 0.5).assign(learning_rate=np.nan)
-    assert outlook(written(tmp_path, "live", columns)).values
+    assert outlook(written(tmp_path, "live", columns)).curves
     (tmp_path / "models" / "live.json").unlink()
     assert outlook(written(tmp_path, "live", columns, **{unknown: None})) == ({}, ())
 
@@ -53,7 +53,7 @@ def test_a_finished_training_and_a_rising_one_have_no_forecast(tmp_path):
     assert outlook(written(tmp_path, "done", curve(SIZE, 1.0))) == ({}, ())
     rising = curve(SIZE, 0.5)
     rising.loc[60:, "loss"] += 1
-    assert outlook(written(tmp_path, "rising", rising)).values == {}
+    assert outlook(written(tmp_path, "rising", rising)).curves == {}
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])

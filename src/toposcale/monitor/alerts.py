@@ -1,7 +1,7 @@
 """What is wrong with a loss under way: it is not a number, does not come back from a spike, or is off track."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -32,6 +32,13 @@ class Alert(NamedTuple):
     message: str
 
 
+class Outlook(NamedTuple):
+    """Forecast of the final loss with its 95% interval, by the name of a curve, and alerts about the loss so far."""
+
+    curves: Mapping[str, float] = {}
+    alerts: Sequence[Alert] = ()
+
+
 def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
     """Return what is wrong at the last row of a training log, at most one alert of each kind.
 
@@ -52,7 +59,7 @@ def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
     >>> from toposcale.monitor.alerts import alerts
     >>> steps = np.arange(0, 4000, 100)
     >>> alerts(steps, np.where(steps < 3000, 3.0, 3.5))
-    [Alert(kind=<AlertKind.SPIKE: 'spike'>, step=3000, message='the loss is 3.5 and was 3: it has not come back from ...')]
+    [Alert(kind=<AlertKind.SPIKE: 'spike'>, step=3000, message='the loss is 3.5, was 3, and has not come back')]
     """
     steps, losses = (np.asarray(rows, dtype=np.float64)[-_WINDOW:] for rows in (steps, losses))
     recent, finite = steps > steps.max(initial=0.0) - PATIENCE, np.isfinite(losses)
@@ -62,7 +69,7 @@ def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
     at, values = steps[finite], losses[finite]
     if risen := rise(values, max(FEWEST_ROWS, int(np.sum(recent & finite)))):
         since = int(np.flatnonzero(values <= risen.lowest * (1 + 1e-9))[-1]) + 1
-        message = f"the loss is {risen.now:.4g} and was {risen.lowest:.4g}: it has not come back from a spike"
+        message = f"the loss is {risen.now:.4g}, was {risen.lowest:.4g}, and has not come back"
         found.append(Alert(AlertKind.SPIKE, int(at[min(since, len(at) - 1)]), message))
     return found
 

@@ -443,12 +443,14 @@ class TopologyMonitor:
         self.cost.background += outcome.seconds
         for warning in outcome.warnings:
             self._say_once(warning, f"step {outcome.step}: {warning}")
-        self._alert(self._watch.begun(outcome.alerts, *([AlertKind.OFF_TRACK] if outcome.forecast else [])))
+        self._alert(
+            self._watch.begun(outcome.outlook.alerts, *([AlertKind.OFF_TRACK] if outcome.outlook.curves else []))
+        )
         if error := outcome.error:
             self._say_once(error, f"no features of step {outcome.step} ({error}; more in {self._worker_log})")
             return
         self.cost.snapshots += 1
-        self._show(outcome.step, {**outcome.features, **outcome.forecast})
+        self._show(outcome.step, {**outcome.features, **outcome.outlook.curves})
 
     def _lose(self, worker: Worker, reason: str) -> None:
         """Say that a background process is gone. The next snapshot starts another one, but not twice without a result."""

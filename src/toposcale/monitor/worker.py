@@ -20,7 +20,7 @@ from typing import NamedTuple
 from toposcale.features import weights
 from toposcale.io.errors import reason_of
 from toposcale.monitor import memory, records
-from toposcale.monitor.alerts import Alert
+from toposcale.monitor.alerts import Outlook
 from toposcale.monitor.folder import Folder
 
 _SOURCES = Path(__file__).resolve().parents[2]
@@ -48,15 +48,14 @@ class Snapshot(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Result of a snapshot: the features of the whole model, or an error; the forecast by curve, and alerts about it."""
+    """Result of a snapshot: the features of the whole model, or an error; and the outlook, where it was due."""
 
     step: int
     seconds: float
     features: weights.Features
     warnings: tuple[str, ...] = ()
     error: str = ""
-    forecast: Mapping[str, float] = {}
-    alerts: tuple[Alert, ...] = ()
+    outlook: Outlook = Outlook()
 
 
 class Worker:
@@ -139,16 +138,15 @@ def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
             traceback.print_exc()
             error = reason_of(problem)
     messages = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    forecast: Mapping[str, float] = {}
-    found: tuple[Alert, ...] = ()
+    ahead = Outlook()
     if snapshot.forecast:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 from toposcale.monitor.outlook import outlook  # SciPy and pandas, which the features do without
 
-                forecast, found = outlook(job.folder)
+                ahead = outlook(job.folder)
             except Exception as problem:
                 traceback.print_exc()
                 messages += (f"no forecast ({reason_of(problem)})",)
-    return Outcome(snapshot.step, time.perf_counter() - start, features, messages, error, forecast, found)
+    return Outcome(snapshot.step, time.perf_counter() - start, features, messages, error, ahead)
