@@ -517,8 +517,8 @@ def test_an_alert_is_a_line_and_a_call(tmp_path, capfd):
     with monitor(tmp_path, every=2, on_alert=told.append) as watching:
         for loss in (2.0, 2.0, torch.tensor(np.nan), np.nan, np.nan):
             watching.step(small_model(), loss)
-    assert told == [Alert(AlertKind.NOT_FINITE, 3, "the loss is nan")]
-    assert capfd.readouterr().err.count("tiny: since step 3: the loss is nan") == 1
+    assert told == [Alert(AlertKind.NOT_FINITE, 3, "the loss is not a finite number")]
+    assert capfd.readouterr().err.count("tiny: since step 3: the loss is not a finite number") == 1
 
 
 def test_a_function_that_fails_at_an_alert_is_told_once_and_the_monitoring_goes_on(tmp_path, capfd):

@@ -335,4 +335,4 @@ def test_the_page_that_follows_a_training_tells_an_alert(tmp_path):
     follower = watch.Follower(tmp_path)
     follower.refresh()
     [told] = [part["advice"] for part in follower.parts.values() if "advice" in part]
-    assert told.startswith("Alert: since step 7 the loss is nan.\nNo forecast: ")
+    assert told.startswith("Alert: since step 7 the loss is not a finite number.\nNo forecast: ")

@@ -65,7 +65,7 @@ def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
     recent, finite = steps > steps.max(initial=0.0) - PATIENCE, np.isfinite(losses)
     found = []
     if len(broken := np.flatnonzero(recent & ~finite)):
-        found.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), f"the loss is {losses[broken[0]]}"))
+        found.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), "the loss is not a finite number"))
     at, values = steps[finite], losses[finite]
     if risen := rise(values, max(FEWEST_ROWS, int(np.sum(recent & finite)))):
         since = int(np.flatnonzero(values <= risen.lowest * (1 + 1e-9))[-1]) + 1

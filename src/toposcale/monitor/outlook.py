@@ -10,7 +10,7 @@ from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.monitor.alerts import Alert, AlertKind, Outlook
-from toposcale.monitor.folder import Folder, models
+from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
@@ -26,7 +26,7 @@ def outlook(folder: Folder) -> Outlook:
     if run is None or run.is_over or not run.schedule.is_known:
         return Outlook()
     family = []
-    for name in models(folder.path):
+    for name in model_names(folder.path):
         with suppress(UserError):  # another model, which cannot be read
             family.append(run_of(Folder(folder.path, name)))
     advice = advise_on(run, [other for other in family if other])

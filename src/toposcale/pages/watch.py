@@ -29,7 +29,7 @@ from toposcale.features.names import TRAINING_LOSS
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError, reason_of
 from toposcale.monitor.alerts import alerts
-from toposcale.monitor.folder import Folder, models
+from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
@@ -107,7 +107,7 @@ class Follower:
     def _read(self) -> Seen:
         if not self.folder.is_dir():
             raise UserError(f"{self.folder} is not there yet: waiting for it.")
-        names = models(self.folder)
+        names = model_names(self.folder)
         if names or any(self.folder.iterdir()):
             seen = self._monitored(names) if names else self._trained()
             if seen.models:
