@@ -50,9 +50,9 @@ def compare_runs(
     """
     runs = []
     for name, curve in (("A", a), ("B", b)):
-        fields = facts | (dict(curve) if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve})
-        path = fields["curve"]
-        fields = {"name": Path(path).name if isinstance(path, str | Path) else name} | fields
+        own = curve if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve}
+        path = own["curve"]
+        fields: dict[str, Any] = {"name": Path(path).name if isinstance(path, str | Path) else name, **facts, **own}
         if unknown := sorted(set(fields) - set(FIELDS)):
             raise UserError(
                 f"{fields['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(FIELDS))}"
