@@ -223,9 +223,9 @@ def decision_points(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
             yield from _of_constant(own) if shape == CONSTANT else _of_decaying(own)
 
 
-MOST_RUNS, MOST_POINTS = 40, 60
+MOST_RUNS, MOST_POINTS, FEWEST_POINTS = 40, 60, 5
 """Runs of a family whose ends are forecast, and decision points of a family and shape that are judged, for time: neighbours
-differ little."""
+differ little. A group of one or two points has no mean."""
 
 
 def judged_runs(runs: Sequence[Run]) -> list[Run]:
@@ -234,18 +234,21 @@ def judged_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def judged_points(runs: Sequence[Run]) -> list[DecisionPoint]:
-    """The decision points that are judged: of each family, schedule and usual or odd shapes at most `MOST_POINTS`."""
-    return _thinned(
-        list(decision_points(runs)), lambda point: (point.base.family, point.base.shape, point.is_usual), MOST_POINTS
-    )
+    """The decision points that are judged: of each family, schedule and usual or odd shapes at most `MOST_POINTS`; none
+    where there are fewer than `FEWEST_POINTS`."""
+
+    def key(point: DecisionPoint) -> tuple[str, str, bool]:
+        return point.base.family, point.base.shape, point.is_usual
+
+    return _thinned(list(decision_points(runs)), key, MOST_POINTS, FEWEST_POINTS)
 
 
-def _thinned(items: Sequence[Any], key: Callable[[Any], Any], most: int) -> list[Any]:
-    """Of the items of each key at most so many, evenly spaced."""
+def _thinned(items: Sequence[Any], key: Callable[[Any], Any], most: int, fewest: int = 1) -> list[Any]:
+    """Of the items of each key at most so many, evenly spaced; none of fewer than `fewest`."""
     parts: dict[Any, list[Any]] = {}
     for item in items:
         parts.setdefault(key(item), []).append(item)
-    return [item for part in parts.values() for item in spread_out(part, most)]
+    return [item for part in parts.values() if len(part) >= fewest for item in spread_out(part, most)]
 
 
 def spread_out(items: Sequence[Any], most: int) -> list[Any]:

@@ -571,4 +571,18 @@ def test_an_adapter_does_not_tell_the_parameters_of_its_model(tmp_path):
     (tmp_path / "base").mkdir()
     save_file({"w": np.zeros((3000, 10), np.float32)}, tmp_path / "base/model.safetensors")
     state_of(tmp_path / "other", 30, [5, 4, 3], adapter_config={"base_model_name_or_path": str(tmp_path / "base")})
-    assert toposcale.advise(tmp_path / "other", tokens_per_step=1e5).run.n_parameters == 30_000
+    run = toposcale.advise(tmp_path / "other", tokens_per_step=1e5).run
+    assert run.n_parameters == 30_000
+    assert any("an adapter" in doubt for doubt in run.metadata.doubts)
+
+
+def test_the_epoch_of_a_trainer_tells_how_often_its_text_is_read(tmp_path):
+    """Epoch 2 at step 30 of 900: 60 epochs of 15 steps each."""
+    state_of(tmp_path / "run", 30, [5, 4, 3])
+    state = json.loads((tmp_path / "run/trainer_state.json").read_text()) | {"epoch": 2.0}
+    (tmp_path / "run/trainer_state.json").write_text(json.dumps(state))
+    read = [
+        toposcale.advise(tmp_path / "run", n_parameters=1e8, tokens_per_step=1e5, **stated).run.metadata.unique_tokens
+        for stated in ({}, {"epochs": 3}, {"unique_tokens": "7M"})
+    ]
+    assert read == pytest.approx([15e5, 300e5, 7e6])

@@ -28,8 +28,8 @@ FLOORS = [
     "figures",
     "pages",
 ]
-# The monitor stands beside the analysis: it may import what lies below the statistics, and only the pages import it.
-MONITOR, BELOW_THE_MONITOR = "monitor", FLOORS[: FLOORS.index("statistics")]
+# The monitor stands beside the analysis: it may import what lies below it, and only the pages import it.
+MONITOR, BELOW_THE_MONITOR = "monitor", FLOORS[: FLOORS.index("analysis")]
 
 
 def imported(path):

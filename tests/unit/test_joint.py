@@ -154,6 +154,8 @@ def test_a_comparison_reads_the_published_surface_and_leaves_the_forecast_of_the
     surface = [published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets]
     between = sorted([alone[1] - alone[0], surface[1] - surface[0]])
     assert between[0] < told[1] - told[0] < between[1]
+    same, _ = joint.compare([live.target(), live.target()], 0)
+    assert same == pytest.approx(alone[[0, 0]])
     contrast = np.array([1, -1])
     assert contrast @ narrow @ contrast < contrast @ wide @ contrast
 

@@ -18,7 +18,7 @@ from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.monitor import TopologyMonitor, loop
+from toposcale.monitor import Alert, AlertKind, TopologyMonitor, loop, writers
 from toposcale.monitor.folder import Folder
 
 SETTINGS = weights.WeightSettings(max_points=12)
@@ -492,6 +492,70 @@ def test_an_open_run_of_weights_and_biases_gets_the_values(tmp_path, monkeypatch
     assert row["topology/step"] == 1
     assert row["topology/h0_total"] == whole(tmp_path, 1)["h0_total"]
     assert commit is False
+
+
+def test_open_runs_of_mlflow_and_trackio_get_the_values_and_closed_ones_nothing(tmp_path, monkeypatch):
+    rows, opened = [], [None]
+    mlflow = types.SimpleNamespace(
+        active_run=lambda: opened[0], log_metrics=lambda row, step, synchronous: rows.append((row, step, synchronous))
+    )
+    trackio = types.SimpleNamespace(
+        context_vars=types.SimpleNamespace(current_run=types.SimpleNamespace(get=lambda: opened[0])),
+        log=lambda row, step: rows.append((row, step)),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    writers.show(3, {"h0_total": 0.5}, None)
+    assert rows == []
+    opened[0] = object()
+    writers.show(3, {"h0_total": 0.5}, None)
+    assert rows == [({"topology/h0_total": 0.5}, 3, False), ({"topology/h0_total": 0.5}, 3)]
+
+
+def test_an_alert_is_a_line_and_a_call(tmp_path, capfd):
+    told = []
+    with monitor(tmp_path, every=2, on_alert=told.append) as watching:
+        for loss in (2.0, 2.0, torch.tensor(np.nan), np.nan, np.nan):
+            watching.step(small_model(), loss)
+    assert told == [Alert(AlertKind.NOT_FINITE, 3, "the loss is not a finite number")]
+    assert capfd.readouterr().err.count("tiny: since step 3: the loss is not a finite number") == 1
+
+
+def test_a_function_that_fails_at_an_alert_is_told_once_and_the_monitoring_goes_on(tmp_path, capfd):
+    def fails(alert):
+        raise RuntimeError(f"no network for {alert.kind}")
+
+    with monitor(tmp_path, every=300, on_alert=fails) as watching:
+        for step in range(900):
+            watching.step(small_model(), np.nan if step in (200, 700) else 2.0)
+    assert capfd.readouterr().err.count("on_alert failed (RuntimeError: no network for not_finite)") == 1
+    assert Folder(tmp_path, "tiny").steps() == [300, 600, 900]
+
+
+def test_the_forecast_is_a_curve_beside_the_features(tmp_path):
+    shown = {}
+    writer = types.SimpleNamespace(
+        add_scalar=lambda tag, value, step: shown.setdefault(tag, {}).update({step: value}), flush=lambda: None
+    )
+    facts = {"final_step": 4000, "tokens_per_step": 65_536}
+    with monitor(tmp_path, every=1000, tensorboard=writer, **facts) as watching:
+        watching.tell(schedule={"at": [0, 100, 4000], "values": [0.0, 1e-3, 1e-4]})
+        model = nn.Linear(2000, 600)
+        for step in range(1, 2001):
+            watching.step(
+                model, 2 + 20 * step**-0.5, learning_rate=float(np.interp(step, [0, 100, 4000], [0, 1e-3, 1e-4]))
+            )
+    curves = [shown[f"topology/estimated_final_loss{end}"] for end in ("_low", "", "_high")]
+    assert list(curves[1]) == [1000, 2000]
+    assert all(low < middle < high for low, middle, high in zip(*(curve.values() for curve in curves), strict=True))
+
+
+def test_an_error_in_the_forecast_costs_the_forecast_only(tmp_path, capfd):
+    with monitor(tmp_path, final_step=100, tokens_per_step=64) as watching:
+        watching.tell(schedule={"at": [0, 50], "values": [-1.0, "x"]})
+        watching.step(small_model(), 2.0)
+    assert "no forecast (" in capfd.readouterr().err
+    assert Folder(tmp_path, "tiny").steps() == [1]
 
 
 def test_a_writer_that_fails_costs_its_curve_only(tmp_path, capfd):

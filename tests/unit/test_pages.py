@@ -322,3 +322,17 @@ def test_the_page_that_follows_a_training_tells_what_is_wrong_with_a_file_and_st
     folder.facts_file.write_text('{"n_parameters": 9, "tokens_per_step": 1, "final_step": 9}')
     follower.refresh()
     assert follower.parts["run"]["state"] == "No checkpoint yet."
+
+
+def test_the_page_that_follows_a_training_tells_an_alert(tmp_path):
+    folder = Folder(tmp_path, "one")
+    folder.facts_file.parent.mkdir()
+    folder.facts_file.write_text('{"n_parameters": 9}')
+    log = records.Log(folder)
+    for step in range(9):
+        log.training(step, np.nan if step == 7 else 2.0, 0.5, 1e-3)
+    log.write(8)
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    [told] = [part["advice"] for part in follower.parts.values() if "advice" in part]
+    assert told.startswith("Alert: since step 7 the loss is not a finite number.\nNo forecast: ")

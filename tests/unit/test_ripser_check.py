@@ -85,7 +85,7 @@ def test_the_job_reads_the_diagrams_of_the_run(tmp_path, matrices, diagrams):
             input=SimpleNamespace(
                 checkpoint=str(tmp_path / "weights.safetensors"), diagrams=str(tmp_path / "all.parquet")
             ),
-            output=[str(tmp_path / "check.json")],
+            output=SimpleNamespace(check=str(tmp_path / "check.json")),
         )
         script.main(job)
         return json.loads((tmp_path / "check.json").read_text())

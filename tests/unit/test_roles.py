@@ -44,6 +44,12 @@ def test_layers_are_compared_with_the_same_layer_of_other_blocks_alone():
     assert odd_layers(up | gate | down) == []
 
 
+def test_layers_that_agree_closely_do_not_make_a_small_difference_odd():
+    values = [3.4, 3.41, 3.42, 3.43, 3.44, 4.4]
+    assert odd_layers(layers(values)) == []
+    assert len(odd_layers(layers([*values[:5], 4.5]))) == 1
+
+
 @pytest.mark.parametrize("n", [8, 12, 24, 48])
 def test_noise_is_rarely_odd(n):
     """At most 1% of the groups, of which a model has some thirty."""

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+ODD_SHARE = 0.3
+"""Least difference of an odd layer from the median, as a share of it."""
+
 ODD_Z, FEWEST_LAYERS = 5.0, 5
 """Robust z-score from which one of many layers is odd, and fewest layers that are compared."""
 
@@ -59,7 +62,8 @@ def odd_layers(features: Mapping[str, Mapping[str, float]]) -> list[OddLayer]:
     z = (value - median) / (1.4826 MAD) over the layers of the same role and name in other blocks (h.0.mlp.c_fc with
     h.1.mlp.c_fc), whose matrices have one shape. If more than half of n layers agree exactly, the MAD is 0 and none is
     odd. The bound is `ODD_Z` (1 + 8 / n), since the MAD of few values is uncertain: for Gaussian values its false-positive
-    rate is 0.3% per group of 8 to 48 layers; without the second factor it is 5% for 8 layers.
+    rate is 0.3% per group of 8 to 48 layers; without the second factor it is 5% for 8 layers. A layer
+    that differs from the median by less than `ODD_SHARE` of it is never odd.
     """
     odd = []
     alike: dict[str, list[str]] = {}
@@ -79,6 +83,6 @@ def odd_layers(features: Mapping[str, Mapping[str, float]]) -> list[OddLayer]:
             odd += [
                 OddLayer(layer, name, value, median, (value - median) / scale, role_of(layer))
                 for layer, value in finite.items()
-                if abs(value - median) >= ODD_Z * (1 + 8 / len(finite)) * scale
+                if abs(value - median) >= max(ODD_Z * (1 + 8 / len(finite)) * scale, ODD_SHARE * abs(median))
             ]
     return sorted(odd, key=lambda one: (-abs(one.z), one.layer, one.feature))

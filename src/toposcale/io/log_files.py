@@ -59,9 +59,12 @@ def _is_table(start: str, named: Collection[str]) -> bool:
 def _text(path: Path, content: bytes) -> str:
     """Decode a text in UTF-8, or in UTF-16 with a byte-order mark, as Windows writes it."""
     try:
-        return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text in UTF-8") from error
+        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        if "\0" not in text:
+            return text
+    except UnicodeDecodeError:
+        pass
+    raise UserError(f"{path}: not a text in UTF-8")
 
 
 def _read_csv(path: Path, content: bytes) -> LogFile:
@@ -156,8 +159,10 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
             if number == lines[-1][0] and objects:
                 notes.append(_dropped(line))
                 break
-            if not objects and (suffix not in _LINES or line.startswith("{'")):
+            if not objects and (suffix not in (*_LISTS, *_LINES) or line.startswith("{'")):
                 return None
+            if suffix in _LISTS:
+                raise UserError(f"{path}: not JSON ({error})") from error
             raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
         if not isinstance(objects[-1], dict):
             raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")

@@ -175,8 +175,12 @@ class Joint:
         losses, covariance = self.predict(targets)
         surface = np.array([published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
         scatter = SURFACE_SCATTER * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
-        weights = np.linalg.solve(covariance + np.diag(scatter**2) + ANY_LEVEL**2, covariance).T
-        told, narrowed = losses + weights @ (surface - losses), covariance - weights @ covariance
+        _, seen = np.unique(
+            surface, return_index=True
+        )  # it knows no schedule: ends of one size after as many tokens are one
+        noise = np.diag(scatter[seen] ** 2) + ANY_LEVEL**2
+        weights = np.linalg.solve(covariance[np.ix_(seen, seen)] + noise, covariance[seen]).T
+        told, narrowed = losses + weights @ (surface - losses)[seen], covariance - weights @ covariance[seen]
         # What all targets share decides nothing between them.
         told += losses[reference] - told[reference]
         narrowed += covariance[reference, reference] - narrowed[reference, reference]

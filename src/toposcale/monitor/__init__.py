@@ -9,13 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toposcale.monitor.alerts import Alert, AlertKind
     from toposcale.monitor.callback import TopologyCallback
     from toposcale.monitor.lightning import LightningTopologyCallback
     from toposcale.monitor.loop import Cost, TopologyMonitor
 
-__all__ = ["Cost", "LightningTopologyCallback", "TopologyCallback", "TopologyMonitor"]
+__all__ = ["Alert", "AlertKind", "Cost", "LightningTopologyCallback", "TopologyCallback", "TopologyMonitor"]
 
-_MODULES = {"LightningTopologyCallback": "lightning", "TopologyCallback": "callback"}
+_MODULES = {
+    "Alert": "alerts",
+    "AlertKind": "alerts",
+    "LightningTopologyCallback": "lightning",
+    "TopologyCallback": "callback",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,11 @@ KINDS = ("features/weights", "diagrams/weights", "training", "metrics/monitor")
 _FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
 
 
+def model_names(path: Path) -> list[str]:
+    """Return the names of the monitored models of a folder."""
+    return sorted(file.stem for file in (path / "models").glob("*.json"))
+
+
 @dataclass(frozen=True)
 class Folder:
     """Files of one monitored model."""

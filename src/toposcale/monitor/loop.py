@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -25,11 +25,15 @@ from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
 from toposcale.io.errors import UserError, one_line, reason_of
 from toposcale.monitor import memory, records, writers
+from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Snapshot, Worker
 from toposcale.training.schedules import breakpoints
 
 Number = Tensor | float
+
+PROGRESS = 1.05
+"""Steps from one forecast to the next, as a factor: the law reads some 40 points of a curve."""
 
 
 @dataclass
@@ -122,6 +126,10 @@ class TopologyMonitor:
         Remove the rows of an earlier training of the same name.
     timeout : float, default=600
         Seconds that `close` and ``when_busy="wait"`` wait for a snapshot before the background process is killed.
+    on_alert : callable, optional
+        Function of an `Alert` (kind, step, message), called in the training process when the loss is not a number, does
+        not come back from a spike, or leaves the track of three finished sizes in the folder. The losses are read every
+        `every` steps. Each alert is also a line on stderr; an exception of the function is one line, too.
 
     Attributes
     ----------
@@ -168,6 +176,7 @@ class TopologyMonitor:
         tensorboard: bool | writers.ScalarWriter = True,
         overwrite: bool = False,
         timeout: float = 600.0,
+        on_alert: Callable[[Alert], object] | None = None,
     ) -> None:
         counts = {"every": every, "max_rows": max_rows, "final_step": final_step, "tokens_per_step": tokens_per_step}
         for what, count in counts.items():
@@ -187,6 +196,8 @@ class TopologyMonitor:
         self._evaluated: set[int] = set()
         self._last_evaluation = start
         self._log = records.Log(self.folder)
+        self._watch, self._on_alert = Watch(), on_alert
+        self._next_forecast = 0.0
         self._worker_log = self.folder.path / "logs" / f"{name}.log"
         self._worker: Worker | None = None
         self._finished_at_loss: int | None = None  # number of snapshots when a background process was lost
@@ -302,7 +313,7 @@ class TopologyMonitor:
     @_guarded
     def _finish(self) -> None:
         self._receive(self.timeout)
-        self._log.write(self.last_step)
+        self._write_log()
         self._show(self.last_step, {"monitor_share_of_time": self.cost.share})
         if "evaluated" in self._warned:
             taken = self._log.snapshots
@@ -339,6 +350,7 @@ class TopologyMonitor:
         """Copy the weights and hand them over. If the snapshot before is in work, wait or drop this one (`when_busy`)."""
         step = self.last_snapshot = self.last_step
         self._log.snapshots.add(step)
+        self._write_log()  # before the snapshot: its forecast reads the rows
         self._receive(self.timeout if self.when_busy == "wait" else 0)
         if not self._active:
             return
@@ -351,7 +363,21 @@ class TopologyMonitor:
             )
         else:
             self._hand_over(step, *self._matrices(model))
-        self._log.write(step)
+
+    def _write_log(self) -> None:
+        """Write what is kept, and tell the alerts that begin in it."""
+        for step, loss in self._log.write(self.last_step).items():
+            self._alert(self._watch.add(step, loss))
+
+    def _alert(self, alerts: Sequence[Alert]) -> None:
+        """Print alerts and call the function of the user."""
+        for alert in alerts:
+            self._say(f"since step {alert.step}: {alert.message}")
+            try:
+                if self._on_alert is not None:
+                    self._on_alert(alert)
+            except Exception as error:
+                self._say_once("on_alert", f"on_alert failed ({type(error).__name__}: {error})")
 
     def _matrices(self, model: nn.Module) -> tuple[dict[str, Tensor], float]:
         """Return the chosen matrices by name, cut to `max_rows`, and the largest |weight| of what is not copied."""
@@ -397,7 +423,8 @@ class TopologyMonitor:
         for slot, value in zip(slots, matrices.values(), strict=True):
             place = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
             place.view(value.shape).copy_(value)
-        self._worker.submit(Snapshot(step, largest_elsewhere))
+        self._worker.submit(Snapshot(step, largest_elsewhere, forecast=step >= self._next_forecast))
+        self._next_forecast = max(self._next_forecast, PROGRESS * step)
 
     def _receive(self, timeout: float = 0) -> None:
         """Take the outcome of the snapshot in work, if it comes within `timeout` seconds."""
@@ -416,11 +443,14 @@ class TopologyMonitor:
         self.cost.background += outcome.seconds
         for warning in outcome.warnings:
             self._say_once(warning, f"step {outcome.step}: {warning}")
+        self._alert(
+            self._watch.begun(outcome.outlook.alerts, *([AlertKind.OFF_TRACK] if outcome.outlook.curves else []))
+        )
         if error := outcome.error:
             self._say_once(error, f"no features of step {outcome.step} ({error}; more in {self._worker_log})")
             return
         self.cost.snapshots += 1
-        self._show(outcome.step, outcome.features)
+        self._show(outcome.step, {**outcome.features, **outcome.outlook.curves})
 
     def _lose(self, worker: Worker, reason: str) -> None:
         """Say that a background process is gone. The next snapshot starts another one, but not twice without a result."""

@@ -74,8 +74,8 @@ class Log:
         """Keep one metric of one step."""
         self._metrics.append((step, name, value))
 
-    def write(self, step: int) -> None:
-        """Write all that is kept as the files of `step`; the loss of a snapshot is a metric, too."""
+    def write(self, step: int) -> dict[int, float]:
+        """Write all that is kept as the files of `step`; the loss of a snapshot is a metric, too. Return losses by step."""
         log = {past: {name: _number(value) for name, value in row.items()} for past, row in self._training.items()}
         if log:
             add(self.folder, "training", step, [{"step": past, **row} for past, row in log.items()])
@@ -89,6 +89,7 @@ class Log:
             add(self.folder, "metrics/monitor", step, rows)
         self._training.clear()
         self._metrics.clear()
+        return {past: row["loss"] for past, row in log.items()}
 
 
 def _number(value: Any) -> float:

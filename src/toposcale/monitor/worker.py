@@ -20,6 +20,7 @@ from typing import NamedTuple
 from toposcale.features import weights
 from toposcale.io.errors import reason_of
 from toposcale.monitor import memory, records
+from toposcale.monitor.alerts import Outlook
 from toposcale.monitor.folder import Folder
 
 _SOURCES = Path(__file__).resolve().parents[2]
@@ -36,20 +37,25 @@ class Job(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A copy of the weights in the buffer: its step, and the largest |weight| of those that were not copied."""
+    """A copy of the weights in the buffer: its step, and the largest |weight| of those that were not copied.
+
+    forecast: whether a forecast is due.
+    """
 
     step: int
     largest_elsewhere: float
+    forecast: bool = False
 
 
 class Outcome(NamedTuple):
-    """Result of a snapshot: the features of the whole model, or an error."""
+    """Result of a snapshot: the features of the whole model, or an error; and the outlook, where it was due."""
 
     step: int
     seconds: float
     features: weights.Features
     warnings: tuple[str, ...] = ()
     error: str = ""
+    outlook: Outlook = Outlook()
 
 
 class Worker:
@@ -132,4 +138,15 @@ def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
             traceback.print_exc()
             error = reason_of(problem)
     messages = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Outcome(snapshot.step, time.perf_counter() - start, features, messages, error)
+    ahead = Outlook()
+    if snapshot.forecast:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                from toposcale.monitor.outlook import outlook  # SciPy and pandas, which the features do without
+
+                ahead = outlook(job.folder)
+            except Exception as problem:
+                traceback.print_exc()
+                messages += (f"no forecast ({reason_of(problem)})",)
+    return Outcome(snapshot.step, time.perf_counter() - start, features, messages, error, ahead)

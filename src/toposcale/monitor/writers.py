@@ -1,4 +1,4 @@
-"""Live curves: TensorBoard, and Weights & Biases if a run of it is open."""
+"""Live curves: TensorBoard, and Weights & Biases, MLflow and Trackio if a run of theirs is open."""
 
 import sys
 from collections.abc import Mapping
@@ -28,15 +28,21 @@ def tensorboard_writer(folder: Path) -> ScalarWriter | None:
 
 
 def show(step: int, values: Mapping[str, float], writer: ScalarWriter | None) -> None:
-    """Add the values of one step to TensorBoard and to the open run of Weights & Biases, if there are any."""
+    """Add the values of one step to TensorBoard and to the open runs of other trackers, none of which is imported here."""
+    named = {PREFIX + name: value for name, value in values.items()}
     if writer is not None:
-        for name, value in values.items():
-            writer.add_scalar(PREFIX + name, value, step)
+        for name, value in named.items():
+            writer.add_scalar(name, value, step)
         writer.flush()
     wandb = sys.modules.get("wandb")
     if wandb is not None and getattr(wandb, "run", None) is not None:
         # The training is steps ahead by now, and W&B takes no row of an earlier step: so the step is a column, and
         # the values go with the row that the training writes next.
         wandb.define_metric(PREFIX + "*", step_metric=PREFIX + "step")
-        named = {PREFIX + name: value for name, value in values.items()}
         wandb.log({PREFIX + "step": step, **named}, commit=False)
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is not None and mlflow.active_run() is not None:
+        mlflow.log_metrics(named, step=step, synchronous=False)  # the training does not wait for a server
+    trackio = sys.modules.get("trackio")
+    if trackio is not None and trackio.context_vars.current_run.get() is not None:
+        trackio.log(named, step=step)

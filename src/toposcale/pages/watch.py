@@ -28,7 +28,8 @@ from toposcale.features import weights
 from toposcale.features.names import TRAINING_LOSS
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError, reason_of
-from toposcale.monitor.folder import Folder
+from toposcale.monitor.alerts import alerts
+from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
@@ -106,7 +107,7 @@ class Follower:
     def _read(self) -> Seen:
         if not self.folder.is_dir():
             raise UserError(f"{self.folder} is not there yet: waiting for it.")
-        names = sorted(path.stem for path in (self.folder / "models").glob("*.json"))
+        names = model_names(self.folder)
         if names or any(self.folder.iterdir()):
             seen = self._monitored(names) if names else self._trained()
             if seen.models:
@@ -204,7 +205,16 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
         breakpoints += described.schedule
     models, schedules = schemas.TABLES["models"].frame(rows), schemas.TABLES["schedules"].frame(breakpoints)
     trainings = trainings_from_tables(pd.DataFrame(), metrics, log, models, schedules=schedules)
-    return shown | {each.model: _outlook(each, trainings, seen.reached[each.model]) for each in trainings}
+    shown |= {each.model: _outlook(each, trainings, seen.reached[each.model]) for each in trainings}
+    for name, outlook in shown.items():
+        logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
+        # A monitor's row always has a loss; in a log of other origin NaN is a row without one.
+        logged = logged if name in seen.schedules else logged.dropna(subset="loss")
+        found = [
+            f"Alert: since step {alert.step:,} {alert.message}." for alert in alerts(logged["step"], logged["loss"])
+        ]
+        outlook["advice"] = "\n".join([*found, outlook["advice"]])
+    return shown
 
 
 def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: int) -> dict[str, Any]:

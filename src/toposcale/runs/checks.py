@@ -44,6 +44,9 @@ def refuse_curve(run: TrainingRun) -> None:
     for losses, window in ((run.logged, 5), (run.loss_curve.losses, 3)):
         if risen := rise(losses, window):
             raise NoForecast(f"the loss is rising: it is {risen.now:.4g} now and was {risen.lowest:.4g}")
+    spikes = float(np.mean(is_spike(run.logged))) if len(run.logged) else 0.0
+    if spikes > MOST_SPIKES:
+        raise NoForecast(f"{spikes:.0%} of the logged losses are spikes")
     warm_up = run.losses[np.isfinite(run.losses) & (run.steps >= FIRST_STEPS)][:3]
     highest = max(warm_up.max(initial=0.0), run.loss_curve.losses.max(initial=0.0))
     if highest > HIGHEST_LOSS:
@@ -51,9 +54,6 @@ def refuse_curve(run: TrainingRun) -> None:
             f"a loss of {highest:.4g} is above the {HIGHEST_LOSS:g} nats of a uniform guess among a million tokens: is it "
             "a sum over the batches of a step (gradient accumulation), or a perplexity? Give the mean, or its logarithm"
         )
-    spikes = float(np.mean(is_spike(run.logged))) if len(run.logged) else 0.0
-    if spikes > MOST_SPIKES:
-        raise NoForecast(f"{spikes:.0%} of the logged losses are spikes")
 
 
 def refuse_decision_point(run: TrainingRun) -> None:

@@ -106,7 +106,7 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
     _refuse_late_rows(stated.name, losses.columns["step"], tokens, int(final_step))
     if warmup_steps and warmup_steps >= final_step:
         raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {int(final_step):,}")
-    epochs = number(stated.epochs, "epochs", 0.01)
+    epochs = number(stated.epochs, "epochs", 0.01) or told.epochs
     unique_tokens = number(stated.unique_tokens, "unique_tokens", 1) or final_step * tokens / (epochs or np.nan)
     metadata = RunMetadata(
         stated.name,
@@ -114,7 +114,7 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
         tokens,
         reached_step=told.reached,
         notes=losses.notes,
-        low_confidence_reasons=losses.low_confidence_reasons,
+        low_confidence_reasons=(*losses.low_confidence_reasons, *((ADAPTER,) if told.adapter_of else ())),
         optimizer=stated.optimizer,
         unique_tokens=unique_tokens,
     )
@@ -240,7 +240,7 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
 class Facts(NamedTuple):
     """Facts of a run from its file, or from the weights beside a Trainer's state; None if unknown.
 
-    adapter_of: the model of which the weights are an adapter.
+    adapter_of: the model of which the weights are an adapter. epochs: how often the whole run reads its text.
     """
 
     n_parameters: int | None = None
@@ -248,6 +248,10 @@ class Facts(NamedTuple):
     final_step: int | None = None
     reached: int = 0
     adapter_of: str = ""
+    epochs: float | None = None
+
+
+ADAPTER = "the weights there are an adapter, and the law is for pretraining from scratch"
 
 
 def facts_of(losses: loss_curves.LossCurve) -> Facts:
@@ -263,7 +267,9 @@ def facts_of(losses: loss_curves.LossCurve) -> Facts:
         told = checkpoints.trainer_facts(state.content, weights)
     except (UserError, OSError):  # no weights there
         told = checkpoints.trainer_facts(state.content, None)
-    return Facts(size, **told, reached=int(state.content["global_step"]), adapter_of=base)
+    reached, read = int(state.content["global_step"]), state.content.get("epoch")
+    epochs = read / reached * told["final_step"] if read and reached and told["final_step"] else None
+    return Facts(size, **told, reached=reached, adapter_of=base, epochs=epochs)
 
 
 def _given_schedule(

@@ -1,0 +1,98 @@
+"""What is wrong with a loss under way: it is not a number, does not come back from a spike, or is off track."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from toposcale.runs.outliers import rise
+
+PATIENCE, FEWEST_ROWS = 200, 5
+"""Steps after which a spike should have come back, and fewest rows whose median is the loss now."""
+
+_WINDOW, _INTERVAL = 600, PATIENCE // 4  # last rows that are looked at, and steps from one look to the next
+
+
+class AlertKind(StrEnum):
+    """Kind of an alert."""
+
+    NOT_FINITE = "not_finite"
+    SPIKE = "spike"
+    OFF_TRACK = "off_track"
+
+
+class Alert(NamedTuple):
+    """Something that is wrong with a training: its kind, the step since when, and a message in one line."""
+
+    kind: AlertKind
+    step: int
+    message: str
+
+
+class Outlook(NamedTuple):
+    """Forecast of the final loss with its 95% interval, by the name of a curve, and alerts about the loss so far."""
+
+    curves: Mapping[str, float] = {}
+    alerts: Sequence[Alert] = ()
+
+
+def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
+    """Return what is wrong at the last row of a training log, at most one alert of each kind.
+
+    Parameters
+    ----------
+    steps, losses : array-like of shape (n_rows,)
+        Ascending steps and their losses in nats per token; the last 600 are read.
+
+    Returns
+    -------
+    list of Alert
+        `NOT_FINITE` where a loss of the last `PATIENCE` steps is NaN or infinite; `SPIKE` where the median of the last
+        `PATIENCE` steps, and at least `FEWEST_ROWS` rows, lies above the lowest level before by 3% and six times the noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.monitor.alerts import alerts
+    >>> steps = np.arange(0, 4000, 100)
+    >>> alerts(steps, np.where(steps < 3000, 3.0, 3.5))
+    [Alert(kind=<AlertKind.SPIKE: 'spike'>, step=3000, message='the loss is 3.5, was 3, and has not come back')]
+    """
+    steps, losses = (np.asarray(rows, dtype=np.float64)[-_WINDOW:] for rows in (steps, losses))
+    recent, finite = steps > steps.max(initial=0.0) - PATIENCE, np.isfinite(losses)
+    found = []
+    if len(broken := np.flatnonzero(recent & ~finite)):
+        found.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), "the loss is not a finite number"))
+    at, values = steps[finite], losses[finite]
+    if risen := rise(values, max(FEWEST_ROWS, int(np.sum(recent & finite)))):
+        since = int(np.flatnonzero(values <= risen.lowest * (1 + 1e-9))[-1]) + 1
+        message = f"the loss is {risen.now:.4g}, was {risen.lowest:.4g}, and has not come back"
+        found.append(Alert(AlertKind.SPIKE, int(at[min(since, len(at) - 1)]), message))
+    return found
+
+
+class Watch:
+    """Follow a training log row by row, and give each alert once, until what it tells of is over."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
+        self._standing: set[AlertKind] = set()
+        self._looked = -_INTERVAL
+
+    def add(self, step: int, loss: float) -> list[Alert]:
+        """Return the alerts that begin with this row."""
+        self._rows.append((step, loss))
+        is_news = not np.isfinite(loss) and AlertKind.NOT_FINITE not in self._standing
+        if step < self._looked + _INTERVAL and not is_news:
+            return []
+        self._looked = step
+        return self.begun(alerts(*np.transpose(self._rows)), AlertKind.NOT_FINITE, AlertKind.SPIKE)
+
+    def begun(self, now: Sequence[Alert], *kinds: AlertKind) -> list[Alert]:
+        """Return those alerts that were not given yet; those of `kinds` that are not there now are over."""
+        fresh = [alert for alert in now if alert.kind not in self._standing]
+        self._standing = self._standing.difference(kinds) | {alert.kind for alert in now}
+        return fresh
