@@ -91,30 +91,30 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
 
 def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
     """Return the run of a curve that was read, and check the stated numbers."""
-    told, log = facts_of(losses), losses.log_columns()
+    facts, log = facts_of(losses), losses.log_columns()
     given, warmup_steps = _given_schedule(stated.schedule, stated.steps, stated.warmup_steps, log)
-    last = given.steps if given else stated.steps or (like.final_step if like else told.final_step)
-    of = f" of {told.adapter_of}, of which the weights there are an adapter" if told.adapter_of else ""
-    facts = {
-        f"n_parameters{of} (--parameters)": stated.n_parameters or told.n_parameters,
-        "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or told.tokens_per_step,
+    last = given.steps if given else stated.steps or (like.final_step if like else facts.final_step)
+    of = f" of {facts.adapter_of}, of which the weights there are an adapter" if facts.adapter_of else ""
+    required = {
+        f"n_parameters{of} (--parameters)": stated.n_parameters or facts.n_parameters,
+        "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or facts.tokens_per_step,
         "schedule (--schedule), or steps (--steps), the last step of the run": last,
     }
-    if missing := [key for key, value in facts.items() if not value]:
+    if missing := [key for key, value in required.items() if not value]:
         raise UserError(f"{stated.name}: not known and not in the curve: {'; '.join(missing)}: give it")
-    size, tokens, final_step = (float(value or 0) for value in facts.values())
+    size, tokens, final_step = (float(value or 0) for value in required.values())
     _refuse_late_rows(stated.name, losses.columns["step"], tokens, int(final_step))
     if warmup_steps and warmup_steps >= final_step:
         raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {int(final_step):,}")
-    epochs = number(stated.epochs, "epochs", 0.01) or told.epochs
+    epochs = number(stated.epochs, "epochs", 0.01) or facts.epochs
     unique_tokens = number(stated.unique_tokens, "unique_tokens", 1) or final_step * tokens / (epochs or np.nan)
     metadata = RunMetadata(
         stated.name,
         round(size),
         tokens,
-        reached_step=told.reached,
+        reached_step=facts.reached,
         notes=losses.notes,
-        low_confidence_reasons=(*losses.low_confidence_reasons, *((ADAPTER,) if told.adapter_of else ())),
+        low_confidence_reasons=(*losses.low_confidence_reasons, *((ADAPTER,) if facts.adapter_of else ())),
         optimizer=stated.optimizer,
         unique_tokens=unique_tokens,
     )
@@ -240,7 +240,7 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
 class Facts(NamedTuple):
     """Facts of a run from its file, or from the weights beside a Trainer's state; None if unknown.
 
-    adapter_of: the model of which the weights are an adapter. epochs: how often the whole run reads its text.
+    adapter_of: the base model, if the weights are an adapter. epochs: epochs of the whole run.
     """
 
     n_parameters: int | None = None
@@ -264,12 +264,12 @@ def facts_of(losses: loss_curves.LossCurve) -> Facts:
     weights = Path(base) if base else folder
     try:
         size = checkpoints.count_parameters(weights)
-        told = checkpoints.trainer_facts(state.content, weights)
+        stated = checkpoints.trainer_facts(state.content, weights)
     except (UserError, OSError):  # no weights there
-        told = checkpoints.trainer_facts(state.content, None)
+        stated = checkpoints.trainer_facts(state.content, None)
     reached, read = int(state.content["global_step"]), state.content.get("epoch")
-    epochs = read / reached * told["final_step"] if read and reached and told["final_step"] else None
-    return Facts(size, **told, reached=reached, adapter_of=base, epochs=epochs)
+    epochs = read / reached * stated["final_step"] if read and reached and stated["final_step"] else None
+    return Facts(size, **stated, reached=reached, adapter_of=base, epochs=epochs)
 
 
 def _given_schedule(
