@@ -5,7 +5,7 @@ import pandas as pd
 
 from toposcale.analysis.correlations import RESAMPLES
 from toposcale.analysis.series import MIN_FOR_CORRELATION, PAIR_KEY, SERIES_KEY, aligned_series, whole_model
-from toposcale.features import weights  # noqa: F401  # it registers features of its own
+from toposcale.features import weights  # noqa: F401  # registers features on import
 from toposcale.features.registry import WEIGHT_NORM, group_of
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats, spearman

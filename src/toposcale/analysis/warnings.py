@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.features import weights  # noqa: F401  # it registers features of its own
+from toposcale.features import weights  # noqa: F401  # registers features on import
 from toposcale.features.registry import lookup
 from toposcale.homology.distances import KINDS
 from toposcale.io import schemas

@@ -213,9 +213,9 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
     yield from run.metadata.notes
     yield "compute is 6 x parameters x tokens, in FLOP"
     if np.isnan(run.metadata.unique_tokens):
-        yield "the text is read at most about 4 times; else give unique_tokens (--unique-tokens) or epochs (--epochs)"
+        yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"
     if not run.metadata.optimizer:
-        yield "the optimizer is AdamW, or perhaps another: give optimizer (--optimizer) for a narrower interval"
+        yield "the optimizer may not be AdamW: give optimizer (--optimizer) for a narrower interval"
     if run.schedule.warmup_assumed:
         yield f"there was no warm-up: {NO_WARMUP}"
     if not is_checkable(run):

@@ -37,9 +37,9 @@ def read_results(
     """Return the sorted rows (model, step, metric, value) of all `result_files` that concern one of `models`.
 
     A file belongs to the model whose repository it names; otherwise to the model whose name, or last part of the
-    repository, equals the file's folder or the last part of the repository that it names; the two must not contradict each
-    other. Versions in names are ignored: pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in
-    `arc_easy.acc`; the filter of the newer layout follows unless it is `none`, and `5-shot` if examples were given.
+    repository, equals the file's folder or the last part of the repository that it names; the two must agree.
+    Versions in names are ignored: pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in `arc_easy.acc`;
+    the filter of the newer layout follows unless it is `none`, and `5-shot` if examples were given.
     `tasks` are globs of the tasks to read. Standard errors are left out. Raise UserError if there is no such folder, no
     file of any of the models, a file of another layout or without a step, or a metric with two values.
     """
