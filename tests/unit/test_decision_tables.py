@@ -45,7 +45,7 @@ def test_an_alternative_that_was_trained_is_an_observed_truth():
     """A 400M run whose whole compute is that of the rest of the 100M run, under the same course of the rate."""
     small = run("100M", 100_000_000)
     rest = small.first(0.5).compute_left
-    steps = int(rest / (6 * 400_000_000 * 500_000))
+    steps = int(rest / (6 * 400_000_000 * small.tokens_per_step))
     fitting, other = run("400M-short", 400_000_000, wsd(steps)), run("400M-long", 400_000_000)
     with_it = decision_table([small, fitting, other], fractions=[0.5]).set_index("policy")
     without = decision_table([small, other], fractions=[0.5]).set_index("policy")
