@@ -573,7 +573,7 @@ def test_an_adapter_does_not_tell_the_parameters_of_its_model(tmp_path):
     state_of(tmp_path / "other", 30, [5, 4, 3], adapter_config={"base_model_name_or_path": str(tmp_path / "base")})
     run = toposcale.advise(tmp_path / "other", tokens_per_step=1e5).run
     assert run.n_parameters == 30_000
-    assert any("an adapter" in doubt for doubt in run.metadata.doubts)
+    assert any("an adapter" in reason for reason in run.metadata.low_confidence_reasons)
 
 
 def test_the_epoch_of_a_trainer_tells_how_often_its_text_is_read(tmp_path):

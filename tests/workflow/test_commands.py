@@ -200,7 +200,8 @@ def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
 
 
 def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
-    [printed] = commands(CURVE)
+    [printed, check] = commands(CURVE)
+    assert check == "python -m toposcale check FILE"
     longer, in_a_run = ADVICE
     for command, step in ((printed, "11,888"), (longer, "16,000")):
         told = done_as_printed(place, command)

@@ -135,6 +135,8 @@ CHANGES = {
     "models.{name}.configuration": ("one", {"models_table"}),
     "models.{name}.seed": (7, {"models_table"}),
     "models.{name}.n_parameters": (7, {"models_table"}),
+    "models.{name}.unique_tokens": (7, {"models_table"}),
+    "models.{name}.optimizer": ("adamw", {"models_table"}),
     "models.{name}.final_step": (7, {"models_table"}),
 }
 
