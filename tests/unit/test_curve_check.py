@@ -15,7 +15,7 @@ def test_a_file_is_described_without_advice(tmp_path, capsys):
         f"{path}: CSV separated by commas, 2 steps (column Step) from 50 to 100",
         "  training loss   train/loss: 2 values, 8.5 at first, 7.4 at last, taken as nats per token",
         "  not read        time",
-        "  not told        parameters, tokens per step, last step",
+        "  unknown         parameters, tokens per step, last step",
         "  note: the log goes back to step 100, as after a restart: 2 rows before that were left out",
     ]
 
@@ -29,7 +29,7 @@ def test_what_a_state_tells_is_said(tmp_path, capsys):
     }
     (tmp_path / "trainer_state.json").write_text(json.dumps(facts))
     assert main(["check", str(tmp_path)]) == 0
-    assert "  told            tokens per step 512, last step 1,200\n" in capsys.readouterr().out
+    assert "  known           tokens per step 512, last step 1,200\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["check", "advise"])

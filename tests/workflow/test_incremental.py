@@ -259,7 +259,7 @@ def changed(key, value):
         if section == "{name}":
             names = {"repo": "published", "revisions": "published", "tokens_per_step": "published"}
             names |= {"tokenizer": "published", "n_parameters": "curve", "final_step": "curve"}
-            names |= {"configuration": "published", "seed": "published"}
+            names |= dict.fromkeys(("configuration", "seed", "unique_tokens", "optimizer"), "published")
             names |= {"warmup_steps": "curve"} if len(sections) == 2 else {}
             part = part[names.get(last, "one")]
         else:

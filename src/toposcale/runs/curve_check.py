@@ -34,7 +34,7 @@ def check_curve(stated: Stated) -> str:
     run: columns, 2 steps from 50 to 100
       training loss   loss: 2 values, 8.6 at first, 7.2 at last, taken as nats per token
       not read        time
-      not told        parameters, tokens per step, last step
+      unknown         parameters, tokens per step, last step
     """
     return "\n".join(_lines(stated))
 
@@ -60,7 +60,7 @@ def _lines(stated: Stated) -> Iterator[str]:
     read = facts_of(curve)
     facts = {"parameters": read.n_parameters, "tokens per step": read.tokens_per_step, "last step": read.final_step}
     if known := [f"{name} {value:,}" for name, value in facts.items() if value]:
-        yield f"  {'told':<15} {', '.join(known)}"
+        yield f"  {'known':<15} {', '.join(known)}"
     if unknown := [name for name, value in facts.items() if not value]:
-        yield f"  {'not told':<15} {', '.join(unknown)}"
+        yield f"  {'unknown':<15} {', '.join(unknown)}"
     yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))
