@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.feature_answers import UNTESTED, Answer
+from toposcale.analysis.feature_answers import UNTESTED, Answer, counting
 from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MOST_OF_THEM
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
@@ -34,8 +34,8 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
     best = most.iloc[0]
     text = (
         f"From the first {best['fraction']:.0%} of training, its mean absolute error for the final loss is "
-        f"{best['mae']:.3f} nats over {int(best['n_forecasts'])} runs. The empirical coverage of its own 95% interval, "
-        f"before calibration, is {best['interval_coverage']:.0%}."
+        f"{best['mae']:.3f} nats over {counting(int(best['n_forecasts']), 'run')}. The empirical coverage of its own 95% "
+        f"interval, before calibration, is {best['interval_coverage']:.0%}."
     )
     numbers = ", ".join(f"{_words(row.method)} has an error of {row.mae:.3f}" for row in most.iloc[1:4].itertuples())
     numbers += "." if numbers else ""
@@ -59,7 +59,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     text = (
         f"From the first {baseline['fraction']:.0%} of training, the best forecast without topology, "
         f"{_words(baseline['method'])}, has a mean absolute error of {baseline['mae']:.3f} nats "
-        f"over {int(baseline['n_forecasts'])} runs."
+        f"over {counting(int(baseline['n_forecasts']), 'run')}."
     )
     topological = [name for name, method in METHODS.items() if method.reads == "topology"]
     judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])
@@ -77,7 +77,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     compared = int(judged["n_compared"].max())
     if compared < FEWEST_FOR_A_VERDICT:
         numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
-        return Answer(f"Not tested: {compared} runs", text, numbers)
+        return Answer(f"Not tested: {counting(compared, 'run')}", text, numbers)
     # A method whose test could not be made counts among the tests, and is never found.
     corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
     enough = judged["n_compared"] >= FEWEST_FOR_A_VERDICT
@@ -101,15 +101,15 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     )
     text = (
         f"Decided at {advised['fraction']:.0%} of training, the compute already spent counted, the regret of the advice is "
-        f"{advised['regret']:.3f} nats, over {count} decisions."
+        f"{advised['regret']:.3f} nats, over {counting(count, 'decision')}."
     )
     numbers = (
-        f"Mean regret, nats: {costs}. In {int(advised['n_modelled'])} of the {count} decisions the truth is a law fitted "
-        "to all runs and not a training."
+        f"Mean regret, nats: {costs}. In {int(advised['n_modelled'])} of the {counting(count, 'decision')} the truth is a "
+        "law fitted to all runs and not a training."
     )
     if count < FEWEST_FOR_A_VERDICT:
         numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
-        return Answer(f"Not tested: {count} decisions", text, numbers)
+        return Answer(f"Not tested: {counting(count, 'decision')}", text, numbers)
     against = _interval(advised["regret_saved_low"], advised["regret_saved_high"], ".3f")
     numbers += f" Less than always continuing by {advised['regret_saved']:.3f} {against}."
     if advised["regret_saved_low"] > 0:
