@@ -257,7 +257,8 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(reasons, True)
 
     # A damaged download is tried again by the next run of the same command, and by the one after it.
-    assert published.planned(*targets)["published"] == 1
+    fetched = {rule: count for rule, count in published.planned(*targets).items() if rule.startswith("published")}
+    assert sum(fetched.values()) == 1, published.planned(*targets)
     published.snakemake("--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     hub.faults = []
