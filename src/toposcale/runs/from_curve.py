@@ -66,6 +66,12 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
 
     like: a run from which the schedule and its end are taken if nothing is stated about them.
     """
+    stated = _with_checked_numbers(stated)
+    return _run_of_losses(read_curve(stated), stated, like)
+
+
+def _with_checked_numbers(stated: Stated) -> Stated:
+    """Return what is stated with its numbers parsed; raise UserError for one that is out of bounds."""
     steps = whole_number(stated.steps, "steps", 1)
     warmup_steps = whole_number(stated.warmup_steps, "warmup_steps")
     n_parameters = number(stated.n_parameters, "n_parameters", 1, MOST_PARAMETERS)
@@ -79,18 +85,21 @@ def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun
             f"tokens_per_step (--tokens-per-step): {tokens_per_step:g}, but a step reads sequences x tokens per sequence, "
             f"such as {tokens_per_step:g} x 1024 = {1024 * tokens_per_step:g}"
         )
-    losses = read_curve(stated)
-    stated = replace(
+    return replace(
         stated, n_parameters=n_parameters, tokens_per_step=tokens_per_step, steps=steps, warmup_steps=warmup_steps
     )
+
+
+def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
+    """Return the run of a curve that was read; errors also say what was left out of it."""
     try:
-        return _run_of_losses(losses, stated, like)
+        return _made_of_losses(losses, stated, like)
     except UserError as error:
         raise UserError("; ".join((f"{error}", *losses.notes))) from None
 
 
-def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
-    """Return the run of a curve that was read, and check the stated numbers."""
+def _made_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
+    """Return the run of a curve that was read."""
     facts, log = facts_of(losses), losses.log_columns()
     given, warmup_steps = _given_schedule(stated.schedule, stated.steps, stated.warmup_steps, log)
     last = given.steps if given else stated.steps or (like.final_step if like else facts.final_step)
@@ -130,6 +139,7 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
 
 def run_as_read(stated: Stated) -> TrainingRun:
     """Return the run of a curve, unknown facts as NaN or 0; without a known end it ends at its last row."""
+    stated = _with_checked_numbers(stated)
     losses = read_curve(stated)
     known = facts_of(losses)
     states_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
@@ -137,7 +147,7 @@ def run_as_read(stated: Stated) -> TrainingRun:
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
     least: dict[str, Any] = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
     unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(known, name))}
-    run = run_of_curve(replace(stated, **unknown))
+    run = _run_of_losses(losses, replace(stated, **unknown), None)
     facts: dict[str, Any] = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
     return replace(run, metadata=replace(run.metadata, **facts))
 
