@@ -62,7 +62,8 @@ def on_track(run: TrainingRun, family: Sequence[TrainingRun]) -> Track | None:
     steps, losses = run.loss_curve
     if len({other.n_parameters for other in finished}) < FEWEST_SIZES or not len(steps) or not run.rates_known:
         return None
-    targets = [run.unstarted().target(int(step))._replace(model="") for step in steps]
+    unseen = run.unstarted("")
+    targets = [unseen.target(int(step)) for step in steps]
     expected, covariance = Joint().fit(finished).predict(targets)
     deviation = np.hypot(np.sqrt(np.diag(covariance)), noise_of(np.log(losses)) * losses)
     z = (losses - expected) / deviation
