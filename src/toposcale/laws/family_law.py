@@ -6,8 +6,8 @@
 
 The sum over k is that of the multi-power law (Luo et al. 2025, arXiv 2503.12811). T is the intrinsic training time: the sum
 over steps of eta^c, the learning rate to the time exponent c. A decay counts as that of eta^g, with the decay exponent g.
-F n^-1.8 is the cost of the first n steps under any rate. R is the cost of a text that is repeated: see `REPEATED`. The
-model discrepancy is in `discrepancy`, the prior in `priors`.
+F n^-1.8 is the cost of the first n steps under any rate. R is the cost of a text that is repeated, see
+`REPETITION_EXPONENT`. The model discrepancy is in `discrepancy`, the prior in `priors`.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ FIRST_STEPS = 1.8
 """Exponent of the cost of the first steps, from the first three sources of published runs."""
 
 
-REPEATED = {"repetitions": 0.88, "parameters_per_token": 0.66}
+REPETITION_EXPONENT, OVERFIT_EXPONENT = 0.88, 0.66
 """Powers by which a repeated text costs R nats: of the tokens read over the unique tokens less 1, and of the number of
 parameters over the unique tokens. From the 24 runs of Muennighoff et al. 2023 (arXiv 2305.16264) on C4, of 1 to 44 epochs,
 whose losses it tells to a fifth of R; their effective number of tokens tells no loss that rises again."""
@@ -188,7 +188,7 @@ class FamilyLaw:
         unique = self._unique_tokens.get(run.model, self._unique_tokens[""])
         repetitions = np.maximum(np.nan_to_num(steps * run.tokens_per_step / unique - 1), 1e-9)
         per_token = np.nan_to_num(np.log(run.n_parameters / unique))
-        return REPEATED["repetitions"] * np.log(repetitions) + REPEATED["parameters_per_token"] * per_token
+        return REPETITION_EXPONENT * np.log(repetitions) + OVERFIT_EXPONENT * per_token
 
     def _log_b_of(self, run: Target, peak: float) -> Gaussian:
         """Return the prior of log B of a run."""

@@ -175,16 +175,15 @@ class Joint:
         losses, covariance = self.predict(targets)
         surface = np.array([published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
         scatter = SURFACE_SCATTER * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
-        _, seen = np.unique(
-            surface, return_index=True
-        )  # it knows no schedule: ends of one size after as many tokens are one
+        # The surface knows no schedule, so ends of one size after as many tokens are one observation.
+        _, seen = np.unique(surface, return_index=True)
         noise = np.diag(scatter[seen] ** 2) + ANY_LEVEL**2
         weights = np.linalg.solve(covariance[np.ix_(seen, seen)] + noise, covariance[seen]).T
-        told, narrowed = losses + weights @ (surface - losses)[seen], covariance - weights @ covariance[seen]
+        updated, posterior = losses + weights @ (surface - losses)[seen], covariance - weights @ covariance[seen]
         # What all targets share decides nothing between them.
-        told += losses[reference] - told[reference]
-        narrowed += covariance[reference, reference] - narrowed[reference, reference]
-        return told, (narrowed + narrowed.T) / 2
+        updated += losses[reference] - updated[reference]
+        posterior += covariance[reference, reference] - posterior[reference, reference]
+        return updated, (posterior + posterior.T) / 2
 
     def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:
         """Forecast the loss of a run at the end of its schedule, or at a step.
