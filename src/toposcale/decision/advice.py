@@ -21,7 +21,7 @@ from toposcale.decision.on_track import Track, on_track
 from toposcale.decision.picture import KINDS, draw, rendered
 from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
 from toposcale.io.errors import NoForecast, UserError
-from toposcale.io.files import atomic_write
+from toposcale.io.files import atomic_write, finite_or_none
 from toposcale.laws.checked_law import checked_law
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
@@ -137,14 +137,16 @@ class Advice(Mapping[str, Any]):
             "model": run.model,
             "step": run.last_step,
             "final_step": run.final_step,
-            "loss": plain(run.last_loss),
+            "loss": finite_or_none(run.last_loss),
             "metric": run.metadata.metric,
-            "spent_flop": plain(run.compute(run.last_step)),
-            "remaining_flop": plain(self.remaining),
+            "spent_flop": finite_or_none(run.compute(run.last_step)),
+            "remaining_flop": finite_or_none(self.remaining),
             "schedule_provenance": run.schedule.provenance.value,
             "schedule_unknown_because": wording.why_schedule_unknown(run),
-            "learning_rate_now": plain(run.schedule.rate_at(run.last_step)),
-            "learning_rate_at_the_end": plain(run.schedule.rate_at(run.final_step)) if run.schedule.is_known else None,
+            "learning_rate_now": finite_or_none(run.schedule.rate_at(run.last_step)),
+            "learning_rate_at_the_end": finite_or_none(run.schedule.rate_at(run.final_step))
+            if run.schedule.is_known
+            else None,
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
             "forecast_high": end.high if end else None,
@@ -200,10 +202,10 @@ class Advice(Mapping[str, Any]):
         ahead = self._target.ahead
         return {
             "target_loss": self.request.target_loss,
-            "target_step": plain(ahead.forecast),
-            "target_step_earliest": plain(ahead.earliest),
-            "target_step_latest": plain(ahead.latest),
-            "target_flop": plain(self._target.flop),
+            "target_step": finite_or_none(ahead.forecast),
+            "target_step_earliest": finite_or_none(ahead.earliest),
+            "target_step_latest": finite_or_none(ahead.latest),
+            "target_flop": finite_or_none(self._target.flop),
         }
 
     def _size_values(self) -> dict[str, float | None]:
@@ -212,9 +214,9 @@ class Advice(Mapping[str, Any]):
             return {"best_size": None}
         best = best_size(self.law, self.run, self.remaining)
         return {
-            "best_size": plain(best.n_parameters),
-            "best_size_low": plain(best.low),
-            "best_size_high": plain(best.high),
+            "best_size": finite_or_none(best.n_parameters),
+            "best_size_low": finite_or_none(best.low),
+            "best_size_high": finite_or_none(best.high),
         }
 
     @property
@@ -351,8 +353,3 @@ def advise_on(
     except NoForecast as error:
         return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
     return replace(advice, law=law, decision=decision, reasons=low_confidence_reasons(run, law, decision))
-
-
-def plain(value: float) -> float | None:
-    """Return a number as JSON can hold it; None where it is not finite."""
-    return float(value) if np.isfinite(value) else None

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.decision.candidates import Candidate, CandidateKind
-from toposcale.decision.expected_regret import weigh
+from toposcale.decision.expected_regret import odds_of
+from toposcale.io.files import finite_or_none
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
 from toposcale.runs.training_run import Target, TrainingRun
@@ -80,9 +80,8 @@ class DecayDecision(NamedTuple):
             | {"loss_high": row.loss.high, "probability": row.probability, "expected_regret": row.expected_regret}
             for row in self.options
         ]
-        worth = self.worth if np.isfinite(self.worth) else None
         ends = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
-        return {"options": rows, **ends, "nats_per_billion_tokens": worth}
+        return {"options": rows, **ends, "nats_per_billion_tokens": finite_or_none(self.worth)}
 
 
 def has_not_decayed(run: TrainingRun) -> bool:
@@ -117,14 +116,12 @@ def when_to_decay(
         return None
     lengths = {round(share * run.final_step) for share in shares} | {run.final_step - run.last_step}
     starts = sorted({run.final_step - length for length in lengths if 0 < length <= run.final_step - run.last_step})
-    decays = {f"{shape} {start}": (start, shape) for shape in shapes for start in starts}
-    options = [
-        Candidate(CandidateKind.CONTINUE, name, _decayed(run, start, run.final_step, shape), 0, 0.0)
-        for name, (start, shape) in decays.items()
+    decays = [(start, shape) for shape in shapes for start in starts]
+    odds = odds_of(law, [_decayed(run, start, run.final_step, shape) for start, shape in decays])
+    rows = [
+        DecayOption(start, shape, odds.loss(index), float(odds.probability[index]), float(odds.regret[index]))
+        for index, (start, shape) in enumerate(decays)
     ]
-    by_name = {option.candidate.name: option for option in weigh(law, options).options}
-    weighed = [(decay, by_name[name]) for name, decay in decays.items()]
-    rows = [DecayOption(*decay, row.loss, row.probability, row.expected_regret) for decay, row in weighed]
     return DecayDecision(tuple(sorted(rows, key=lambda row: (row.expected_regret, -row.start))), *_cooled(law, run))
 
 

@@ -111,26 +111,44 @@ def decide(
     return weigh(law, [candidate for candidate in options if candidate.name in plausible])
 
 
-def weigh(law: Joint, options: Sequence[Candidate]) -> Decision:
-    """Return the decision between at least one candidate; errors that the forecasts share cancel in the comparison."""
-    names = [candidate.name for candidate in options]
-    reference = names.index(CONTINUE) if CONTINUE in names else 0
-    losses, covariance = law.compare([candidate.target for candidate in options], reference)
+class Odds(NamedTuple):
+    """Joint forecast of losses: (n,) losses, (n, n) covariance, (n,) probability of being lowest, (n,) expected regret."""
+
+    losses: np.ndarray
+    covariance: np.ndarray
+    probability: np.ndarray
+    regret: np.ndarray
+
+    def loss(self, index: int) -> Prediction:
+        """Return one loss with its interval."""
+        return Prediction.of(float(self.losses[index]), float(np.sqrt(self.covariance[index, index])))
+
+
+def odds_of(law: Joint, targets: Sequence[Target], reference: int = 0) -> Odds:
+    """Return the odds between targets by draws from their joint forecast; reference: as in `Joint.compare`."""
+    losses, covariance = law.compare(targets, reference)
     root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
     noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
     draws = losses + np.einsum("dj,ij->di", noise, root)
     best = np.bincount(np.argmin(draws, axis=1), minlength=len(losses)) / DRAWS
-    regret = np.mean(draws - draws.min(axis=1, keepdims=True), axis=0)
-    variance = np.diag(covariance)
+    return Odds(losses, covariance, best, np.mean(draws - draws.min(axis=1, keepdims=True), axis=0))
+
+
+def weigh(law: Joint, options: Sequence[Candidate]) -> Decision:
+    """Return the decision between at least one candidate; errors that the forecasts share cancel in the comparison."""
+    names = [candidate.name for candidate in options]
+    reference = names.index(CONTINUE) if CONTINUE in names else 0
+    odds = odds_of(law, [candidate.target for candidate in options], reference)
+    losses, covariance, variance = odds.losses, odds.covariance, np.diag(odds.covariance)
     gain = losses[reference] - losses
     half = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))
     weighed = [
         Option(
             candidate,
-            Prediction.of(float(losses[i]), float(np.sqrt(variance[i]))),
+            odds.loss(i),
             Prediction(float(gain[i]), float(gain[i] - half[i]), float(gain[i] + half[i])),
-            float(best[i]),
-            float(regret[i]),
+            float(odds.probability[i]),
+            float(odds.regret[i]),
         )
         for i, candidate in enumerate(options)
     ]

@@ -6,11 +6,13 @@ A difference is B minus A; a negative one means that B is better.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from toposcale.io.errors import NoForecast, UserError
+from toposcale.io.files import finite_or_none
 from toposcale.laws.checked_law import checked_law
 from toposcale.laws.intervals import NORMAL, variance_inflation
 from toposcale.runs.checks import refuse_curve
@@ -130,10 +132,11 @@ class RunComparison(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"RunComparison({self.first.model!r}, {self.second.model!r}: {sentences(self)[-1]})"
 
+    @cached_property
     def _values(self) -> dict[str, Any]:
-        """Return keys and values of the JSON output."""
-        rows = [{key: _plain(value) for key, value in vars(row).items()} for row in (*self.now, self.end)]
-        speed_up = {key: _plain(value) for key, value in self.speed_up._asdict().items()} if self.speed_up else None
+        """Keys and values of the JSON output."""
+        rows = [_as_json(vars(row)) for row in (*self.now, self.end)]
+        speed_up = _as_json(self.speed_up._asdict()) if self.speed_up else None
         return {
             "version": 1,
             "a": self.first.model,
@@ -145,20 +148,17 @@ class RunComparison(Mapping[str, Any]):
         }
 
     def __getitem__(self, key: str) -> Any:
-        return self._values()[key]
+        return self._values[key]
 
     def __iter__(self) -> Any:
-        return iter(self._values())
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._values())
+        return len(self._values)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can represent; None for a non-finite number."""
-    if isinstance(value, Axis):
-        return value.value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: finite_or_none(value) for key, value in values.items()}
 
 
 def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None = None) -> RunComparison:

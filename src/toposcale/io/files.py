@@ -1,6 +1,7 @@
 """Atomic writes, and reading of small files."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -101,3 +102,10 @@ def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:
         return dict(parse_json(read_text(path)))
     except (FileNotFoundError, ValueError, TypeError):
         return {}
+
+
+def finite_or_none(value: Any) -> Any:
+    """Return a value as JSON can hold it: None for a number that is not finite."""
+    if not isinstance(value, float):
+        return value
+    return float(value) if math.isfinite(value) else None
