@@ -2,7 +2,8 @@
 
 A finished run leaves its row in WORK, so that an interruption loses one run. When all runs of a configuration are there, or
 when it is interrupted, its table is written to TABLES; the runs of an unfinished table are not trained again, so the
-study can go on elsewhere. Runs are trained as those of the third study are (`studies.study3.train`).
+study can go on elsewhere. Runs are trained as those of the third study are (`studies.study3.train`); where WORK has the
+runs of a configuration that were trained at once (`studies.study4.together`), they are only measured.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from studies import small_tables
 from studies.study3 import train as third
 from studies.study3.configurations import Configuration, file_of
+from studies.study4 import together
 from studies.study4.configurations import (
     FEATURES,
     H0,
@@ -33,6 +36,7 @@ from studies.study4.configurations import (
 from toposcale.analysis.over_seeds import SHARE
 from toposcale.features import weights
 from toposcale.features.registry import aggregate
+from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 from toposcale.training import trainer
 from toposcale.training.corpus import Corpus
@@ -42,9 +46,14 @@ def train_missing(plan: Sequence[Configuration], tables: Path, work: Path) -> No
     """Train every configuration that is not complete in `tables`."""
 
     def train_one(configuration: Configuration) -> None:
-        restore(configuration, tables, work)
+        path = together.file_of(work, configuration)
+        if path.exists():
+            row_of: third.TrainOne = partial(trained_before, tensor_files.read(path), list(configuration.runs))
+        else:
+            restore(configuration, tables, work)
+            row_of = trained
         try:
-            third.train_runs(configuration, tables, work, trained, [TABLE])
+            third.train_runs(configuration, tables, work, row_of, [TABLE])
         except KeyboardInterrupt:
             keep(configuration, tables, work)
             raise
@@ -73,15 +82,36 @@ def trained(run: Any, config: Mapping[str, Any], text: Corpus) -> third.Rows:
     state, schedule, tokens = third.begin(run, text)
     shape = state.model.shape
     sequences = trainer.validation_sequences(text.validation, shape.context, run.training["validation_sequences"])
-    row = third.facts(run, shape, text)
+    row, features = third.facts(run, shape, text), {}
     for share in LOSS_SHARES:
         trainer.train(state, schedule, tokens, third.checkpoint_at(run, share))
         row[loss_column(share)] = trainer.validation_loss(state.model, sequences)
         if share == SHARE:
-            values = third.measured(state, config)
-            row |= {name: values[name] for name in FEATURES}
-            row |= of_surrogates(third.matrices_of(state), third.settings_of(config), run.name)
-    return {TABLE: pd.DataFrame([row])}
+            features = measured(state, config)
+    return {TABLE: pd.DataFrame([row | features])}
+
+
+def trained_before(
+    done: tuple[Mapping[str, np.ndarray], Mapping[str, str]],
+    names: Sequence[str],
+    run: Any,
+    config: Mapping[str, Any],
+    text: Corpus,
+) -> third.Rows:
+    """Return the row of a run that `studies.study4.together` trained. done: its file; names: the runs in its order."""
+    (arrays, metadata), index = done, names.index(run.name)
+    state, _, _ = third.begin(run, text)
+    state.weights.copy_(torch.from_numpy(arrays["weights"][index]))  # the parameters are views of them
+    row = third.facts(run, state.model.shape, text) | {key: metadata[key] for key in ("processor", "torch")}
+    losses = dict(zip(map(loss_column, LOSS_SHARES), arrays["losses"][index].tolist(), strict=True))
+    return {TABLE: pd.DataFrame([row | losses | measured(state, config)])}
+
+
+def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the features of a model, and H0 of its surrogates."""
+    values = third.measured(state, config)
+    of_model = {name: values[name] for name in FEATURES}
+    return of_model | of_surrogates(third.matrices_of(state), third.settings_of(config), state.name)
 
 
 def of_surrogates(matrices: Mapping[str, np.ndarray], settings: weights.WeightSettings, model: str) -> dict[str, float]:

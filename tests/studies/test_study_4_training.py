@@ -3,15 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 import toposcale
 from studies.study3 import configurations as of_study_3
 from studies.study3 import train as third
-from studies.study4 import configurations, train
+from studies.study4 import configurations, together, train
 from studies.study4.configurations import FEATURES, H0, NUMBERS, complete, loss_column, surrogate, surrogate_error
 from toposcale import homology
 from toposcale.training import trainer
+from toposcale.training.gpt import GPTShape
 
 CONFIG = {
     "run": "small-study",
@@ -143,3 +145,32 @@ def test_the_rows_stand_in_the_order_of_the_plan(plan, tmp_path):
         table = pd.read_csv(of_study_3.file_of(tmp_path / "tables", "models", one.name))
         assert list(table["model"]) == list(one.runs)
         assert "cpu_s" not in table
+
+
+def test_runs_that_are_trained_at_once_are_those_that_are_trained_alone(plan, tmp_path):
+    train.train_missing(plan, tmp_path / "alone", tmp_path / "work-alone")
+    work = tmp_path / "work"
+    for one in plan:
+        together.train_configuration(one, work, torch.device("cpu"), workers=1)
+    train.train_missing(plan, tmp_path / "at-once", work)
+    for one in plan:
+        alone, at_once = (
+            pd.read_csv(of_study_3.file_of(tmp_path / folder, "models", one.name)) for folder in ("alone", "at-once")
+        )
+        pd.testing.assert_frame_equal(alone, at_once, rtol=1e-5)
+        assert alone["frobenius_norm"].nunique() == len(alone)
+
+
+def test_runs_that_differ_by_more_than_the_seed_are_not_trained_at_once():
+    settings = [trainer.TrainingSettings(steps=2, warmup_steps=1, learning_rate=rate) for rate in (0.1, 0.2)]
+    tokens, shape = np.arange(50, dtype=np.uint16), GPTShape(64, 8, 4, 1, 1)
+    with pytest.raises(ValueError, match="differ by more than their seed"):
+        together.train_together(shape, settings, tokens, np.zeros((1, 9), np.int64), [1], 1, torch.device("cpu"))
+
+
+def test_a_run_that_diverges_ends_the_training():
+    settings = [trainer.TrainingSettings(steps=3, batch_size=2, warmup_steps=0, learning_rate=1e30)]
+    tokens, shape = np.arange(50, dtype=np.uint16), GPTShape(64, 8, 4, 1, 1)
+    sequences = trainer.validation_sequences(tokens, 8, 2)
+    with pytest.raises(trainer.NonFiniteLossError, match="seed 42"):
+        together.train_together(shape, settings, tokens, sequences, [3], 1, torch.device("cpu"))

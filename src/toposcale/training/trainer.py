@@ -24,7 +24,7 @@ from toposcale.training.schedules import Schedule, ScheduleTable
 # Stream 2 of the seed belongs to `callbacks`.
 _BATCH_STREAM = 1
 
-_CLIPPING_EPSILON = 1e-6
+CLIPPING_EPSILON = 1e-6
 _MOMENTS = ("first_moment", "second_moment")
 
 
@@ -130,7 +130,7 @@ def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> 
     return kept
 
 
-def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, settings: TrainingSettings) -> NDArray[np.int64]:
+def draw_batch(tokens: NDArray[np.integer], context: int, step: int, settings: TrainingSettings) -> NDArray[np.int64]:
     """Return the sequences of a step, int64 (batch_size, context + 1): inputs and, shifted by one, targets.
 
     Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws, the model or
@@ -140,7 +140,7 @@ def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, settings: Tr
     return _sequences(tokens, context, lambda n: random.integers(0, n, size=settings.batch_size))
 
 
-def _sequences(tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
+def _sequences(tokens: NDArray[np.integer], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
     """Return sequences (n, context + 1) of a text from the start positions that `starts_among` chooses."""
     n_positions = len(tokens) - context
     if n_positions < 1:
@@ -211,7 +211,7 @@ def loss_and_gradient(model: GPT, sequences: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _update(state: TrainingState, settings: TrainingSettings, gradient: Tensor, row: Row) -> None:
     """Clip the gradient and make one AdamW step (Loshchilov and Hutter 2019, arXiv 1711.05101) on the flat vectors."""
-    gradient *= min(1.0, settings.clip / (row["gradient_norm"] + _CLIPPING_EPSILON))
+    gradient *= min(1.0, settings.clip / (row["gradient_norm"] + CLIPPING_EPSILON))
     rate = row["learning_rate"]
     beta1, beta2 = settings.betas
     updates = state.step + 1
