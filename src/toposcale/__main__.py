@@ -115,7 +115,8 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(checkpoints=checkpoints)
     text = "continue this training run, or train a larger model: from its loss curve"
     command = commands.add_parser("advise", help=text, description=text)
-    command.add_argument("curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them")
+    text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started"
+    command.add_argument("curve", metavar="CURVE", nargs="?", help=text)
     for name, meaning in _OF_A_RUN.items():
         kind = str if name in _TEXTS else _amount
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)

@@ -14,17 +14,26 @@ from typing import Any
 import numpy as np
 
 from toposcale.decision import wording
-from toposcale.decision.candidates import USUAL, Candidate, Request
+from toposcale.decision.candidates import USUAL, Candidate, Request, candidates
 from toposcale.decision.decay import DecayDecision, when_to_decay
-from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
+from toposcale.decision.expected_regret import (
+    BUDGET_USED_UP,
+    Decision,
+    TargetLoss,
+    best_size,
+    decide,
+    weigh,
+    when_reached,
+)
 from toposcale.decision.on_track import Track, on_track
 from toposcale.decision.picture import KINDS, draw, rendered
-from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
+from toposcale.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import atomic_write, finite_or_none
 from toposcale.laws.checked_law import checked_law
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
+from toposcale.laws.published_law import PublishedLaw
 from toposcale.runs.training_run import TrainingRun
 
 VERSION = 2
@@ -108,7 +117,7 @@ class Advice(Mapping[str, Any]):
     @cached_property
     def decay(self) -> DecayDecision | None:
         """When to decay; None if the rate has begun to decay or is unknown, or there is no advice."""
-        return when_to_decay(self.law, self.run) if self.law and self.decision else None
+        return when_to_decay(self.law, self.run) if self.law and self.decision and self.run.has_begun else None
 
     @cached_property
     def track(self) -> Track | None:
@@ -353,3 +362,27 @@ def advise_on(
     except NoForecast as error:
         return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
     return replace(advice, law=law, decision=decision, reasons=low_confidence_reasons(run, law, decision))
+
+
+def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), request: Request = USUAL) -> Advice:
+    """Return the advice on a run that has not started: that of the published scaling law, and never confident.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run as it is planned; its tokens per step are known.
+    others : sequence of TrainingRun, optional
+        Other sizes.
+    request : Request, optional
+        Compute to come, multiples of the size and target loss.
+
+    Returns
+    -------
+    Advice
+        Forecast and decision.
+    """
+    options = candidates(run, others, request.remaining, request.multiples)
+    if not options:
+        return Advice(run, tuple(others), request, no_advice_because=BUDGET_USED_UP)
+    law = PublishedLaw()
+    return Advice(run, tuple(others), request, law, weigh(law, options), (NOT_STARTED,))

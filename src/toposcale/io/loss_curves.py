@@ -22,7 +22,7 @@ from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 TRAINER_STATE = log_files.STATE
-_LOG = ("loss", "gradient_norm", "learning_rate")
+LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = {
     "loss": "loss",
     "grad_norm": "gradient_norm",
@@ -70,12 +70,12 @@ class LossCurve(NamedTuple):
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the columns that are metrics."""
-        return tuple(name for name in self.columns if name not in ("step", *_LOG))
+        return tuple(name for name in self.columns if name not in ("step", *LOG))
 
     def log(self) -> pa.Table:
         """Return the training log: the rows with a loss, a gradient norm or a learning rate."""
-        logged = ~np.all([np.isnan(self.columns[name]) for name in _LOG], axis=0)
-        columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
+        logged = ~np.all([np.isnan(self.columns[name]) for name in LOG], axis=0)
+        columns = {name: self.columns[name][logged] for name in ("step", *LOG)}
         columns["step"] = columns["step"].astype(np.int64)
         table = schemas.TABLES["training"]
         return tables.sort(table, pa.table(columns, schema=table.schema))
@@ -420,7 +420,7 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     is_new = np.append(True, np.diff(steps[order]) > 0)[: len(steps)]
     unique, index = steps[order][is_new], np.cumsum(is_new) - 1
     joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
-    for name in (*_LOG, *(name for name in columns if name not in ("step", *_LOG))):
+    for name in (*LOG, *(name for name in columns if name not in ("step", *LOG))):
         values = log_rows.column_or_nan(columns, name)[order]
         is_known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)
