@@ -23,7 +23,8 @@ def test_the_losses_are_those_of_hoffmann_at_equal_compute():
         assert row["steps"] * 5e5 == pytest.approx(tokens, rel=1e-3)
         assert row["loss"] == pytest.approx(surface(size, tokens), abs=1e-3)
         assert row["gain"] == pytest.approx(surface(1e9, 1e10) - surface(size, tokens), abs=1e-3)
-    assert advice["choice"] == "start 0.5 x this run" and not advice["confident"]
+    assert advice["choice"] == "start 0.5 x this run"
+    assert not advice["confident"]
     assert "has not started" in advice["low_confidence_reasons"][0]
 
 
@@ -44,7 +45,8 @@ def test_the_command_needs_no_curve(capsys):
     arguments = ["--parameters", "1e9", "--tokens-per-step", "5e5", "--steps", "20000", "--size", "500M"]
     assert main(["advise", *arguments]) == 0
     out = capsys.readouterr().out
-    assert "law of Hoffmann et al. 2022" in out and "Start 500M" in out.splitlines()[-1]
+    assert "law of Hoffmann et al. 2022" in out
+    assert "Start 500M" in out.splitlines()[-1]
 
 
 def test_what_it_needs_is_asked_for():
