@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from toposcale.io import log_files, log_rows, schemas, tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file
-from toposcale.io.log_columns import LAST_STEP, NAMES, matched, refuse_bits, refuse_missing
+from toposcale.io.log_columns import CONSUMED, LAST_STEP, NAMES, OF_A_STEP, matched, refuse_bits, refuse_missing
 from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
@@ -181,12 +181,15 @@ def of_columns(
         if name not in column_of.values() and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
     }
     series, in_bits = _in_nats(_broken_off(series, others), others)
+    logged = {name: _numbers_of(others[name]) for name in others if name.strip().lower() in (*CONSUMED, *OF_A_STEP)}
+    batch = log_rows.changed_batch(series["step"], logged)
     rows = log_rows.of_one_training(series, others, where)
     curve = _joined(rows, where)
     ends = [_numbers_of(others[name]) for name in others if name.strip().lower() in LAST_STEP]
     known = [int(values[np.isfinite(values)][-1]) for values in ends if np.isfinite(values).any()]
     return curve._replace(
         notes=(*pivoted, *in_bits, *curve.notes),
+        low_confidence_reasons=(*curve.low_confidence_reasons, *batch),
         form=how or "columns",
         names=column_of,
         unread=tuple(others),
