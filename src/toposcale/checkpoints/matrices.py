@@ -20,7 +20,7 @@ import numpy as np
 from toposcale.checkpoints.quantised import refuse_quantised
 from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
-from toposcale.io.tensor_files import check_content, opened
+from toposcale.io.tensor_files import Stored, check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.(inv_freq|(cos|sin)_cached)$")
@@ -59,13 +59,6 @@ _FORMATS = {
     "adapter_model.safetensors": re.compile(r"adapter_model-\d+-of-\d+\.safetensors"),
     "adapter_model.bin": re.compile(r"adapter_model-\d+-of-\d+\.bin"),
 }
-
-
-class Stored(NamedTuple):
-    """Shape of a tensor, and its type as the format or the library names it: "F32", "torch.float32"."""
-
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class Layout(NamedTuple):

@@ -12,7 +12,6 @@ import pandas as pd
 
 from toposcale.checkpoints import FolderSource, iterate_matrices
 from toposcale.checkpoints.matrices import (
-    Stored,
     choose_weight_files,
     each_once,
     iterate_arrays,
@@ -28,6 +27,7 @@ from toposcale.features.roles import odd_layers
 from toposcale.io import tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
+from toposcale.io.tensor_files import Stored
 
 _NOT_CHOSEN = "not chosen"
 Matrices = Iterator[tuple[str, np.ndarray]]
