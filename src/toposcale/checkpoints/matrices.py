@@ -12,12 +12,13 @@ import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.checkpoints.quantised import refuse_quantised
+from toposcale.checkpoints.quantised import Contents, dequantise
 from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.tensor_files import Stored, check_content, opened
@@ -124,27 +125,40 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     Yields
     ------
     tuple of (str, ndarray of shape (n_out, n_in))
-        Name and values: float64, float32 and float16 as stored; bfloat16 and float8 as float32, which is exact.
+        Name and values: float64, float32 and float16 as stored; bfloat16 and float8 as float32, which is exact; quantised
+        weights, where their format tells how, as float32.
 
     Raises
     ------
     UserError
-        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, quantised weights, or no matrix.
+        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, no matrix, or quantised weights
+        of another format.
     """
-    layouts = matrix_layouts(tensor_shapes(checkpoint))
-    files = weight_files(checkpoint)
-    copies = tied_copies(files)
-    tensors = (pair for file in files for pair in _tensors(file, layouts.keys() - copies))
-    yield from _weights_among(tensors, layouts, f"{checkpoint}: ")
+    contents, files = _contents(checkpoint), weight_files(checkpoint)
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in contents.tensors.items()})
+    wanted = layouts.keys() - tied_copies(files)
+    plain = (pair for file in files for pair in _tensors(file, wanted - contents.dequantised.keys()))
+    packed = ((name, values()) for name, values in contents.dequantised.items() if name in wanted)
+    yield from _weights_among(chain(plain, packed), layouts, f"{checkpoint}: ")
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Iterate over matrices in memory, of NumPy or of PyTorch on any device, as `iterate_matrices` does over files."""
-    once = each_once(tensors)
-    refuse_quantised({name: str(tensor.dtype) for name, tensor in once.items()}, "")
-    layouts = matrix_layouts({name: tensor.shape for name, tensor in once.items()})
-    values = ((name, _values(name, once[name])) for name in layouts)
-    yield from _weights_among(values, layouts, "")
+    contents = _contents_in_memory(tensors)
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in contents.tensors.items()})
+    plain = ((name, _values(name, tensors[name])) for name in layouts if name not in contents.dequantised)
+    packed = ((name, values()) for name, values in contents.dequantised.items() if name in layouts)
+    yield from _weights_among(chain(plain, packed), layouts, "")
+
+
+def stored_arrays(tensors: Mapping[str, Any]) -> dict[str, Stored]:
+    """Return shape and type of the tensors in memory by name, each once, as `stored_tensors` does over files."""
+    return _contents_in_memory(tensors).tensors
+
+
+def _contents_in_memory(tensors: Mapping[str, Any]) -> Contents:
+    stored = {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in _each_once(tensors).items()}
+    return dequantise(stored, lambda name: _values(name, tensors[name]), None, "")
 
 
 def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
@@ -191,7 +205,7 @@ def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
     """Return why tensors are not weight matrices, by name: their number of axes or their type."""
     layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
     reasons = {}
-    for name, (shape, dtype) in tensors.items():
+    for name, (shape, dtype, _) in tensors.items():
         if 0 in shape:
             reasons[name] = "empty"
         elif not re.search(r"^(torch\.)?b?f(loat)?\d", dtype.lower()):
@@ -220,7 +234,7 @@ def _weights_among(
         raise UserError(f"{where}no weight matrix (2-D, floating-point): {why}")
 
 
-def each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tensors in memory once each, without buffers; those that are not PyTorch's as arrays."""
     stored: dict[str, Any] = {
         name: tensor if hasattr(tensor, "detach") else np.asarray(tensor)
@@ -238,7 +252,7 @@ def each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(name: str, tensor: Any) -> np.ndarray:
-    return _torch_values(name, tensor) if hasattr(tensor, "detach") else exact(tensor)
+    return _torch_values(name, tensor) if hasattr(tensor, "detach") else exact(np.asarray(tensor))
 
 
 def empty_matrices(checkpoint: str | Path) -> list[str]:
@@ -296,9 +310,14 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
 
 def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
     """Return shape and type of the tensors of a checkpoint by name, without buffers; errors as in `iterate_matrices`."""
-    tensors = {name: tensor for file in weight_files(checkpoint) for name, tensor in _stored(file).items()}
-    refuse_quantised({name: tensor.dtype for name, tensor in tensors.items()}, f"{checkpoint}: ")
-    return {name: tensor for name, tensor in tensors.items() if not is_buffer(name)}
+    return _contents(checkpoint).tensors
+
+
+def _contents(checkpoint: str | Path) -> Contents:
+    located = {name: (file, tensor) for file in weight_files(checkpoint) for name, tensor in _stored(file).items()}
+    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
+    stored = {name: tensor for name, (_, tensor) in located.items() if not is_buffer(name)}
+    return dequantise(stored, lambda name: next(_tensors(located[name][0], {name}))[1], folder, f"{checkpoint}: ")
 
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:

@@ -77,10 +77,11 @@ def check_content(path: str | Path) -> None:
 
 
 class Stored(NamedTuple):
-    """Shape of a tensor, and its type as the format or the library names it: "F32", "torch.float32"."""
+    """Shape of a tensor, its type as the format or the library names it ("F32", "torch.float32"), format if quantised."""
 
     shape: tuple[int, ...]
     dtype: str
+    quantised: str = ""
 
 
 class TensorFile:
