@@ -37,6 +37,8 @@ def read(tmp_path, name, content):
         ("later.csv", "step;loss\n0;11\n" + lines("{step};{comma}\n").split("\n", 1)[1], ""),
         ("quoted.csv", "step,loss\n" + lines('{step},"{comma}"\n'), ""),
         ("thousands.csv", "step,loss\n" + lines('"{step:,}",{loss}\n'), ""),
+        ("nested.jsonl", lines('{{"step": {step}, "train": {{"loss": {loss}, "lr": 0.1}}}}\n'), ""),
+        ("nested_last.jsonl", lines('{{"step": {step}, "loss": {{"train": {loss}}}}}\n'), ""),
         ("aligned.txt", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
         ("aligned.csv", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
         ("frame.txt", "      step    loss\n" + lines("7  {step:>7} {loss:>8}\n"), ""),

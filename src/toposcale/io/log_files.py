@@ -138,7 +138,7 @@ def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> Lo
         return _read_text(path, text)
     closing = sum(_CLOSING in entry for entry in objects)
     steps = {*named, *NAMES["step"]}
-    rows = [entry for entry in objects if _CLOSING not in entry]
+    rows = [_flat(entry) for entry in objects if _CLOSING not in entry]
     stepped = [row for row in rows if not steps.isdisjoint(row) or not steps.isdisjoint(map(str.lower, row))]
     if stepped and (lost := sum("loss" in row for row in rows) - sum("loss" in row for row in stepped)):
         notes.append(f"{lost:,} rows have a loss and no step: they were left out")
@@ -190,6 +190,14 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
 def _dropped(line: str) -> str:
     """Return the note on a half-written last line."""
     return f"the last line, {line[:40]!r}, is half-written: it was dropped"
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the entries of nested objects under names such as `train/loss`."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        flat |= {f"{name}/{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
