@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from toposcale import __version__
 from toposcale.io.amounts import number_of
-from toposcale.io.errors import UserError, listed, one_line
+from toposcale.io.errors import UserError, listed, one_line, printable
 from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
@@ -210,7 +210,7 @@ def _advise(given: argparse.Namespace) -> None:
     else:
         # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
         width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
-        print(advice.text(width))
+        print(printable(advice.text(width)))
 
 
 def _curves(given: argparse.Namespace) -> None:
@@ -228,7 +228,7 @@ def _curves(given: argparse.Namespace) -> None:
                 options[name] = values[min(index, len(values) - 1)]
         runs.append({"curve": curve, **_arguments(options)})
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
-    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else comparison)
+    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else printable(comparison))
 
 
 def _check(given: argparse.Namespace) -> None:
@@ -236,7 +236,7 @@ def _check(given: argparse.Namespace) -> None:
     from toposcale.runs.from_curve import Stated
 
     columns = {"loss_column": given.loss_column, "step_column": given.step_column}
-    print(check_curve(Stated(given.curve, given.curve, **columns)))
+    print(printable(check_curve(Stated(given.curve, given.curve, **columns))))
 
 
 def _amount(text: str) -> float:
@@ -309,6 +309,8 @@ def _show(table: Any, given: argparse.Namespace) -> None:
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
     if given.csv:
+        if sys.stdout.isatty():
+            table = table.rename(index=one_line).map(lambda value: one_line(value) if isinstance(value, str) else value)
         table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
         print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
     elif given.all:

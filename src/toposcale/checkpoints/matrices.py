@@ -39,6 +39,7 @@ _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
+_MOST_AXES = 64  # of an array of NumPy
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Keys under which a training loop saves the weights beside its own state, and formats that are not read.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net")
@@ -177,7 +178,7 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
             stacked = _EXPERTS.search(low) or (len(axes) == 3 and axes[0] < axes[2])
             axes = axes if stacked and "conv" not in low else (axes[0], math.prod(axes[1:]))
         of_experts = len(shape) > 1 and _EXPERTS.search(name.lower()) and name.endswith("bias")
-        if len(axes) > 1 and not of_experts:
+        if len(axes) > 1 and not of_experts and len(shape) <= _MOST_AXES:
             layouts[name] = Layout(axes, name in transposed)
     return layouts
 
@@ -211,7 +212,7 @@ def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
         elif not re.search(r"^(torch\.)?b?f(loat)?\d", dtype.lower()):
             reasons[name] = "complex" if "complex" in dtype or dtype[0] == "C" else "integers"
         elif name not in layouts:
-            reasons[name] = f"{min(len(shape), 1)}-D"
+            reasons[name] = f"{len(shape) if len(shape) > _MOST_AXES else min(len(shape), 1)}-D"
     return reasons
 
 
@@ -460,17 +461,17 @@ def _unwrapped(file: Path, content: Any) -> Any:
     """Return the weights in the checkpoint of a training loop, by name; raise UserError if there are none."""
     import torch
 
-    if isinstance(content, dict) and not any(
-        isinstance(value, torch.Tensor) and value.ndim for value in content.values()
-    ):
-        parts = {key: value for key, value in content.items() if isinstance(value, dict)}
-        if inner := next((key for key in _NESTED if key in parts), None):
-            return _unwrapped(file, parts[inner])
-        if content:
+    def is_state(named: dict[Any, Any]) -> bool:
+        return any(isinstance(value, torch.Tensor) and value.ndim for value in named.values())
+
+    while isinstance(content, dict) and content and not is_state(content):
+        inner = next((key for key in _NESTED if isinstance(content.get(key), dict)), None)
+        if inner is None:
             raise UserError(
                 f"{file}: not a dictionary of tensors; it holds {listed(map(str, content), 8)}, none of which is called "
                 f"{' or '.join(_NESTED)}; {_SAVE_ALONE}"
             )
+        content = content[inner]
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         return content
     # Steps and the states of layers without weights may be among them.
