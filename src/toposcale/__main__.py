@@ -1,17 +1,18 @@
 """`python -m toposcale`: the features of a checkpoint, what changed between two, and a page that follows a training."""
 
 import argparse
+import math
 import os
 import shutil
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from toposcale import __version__
 from toposcale.io.amounts import number_of
-from toposcale.io.errors import UserError, listed, one_line
+from toposcale.io.errors import UserError, listed, one_line, printable
 from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
@@ -210,7 +211,7 @@ def _advise(given: argparse.Namespace) -> None:
     else:
         # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
         width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
-        print(advice.text(width))
+        print(printable(advice.text(width)))
 
 
 def _curves(given: argparse.Namespace) -> None:
@@ -228,7 +229,7 @@ def _curves(given: argparse.Namespace) -> None:
                 options[name] = values[min(index, len(values) - 1)]
         runs.append({"curve": curve, **_arguments(options)})
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
-    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else comparison)
+    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else printable(comparison))
 
 
 def _check(given: argparse.Namespace) -> None:
@@ -236,7 +237,7 @@ def _check(given: argparse.Namespace) -> None:
     from toposcale.runs.from_curve import Stated
 
     columns = {"loss_column": given.loss_column, "step_column": given.step_column}
-    print(check_curve(Stated(given.curve, given.curve, **columns)))
+    print(printable(check_curve(Stated(given.curve, given.curve, **columns))))
 
 
 def _amount(text: str) -> float:
@@ -309,10 +310,12 @@ def _show(table: Any, given: argparse.Namespace) -> None:
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
     if given.csv:
+        if sys.stdout.isatty():
+            table = table.rename(index=one_line).map(lambda value: one_line(value) if isinstance(value, str) else value)
         table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
         print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
     elif given.all:
-        _print_table(table, dict.fromkeys(table.columns[2:], "{:.6g}"))
+        _print_table(table, dict.fromkeys(table.columns[2:], "{:.6g}".format))
         print(*notes, sep="\n", end="\n" if notes else "")
     else:
         print("\n".join([*_print_summary(table, given.command == "compare"), *notes]))
@@ -342,19 +345,23 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
         for name, change in table.drop(index=ALL_LAYERS)[list(features)].abs().items():
             if change.max() > 0:
                 layer = change.idxmax()
-                legend[name] += f": {one_line(layer)} {table.at[layer, name]:+.1%}"
+                legend[name] += f": {one_line(layer)} {_change(table.at[layer, name])}"
     else:
         odd = table[table["odd"] != ""]
         lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MOST_NAMED).items()]
         lines += [f"* odd: {len(odd) - _MOST_NAMED} more, in the column odd of --csv"] if len(odd) > _MOST_NAMED else []
         shown["layer"] += [" *" if reason else "" for reason in shown.pop("odd")]
         shown["parameters"] = list(map(amount, shown["parameters"]))
-    form = "{:+.1%}" if is_change else "{:.4g}"
+    form = _change if is_change else "{:.4g}".format
     _print_table(shown.rename(columns=features | {"parameters": "params"}), dict.fromkeys(features.values(), form))
     return lines + list(legend.values())
 
 
-def _print_table(table: Any, formats: dict[str, str]) -> None:
+def _change(relative: float) -> str:
+    return "from 0" if math.isinf(relative) else f"{relative:+.1%}"
+
+
+def _print_table(table: Any, formats: dict[str, Callable[[float], str]]) -> None:
     """Print a table, the columns in `formats` as right-aligned numbers; NaN is shown as -."""
     from rich.console import Console
     from rich.table import Table
@@ -377,7 +384,7 @@ def _print_table(table: Any, formats: dict[str, str]) -> None:
         )
     for row in table.to_dict("records"):
         cells = [
-            one_line(value) if name not in formats else "-" if value != value else formats[name].format(value)
+            one_line(value) if name not in formats else "-" if value != value else formats[name](value)
             for name, value in row.items()
         ]
         shown.add_row(*map(Text, cells))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
+import xml.dom.minidom
 from collections.abc import Callable
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -146,6 +147,18 @@ def test_names_are_drawn_as_they_are(name, tables):
     odd = {table: with_odd_names(of_source[table], models) for table in entry.tables}
     with matplotlib.style.context(["default", STYLE]):
         FigureCanvasAgg(load(name)(**odd)).draw()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in DRAWABLE if FIGURES[name].module == "layers" and FIGURES[name].panels]
+)
+def test_control_characters_in_the_name_of_a_layer_are_drawn_as_escapes(name, tables, tmp_path):
+    entry = FIGURES[name]
+    odd = {table: tables[entry.source][table].copy() for table in entry.tables}
+    odd["features"]["layer"] = odd["features"]["layer"].replace(r"^(?!all$)", "\x1b[2J\x07", regex=True)
+    svg, _ = save(load(name)(**odd), tmp_path / "figure")
+    assert r"\x1b[2J\x07" in words(load(name)(**odd))
+    xml.dom.minidom.parse(str(svg))
 
 
 @pytest.mark.parametrize("name", DRAWABLE)

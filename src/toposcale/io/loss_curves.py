@@ -120,11 +120,12 @@ class LossCurve(NamedTuple):
 def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
     """Read the loss curve of a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
-    A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is one object per line, or a list of objects;
-    text logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. A step and a loss of training
-    or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are those of W&B,
-    TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since Lightning writes one
-    for training and one for validation. Files may be compressed with gzip; without a known suffix their first bytes decide.
+    A table is CSV (with commas, semicolons, tabs, spaces or bars) or Parquet; JSON is one object per line, or a list of
+    objects; text logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. A step and a loss
+    of training or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are
+    those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since
+    Lightning writes one for training and one for validation. Files may be compressed with gzip; without a known suffix
+    their first bytes decide.
     loss_column, step_column: names of the columns, if not usual ones. Raise UserError, one line that names file and fault.
     """
     path = Path(path)
