@@ -113,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
         )
+        command.add_argument("--plot", metavar="FILE", help=_PLOT)
         command.set_defaults(checkpoints=checkpoints)
     text = "continue this training run, or train a larger model: from its loss curve"
     command = commands.add_parser("advise", help=text, description=text)
@@ -137,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
-    command.add_argument("--plot", metavar="FILE", help="also write a picture, .svg or .png")
+    command.add_argument("--plot", metavar="FILE", help=_PLOT)
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
     text = "which of two training runs is better, from their loss curves"
     command = commands.add_parser("curves", help=text, description=text)
@@ -172,6 +173,7 @@ def _watch(given: argparse.Namespace) -> None:
     watch(given.folder, port=given.port, every=given.every)
 
 
+_PLOT = "also write a picture, .svg or .png"
 _TEXTS = ("schedule", "loss_column", "step_column", "optimizer")
 _OF_A_RUN = {
     "parameters": "number of parameters, such as 25e6",
@@ -289,19 +291,29 @@ def _table(given: argparse.Namespace) -> Any:
             f"{given.command}: too many checkpoints ({listed(given.more, 3)}): describe takes one, compare two; "
             "the workflow measures a whole training (kind: folder under models)"
         )
+    if given.plot:  # what is wrong with it is said before minutes of work
+        from toposcale.figures.matrices import plot_matrices
+        from toposcale.io.pictures import kind_of
+
+        kind_of(given.plot)
+        if given.all:
+            raise UserError("--plot: it draws the table of one row per matrix; leave --all out")
     long = {"describe": "features_of", "compare": "changes_of"}
     call = getattr(description, long[given.command] if given.all else given.command)
     groups = {"features": tuple(given.features)} if given.features else {}
     checkpoints = [getattr(given, name) for name in given.checkpoints]
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        return call(
+        table = call(
             *checkpoints,
             layers=given.layers or "*",
             model=given.model,
             **groups,
             progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
         )
+    if given.plot:
+        plot_matrices(table, given.plot)
+    return table
 
 
 def _show(table: Any, given: argparse.Namespace) -> None:
@@ -367,12 +379,12 @@ def _print_table(table: Any, formats: dict[str, Callable[[float], str]]) -> None
     from rich.table import Table
     from rich.text import Text
 
+    from toposcale.features.names import short_layer
+
     console = Console(width=None if sys.stdout.isatty() else 200)
     if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
         # A narrow terminal gets shorter names, not broken ones.
-        table["layer"] = table["layer"].str.replace(
-            r"^(model|transformer|gpt_neox)\.|\.weight(?= \*|$)", "", regex=True
-        )
+        table["layer"] = list(map(short_layer, table["layer"]))
     shown = Table(box=None, pad_edge=False)
     for name in table.columns:
         folds = name == "layer"

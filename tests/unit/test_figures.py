@@ -391,6 +391,23 @@ def test_scaling_draws_the_law_of_the_table(run):
     assert f"{law['r_squared']:.3f}" in words(axes.figure)
 
 
+def test_no_marker_of_the_scaling_touches_the_words_of_its_law(run, tmp_path):
+    """Also where the largest model lies far below the law that rises, and the smallest below one that falls."""
+    features, metrics = run["features"].copy(), run["metrics"].copy()
+    features.loc[features["model"] == "xl-97k", "value"] *= 0.3
+    metrics.loc[metrics["model"] == "tiny-3k", "value"] *= 0.5
+    figure = scaling(features, metrics, run["scaling"], run["models"])
+    figure.savefig(tmp_path / "scaling.png")
+    for axes in figure.axes:
+        words_of_law = axes.texts[0].get_window_extent()
+        for line in axes.get_lines():
+            radius = line.get_markersize() / 2 * figure.dpi / 72 if line.get_marker() != "None" else 0
+            for x, y in axes.transData.transform(line.get_xydata()):
+                across = max(words_of_law.x0 - x, 0, x - words_of_law.x1)
+                along = max(words_of_law.y0 - y, 0, y - words_of_law.y1)
+                assert np.hypot(across, along) > radius
+
+
 def test_forecasts_are_ordered_by_their_error(run):
     axes = forecast_comparison(run["forecast_evaluation"]).axes[0]
     table = run["forecast_evaluation"]

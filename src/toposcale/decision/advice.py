@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,15 +26,19 @@ from toposcale.decision.expected_regret import (
     when_reached,
 )
 from toposcale.decision.on_track import Track, on_track
-from toposcale.decision.picture import KINDS, draw, rendered
+from toposcale.decision.picture import draw
 from toposcale.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
-from toposcale.io.errors import NoForecast, UserError
-from toposcale.io.files import atomic_write, finite_or_none
+from toposcale.io import pictures
+from toposcale.io.errors import NoForecast
+from toposcale.io.files import finite_or_none
 from toposcale.laws.checked_law import checked_law
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
 from toposcale.laws.published_law import PublishedLaw
 from toposcale.runs.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 VERSION = 2
 """Version of the keys of advice.json."""
@@ -259,15 +263,15 @@ class Advice(Mapping[str, Any]):
         )
 
     def _repr_png_(self) -> bytes:
-        return self._picture("png")
+        return pictures.rendered(self._figure(), "png")
 
     def _repr_html_(self) -> str:
-        return f"{self._picture('svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
+        return f"{pictures.rendered(self._figure(), 'svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
 
-    def _picture(self, kind: str) -> bytes:
-        """Return the picture as SVG or PNG."""
+    def _figure(self) -> "Figure":
+        """Return the picture."""
         options = self.decision.options if self.decision else ()
-        return rendered(draw(self.run, self.forecast_curve, options, self.sentence, self.decay), kind)
+        return draw(self.run, self.forecast_curve, options, self.sentence, self.decay)
 
     def plot(self, path: str | Path) -> None:
         """Write a picture of the losses so far, their forecast, and the candidates at the end.
@@ -282,12 +286,7 @@ class Advice(Mapping[str, Any]):
         UserError
             If the suffix is another one, or matplotlib is not installed.
         """
-        kind = Path(path).suffix.lower().removeprefix(".")
-        if kind not in KINDS:
-            raise UserError(f"{path}: the suffix of a picture must be .svg or .png")
-        picture = self._picture(kind)
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(picture)
+        pictures.write(self._figure(), path)
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
