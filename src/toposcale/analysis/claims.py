@@ -369,15 +369,15 @@ def saddles_in_larger(run: Run) -> Outcome:
 
 def more_dimensions(run: Run) -> Outcome:
     """Return whether the loss has more saddles beyond its quadratic model in 3 to 10 dimensions than in two."""
-    loss, quadratic = (
-        pd.DataFrame(
-            {
-                k: {model: values.mean() for model, values in run.series(name.format(k), "landscape").items()}
-                for k in range(2, 11)
-            }
-        ).dropna(axis=1, how="all")
-        for name in (f"n_saddles_{kind}_{{}}_aknn8" for kind in SUBSPACES)
-    )
+
+    def saddles(kind: str) -> pd.DataFrame:
+        measured = {k: run.series(f"n_saddles_{kind}_{k}_aknn8", "landscape") for k in range(2, 11)}
+        means = {
+            k: pd.Series({model: of.mean() for model, of in series.items()}) for k, series in measured.items() if series
+        }
+        return pd.DataFrame(means)
+
+    loss, quadratic = map(saddles, SUBSPACES)
     excess = loss - quadratic
     if 2 not in excess or len(excess.columns) < 2:
         return not_tested(
