@@ -31,7 +31,7 @@ def trees(loss, dimension, parameters=ORIGIN, **changes):
     pairs = zip(values.tolist(), vectors, strict=True)
     directions = [{name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in pairs]
     options = {"extent": 6.0, "starts": 40, "threshold": 0.01, "seed": 1} | changes
-    return subspace_trees(loss, parameters, directions, np.sign(values), **options)
+    return list(subspace_trees(loss, parameters, directions, np.sign(values), **options).values())
 
 
 def counts(tree):

@@ -10,14 +10,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from toposcale.landscape import subspaces
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
 from toposcale.landscape.directions import random_directions
 from toposcale.landscape.graphs import GRAPHS, point_edges
 from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP, plane_name
-from toposcale.landscape.subspaces import GRAPH as SUBSPACE_GRAPH
-from toposcale.landscape.subspaces import subspace_trees
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, rounding_of
 
 WHOLE, VECTORS = "all", "vectors"
@@ -257,9 +256,10 @@ def _subspace(
     loss: Loss, parameters: Mapping[str, Tensor], pairs: Mapping[str, Pairs], settings: LandscapeSettings
 ) -> dict[str, float]:
     """Return minima and saddles in the subspace of `dimensions` leading eigenvectors, and those of its quadratic model."""
-    dimension, directions, trees = settings.dimensions, _plane(TOP, parameters, pairs, settings), None
+    dimension, directions = settings.dimensions, _plane(TOP, parameters, pairs, settings)
+    trees: dict[str, MergeTree] = {}
     if directions is not None:
-        trees = subspace_trees(
+        trees = subspaces.subspace_trees(
             loss,
             parameters,
             directions,
@@ -270,8 +270,8 @@ def _subspace(
             seed=settings.seed,
         )
     return {
-        f"{name}_{kind}_{dimension}_{SUBSPACE_GRAPH}": tree_features(tree)[name] if tree else math.nan
-        for kind, tree in zip(SUBSPACES, trees or (None, None), strict=True)
+        f"{name}_{kind}_{dimension}_{subspaces.GRAPH}": tree_features(trees[kind])[name] if trees else math.nan
+        for kind in SUBSPACES
         for name in ("n_minima", "n_saddles", "total_persistence")
     }
 

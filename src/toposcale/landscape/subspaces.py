@@ -1,7 +1,7 @@
 """Minima and saddles of a loss in a cube of a subspace of the Hessian, beside those of its quadratic model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from toposcale.landscape.curvature import Loss, Parameters, detached
 from toposcale.landscape.graphs import point_edges
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
+from toposcale.landscape.planes import SUBSPACES
 from toposcale.landscape.surface import rounding_of
 
 GRAPH = "aknn8"
@@ -20,13 +21,6 @@ _STILL = 1e-6  # relative decrease of the loss at which a descent ends: smaller 
 _SEGMENT = np.linspace(0.0, 1.0, 17)[:, None]
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """Function of coordinates (k,) that returns its value and its gradient (k,)."""
-
-
-class SubspaceTrees(NamedTuple):
-    """Merge trees of the minima of a loss in a subspace, and of its quadratic model there."""
-
-    loss: MergeTree
-    quadratic: MergeTree
 
 
 def subspace_trees(
@@ -39,38 +33,15 @@ def subspace_trees(
     starts: int,
     threshold: float,
     seed: int,
-) -> SubspaceTrees:
-    """Find the minima of a loss in the cube |a_i| <= extent of theta + sum a_i d_i, and what separates them.
+) -> dict[str, MergeTree]:
+    """Return the merge trees, by kind of `SUBSPACES`, of the minima in the cube |a_i| <= extent of theta + sum a_i d_i.
 
-    From `starts` points, the centre and uniform random ones, the loss descends within the cube (L-BFGS-B). The ends are
-    joined to their nearest neighbours (`GRAPH`) and to the lowest; the height of an edge is the largest loss on it. So a
-    quasi-convex loss has exactly one minimum and no saddle, whatever the sample. A basin with the share p of the
-    volume is missed with probability (1 - p)^starts, and a saddle stands for a barrier on straight segments: a curved path
-    may be lower.
-
-    Parameters
-    ----------
-    loss : callable
-        Function of a dict of tensors that returns a scalar tensor.
-    parameters : mapping of str to Tensor
-        Centre theta.
-    directions : sequence of dict of str to Tensor
-        Eigenvectors d_i of the Hessian, each over sqrt(abs(eigenvalue)).
-    signs : sequence of float
-        Signs of their eigenvalues; with the gradient they make the quadratic model.
-    extent : float
-        Half of the width of the cube, in units of 1 / sqrt(abs(eigenvalue)).
-    starts : int
-        Number of descents.
-    threshold : float
-        Smallest persistence that counts, as a share of extent^2 / 2, by which the quadratic model rises along an axis.
-    seed : int
-        Seed of the starts.
-
-    Returns
-    -------
-    SubspaceTrees
-        Merge trees of loss and quadratic model, from the same starts.
+    The d_i are eigenvectors of the Hessian over sqrt(|eigenvalue|), with the `signs` of their eigenvalues. From `starts`
+    points, theta and uniform random ones, the loss descends within the cube (L-BFGS-B). The ends are joined to their
+    nearest neighbours (`GRAPH`) and to the lowest; the height of an edge is the largest loss on it. So a quasi-convex loss
+    has exactly one minimum and no saddle, whatever the sample. A basin with the share p of the volume is missed with
+    probability (1 - p)^starts, and a curved path may be lower than every segment. Pairs count whose persistence is above
+    the share `threshold` of extent^2 / 2, by which the quadratic model (of gradient and eigenvalues) rises along an axis.
     """
     function = _in_coordinates(loss, parameters, directions)
     dimension, curvatures = len(directions), np.asarray(signs, dtype=np.float64)
@@ -81,9 +52,12 @@ def subspace_trees(
     def quadratic(point: np.ndarray) -> tuple[float, np.ndarray]:
         return height + slope @ point + curvatures @ point**2 / 2, slope + curvatures * point
 
-    # The rise of the model along an axis is the same in every dimension, which the range of a sample is not.
+    # Unlike the range of a sample, it is the same in every dimension.
     least = max(threshold * extent**2 / 2, rounding_of(np.array([height]), parameters))
-    return SubspaceTrees(*(_tree_of_minima(each, points, extent, least) for each in (function, quadratic)))
+    return {
+        kind: _tree_of_minima(searched, points, extent, least)
+        for kind, searched in zip(SUBSPACES, (function, quadratic), strict=True)
+    }
 
 
 def _in_coordinates(
