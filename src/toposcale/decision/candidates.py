@@ -160,8 +160,8 @@ def from_scratch(run: TrainingRun, label: str, target: Target) -> Candidate:
 
 def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]) -> list[_Size]:
     """Return every size that could be trained from scratch."""
-    known = sorted({other.n_parameters for other in others} - {run.n_parameters})
-    sizes = [_size_of(run, [other for other in others if other.n_parameters == size]) for size in known]
+    known_sizes = sorted({other.n_parameters for other in others} - {run.n_parameters})
+    sizes = [_size_of(run, [other for other in others if other.n_parameters == size]) for size in known_sizes]
     for multiple in multiples:
         n_parameters = multiple * run.n_parameters
         if multiple != 1 and all(abs(size.n_parameters / n_parameters - 1) > 0.05 for size in sizes):

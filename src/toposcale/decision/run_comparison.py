@@ -192,16 +192,16 @@ def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None =
     seeds = _deviation_of_difference(first, second, seed_noise)
     units = {Axis.STEPS: (1.0, 1.0), Axis.TOKENS: (first.tokens_per_step, second.tokens_per_step)}
     units[Axis.COMPUTE] = (first.compute(1), second.compute(1))
-    known = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
+    known_units = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
     # An axis is redundant if its units have the ratio of an axis before it.
-    ratios = {axis: unit[0] / unit[1] for axis, unit in known.items()}
-    axes = list(known)
+    ratios = {axis: unit[0] / unit[1] for axis, unit in known_units.items()}
+    axes = list(known_units)
     distinct = [
         axis for i, axis in enumerate(axes) if not any(np.isclose(ratios[axis], ratios[one]) for one in axes[:i])
     ]
-    now = tuple(difference_at(axis, *curves, known[axis], seeds) for axis in distinct)
-    unit = Axis.TOKENS if Axis.TOKENS in known else Axis.STEPS
-    speed_up = _speed_up(unit, curves, known[unit], difference_at(unit, *curves, known[unit], seeds))
+    now = tuple(difference_at(axis, *curves, known_units[axis], seeds) for axis in distinct)
+    unit = Axis.TOKENS if Axis.TOKENS in known_units else Axis.STEPS
+    speed_up = _speed_up(unit, curves, known_units[unit], difference_at(unit, *curves, known_units[unit], seeds))
     end = difference_of_ends(first, second, curves, seeds)
     return RunComparison(first, second, now, end, speed_up, _rate_note(first, second, now[0]))
 

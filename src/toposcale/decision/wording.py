@@ -39,20 +39,20 @@ def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
     reasons: those for low confidence.
     """
     best = decision.best
-    what = "extend to use all of the compute" if best.candidate.name == EXTEND else best.candidate.name
+    action = "extend to use all of the compute" if best.candidate.name == EXTEND else best.candidate.name
     if not decision.is_a_choice:
-        return f"{what.capitalize()}: there is nothing to choose between. {NAME_ANOTHER_SIZE}."
-    gained = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
+        return f"{action.capitalize()}: there is nothing to choose between. {NAME_ANOTHER_SIZE}."
+    gain = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
     likely = percent(best.probability)
     if not reasons:
-        return f"{what[:1].upper()}{what[1:]}{gained}; {likely}, confident.{_any_larger(decision)}"
+        return f"{action[:1].upper()}{action[1:]}{gain}; {likely}, confident.{_any_larger(decision)}"
     regret = f"expected regret {best.expected_regret:.3f} nats"
     # A low probability speaks for itself.
     because = f" Low confidence: {reasons[0]}." if best.probability >= CONFIDENT else ""
     because += _any_larger(decision)
     if best.probability < 0.5:
-        return f"No clear choice: {what} has the least expected regret ({likely}; {regret}).{because}"
-    return f"{what[:1].upper()}{what[1:]}{gained}; {likely}, not confident; {regret}.{because}"
+        return f"No clear choice: {action} has the least expected regret ({likely}; {regret}).{because}"
+    return f"{action[:1].upper()}{action[1:]}{gain}; {likely}, not confident; {regret}.{because}"
 
 
 def no_advice(because: str) -> str:

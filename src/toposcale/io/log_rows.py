@@ -180,8 +180,8 @@ def _mean_over(series: Mapping[str, np.ndarray], labels: _Labels) -> Rows:
     means = {"step": steps}
     for name in series.keys() - {"step"}:
         values = np.concatenate([part.columns[name] for part in parts])
-        known = ~np.isnan(values)
-        sums, counts = (np.bincount(index[known], weights, len(steps)) for weights in (values[known], None))
+        measured = ~np.isnan(values)
+        sums, counts = (np.bincount(index[measured], weights, len(steps)) for weights in (values[measured], None))
         means[name] = np.divide(sums, counts, out=np.full(len(steps), np.nan), where=counts > 0)
     note = f"column {labels.column}: the mean of {len(parts)} ({labels.listed}) is read at each step"
     notes = dict.fromkeys(text for part in parts for text in part.notes)
@@ -194,8 +194,8 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
     steps = series["step"][logged]
     if np.all(np.diff(steps) > 0) or len(np.unique(steps)) > 0.8 * len(steps):
         return
-    known = {*SPLITS, *RANKS, *RUNS, "epoch", *(name for names in NAMES.values() for name in names)}
-    for labels in _labels(columns, [name for column in columns if (name := column.strip().lower()) not in known]):
+    known_names = {*SPLITS, *RANKS, *RUNS, "epoch", *(name for names in NAMES.values() for name in names)}
+    for labels in _labels(columns, [name for column in columns if (name := column.strip().lower()) not in known_names]):
         codes = labels.codes[logged]
         pairs = np.unique(codes + 1j * steps)
         if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and _are_side_by_side(series, labels):
@@ -245,8 +245,8 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
         row = int(back[starts_again][-1])
         before = np.median(losses[max(row - 5, 0) : row])
         continues = abs(losses[row] - before) < abs(losses[row] - losses[0])
-        what = "a further stage begins, since the loss continues" if continues else "another run begins"
-        notes.append(f"where the steps start again at {seen[row]:,.0f}, {what}: only it is read, and {dropped}")
+        event = "a further stage begins, since the loss continues" if continues else "another run begins"
+        notes.append(f"where the steps start again at {seen[row]:,.0f}, {event}: only it is read, and {dropped}")
     else:
         times = f"goes back {len(back)} times, at last" if len(back) > 1 else "goes back"
         notes.append(f"the log {times} to step {seen[back[-1]]:,.0f}, as after a restart: {dropped}")

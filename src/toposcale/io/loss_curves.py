@@ -187,14 +187,14 @@ def of_columns(
     rows = log_rows.of_one_training(series, others, where)
     curve = _joined(rows, where)
     ends = [_numbers_of(others[name]) for name in others if name.strip().lower() in LAST_STEP]
-    known = [int(values[np.isfinite(values)][-1]) for values in ends if np.isfinite(values).any()]
+    last_steps = [int(values[np.isfinite(values)][-1]) for values in ends if np.isfinite(values).any()]
     return curve._replace(
         notes=(*pivoted, *in_bits, *curve.notes),
         low_confidence_reasons=(*curve.low_confidence_reasons, *batch),
         form=how or "columns",
         names=column_of,
         unread=tuple(others),
-        final_step=known[0] if known and known[0] > 0 else None,
+        final_step=last_steps[0] if last_steps and last_steps[0] > 0 else None,
     )
 
 
@@ -251,10 +251,10 @@ def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[
         perplexity = _numbers_of(others[column])
         for name in ("loss", "validation_loss"):
             losses = log_rows.column_or_nan(series, name)
-            both = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
-            if both.sum() < 2:
+            usable = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
+            if usable.sum() < 2:
                 continue
-            ratio = float(np.median(np.log(perplexity[both]) / losses[both]))
+            ratio = float(np.median(np.log(perplexity[usable]) / losses[usable]))
             if abs(ratio - np.log(2)) < 0.02:
                 changed = {key: series[key] * np.log(2) for key in ("loss", "validation_loss") if key in series}
                 return series | changed, (

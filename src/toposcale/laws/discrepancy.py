@@ -125,8 +125,8 @@ def _at(law: Law, seen: np.ndarray, matrix: np.ndarray, prior: Gaussian, start: 
 
     def whitened(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, gradient = law(x)
-        both = solve_triangular(root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False)
-        return both[:, 0], both[:, 1:]
+        columns = solve_triangular(root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False)
+        return columns[:, 0], columns[:, 1:]
 
     def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         residuals, slopes = whitened(x)

@@ -148,8 +148,10 @@ class Combined:
 
     def predict(self, step: float) -> Prediction:
         """Return the mean of both forecasts."""
-        both = [part.predict(step) for part in self.parts]
-        value, low, high = (float(np.mean([getattr(one, end) for one in both])) for end in ("value", "low", "high"))
+        predictions = [part.predict(step) for part in self.parts]
+        value, low, high = (
+            float(np.mean([getattr(prediction, end) for prediction in predictions])) for end in ("value", "low", "high")
+        )
         return Prediction(value, low, high)
 
 

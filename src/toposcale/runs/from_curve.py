@@ -141,15 +141,15 @@ def run_as_read(stated: Stated) -> TrainingRun:
     """Return the run of a curve, unknown facts as NaN or 0; without a known end it ends at its last row."""
     stated = _with_checked_numbers(stated)
     losses = read_curve(stated)
-    known = facts_of(losses)
+    facts = facts_of(losses)
     states_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
-    if not (states_end or stated.has_schedule_file or known.final_step):
+    if not (states_end or stated.has_schedule_file or facts.final_step):
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
     least: dict[str, Any] = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
-    unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(known, name))}
+    unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(facts, name))}
     run = _run_of_losses(losses, replace(stated, **unknown), None)
-    facts: dict[str, Any] = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
-    return replace(run, metadata=replace(run.metadata, **facts))
+    unknown = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
+    return replace(run, metadata=replace(run.metadata, **unknown))
 
 
 def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:
@@ -187,11 +187,11 @@ def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> Train
         raise UserError(f"{fields['name']}: a run has a curve and n_parameters")
     other = Stated(**{key: getattr(stated, key) for key in _COLUMNS} | fields)
     try:
-        made = _under_a_schedule(other, run, stated)
-        refuse_curve(made)
+        other_run = _under_a_schedule(other, run, stated)
+        refuse_curve(other_run)
     except NoForecast as error:
         raise UserError(f"{other.name}: {error}; leave it out") from None
-    return made
+    return other_run
 
 
 def _under_a_schedule(other: Stated, run: TrainingRun, stated: Stated) -> TrainingRun:
@@ -306,8 +306,8 @@ def _given_schedule(
             f"schedule: a shape ({', '.join(SHAPES)}), a mapping of its fields, or a file, but it is a "
             f"{type(schedule).__name__}"
         )
-    both = [("steps", steps), ("warmup_steps", warmup_steps), *schedule.items()]
-    stated = {key: value for key, value in both if value is not None}
+    entries = [("steps", steps), ("warmup_steps", warmup_steps), *schedule.items()]
+    stated = {key: value for key, value in entries if value is not None}
     stated |= {key: whole_number(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated}
     stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
     if "steps" not in stated and "at" not in stated:

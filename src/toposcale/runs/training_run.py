@@ -333,8 +333,8 @@ class TrainingRun:
             for _, at, there in [np.intersect1d(mine_at, theirs_at, return_indices=True)]
         ]
         mine, theirs = (np.concatenate(values) for values in zip(*pairs, strict=True))
-        both = np.isfinite(mine) & np.isfinite(theirs)
-        return int(both.sum()) >= MINIMUM_POINTS and bool(np.all(mine[both] == theirs[both]))
+        comparable = np.isfinite(mine) & np.isfinite(theirs)
+        return int(comparable.sum()) >= MINIMUM_POINTS and bool(np.all(mine[comparable] == theirs[comparable]))
 
     def binned(self, values: np.ndarray) -> Curve:
         """Return medians of a column of the log after the warm-up, in `LOG_BINS` geometric bins and more in a decay."""
