@@ -271,7 +271,13 @@ def test_a_training_that_begins_far_below_a_uniform_guess_is_refused(first):
     """124M parameters and 4,096 tokens a step: where it stands now is usual, where it began is not."""
     steps = np.arange(20, 20_001, 20)
     losses = 3.1 + (first - 3.1) * (steps / 20) ** -0.3
-    plan = {"n_parameters": 124e6, "tokens_per_step": 4096, "steps": 40_000, "schedule": "constant", "warmup_steps": 100}
+    plan = {
+        "n_parameters": 124e6,
+        "tokens_per_step": 4096,
+        "steps": 40_000,
+        "schedule": "constant",
+        "warmup_steps": 100,
+    }
     advice = toposcale.advise({"step": steps, "loss": losses}, **plan)
     assert "not for fine-tuning" in advice.sentence
     usual = losses + 10.8 * np.exp(-steps / 300)

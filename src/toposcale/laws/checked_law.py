@@ -59,7 +59,7 @@ def refuse_level(run: TrainingRun) -> None:
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
     # In the warm-up a loss is as high as it is, so at first only the lower bound counts.
-    points = [(run.last_step, run.present_loss, LEVELS[1])]
+    points = [(float(run.last_step), run.present_loss, LEVELS[1])]
     if logged.any():
         points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
     for step, loss, highest in points:

@@ -149,10 +149,8 @@ class Combined:
     def predict(self, step: float) -> Prediction:
         """Return the mean of both forecasts."""
         predictions = [part.predict(step) for part in self.parts]
-        value, low, high = (
-            float(np.mean([getattr(prediction, end) for prediction in predictions])) for end in ("value", "low", "high")
-        )
-        return Prediction(value, low, high)
+        ends = np.mean([(one.value, one.low, one.high) for one in predictions], axis=0)
+        return Prediction(*map(float, ends))
 
 
 def _known_rates(training: TrainingRun) -> np.ndarray:
