@@ -24,7 +24,6 @@ from PIL import Image
 
 import figure_tables
 from toposcale.figures import FIGURES, load, statistics, verdicts
-from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import with_compute
 from toposcale.figures.layers import layer_order, short_layer
 from toposcale.figures.panels import spans_decades
@@ -448,16 +447,6 @@ def test_candidates_of_runs_under_way_are_drawn_alone(run):
     unknown = row | {"is_live": True, "candidate": "unknown", "loss": np.nan}
     assert "unknown" not in words(decision_candidates(pd.DataFrame([*live, unknown]), run["models"]))
     assert "xl-97k at 50% (finished since)" in words(decision_candidates(pd.DataFrame(over), run["models"]))
-
-
-def test_rate_of_change_divides_by_the_steps_between_checkpoints():
-    rows = [(0, np.nan), (10, 5.0), (40, 6.0)]
-    features = pd.DataFrame(
-        [("a", step, "embeddings", "all", "h0_wasserstein_1", value) for step, value in rows],
-        columns=["model", "step", "source", "layer", "feature", "value"],
-    )
-    rates = rate_of_change(features, "h0_wasserstein_1", source="embeddings")
-    assert rates[["step", "value"]].to_numpy().tolist() == [[10, 0.5], [40, 0.2]]
 
 
 def test_layers_stand_in_the_order_of_the_network():

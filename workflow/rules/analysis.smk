@@ -2,7 +2,7 @@
 ANALYSIS_SETTINGS = run_tables.analysis_settings(PLAN)
 
 
-# rule correlations, rule findings, rule confirmation, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
+# rule correlations, rule findings, rule confirmation, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
 # rule decisions, rule comparison, rule claims, rule summary
 for name, analysis in TABLES.analyses.items():
 

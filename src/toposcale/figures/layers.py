@@ -1,4 +1,4 @@
-"""Figures that resolve layers (heat maps, attention against feed-forward) or radii (CROCKER)."""
+"""Figures that resolve layers (heat maps) or radii (CROCKER)."""
 
 import re
 from collections.abc import Sequence
@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 
 from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name
-from toposcale.features.registry import NEURAL_PERSISTENCE, lookup
-from toposcale.features.roles import Role, role_of
-from toposcale.figures import grids, panels
+from toposcale.features.registry import lookup
+from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
 from toposcale.io.schemas import ALL_LAYERS
@@ -72,23 +71,6 @@ def short_layer(layer: str) -> str:
     """Return a layer's name without its common parts: `gpt_neox.layers.0.mlp.x.weight` -> `0.mlp.x`."""
     name = re.sub(r"\.weight$", "", layer)
     return re.sub(r"^.*?(?:layers|blocks|h)\.(?=\d)", "", name)
-
-
-def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw neural persistence over training, averaged over the attention and over the feed-forward matrices."""
-    source, _, feature = NEURAL_PERSISTENCE
-    rows = _of_layers(features, source, [feature])
-    part_of = rows["layer"].map(role_of)
-    series, parts = [], (Role.ATTENTION, Role.FEED_FORWARD)
-    for part in parts:
-        values_of = rows[part_of == part].groupby(["model", "step"])["value"]
-        # A mean over the matrices that are left would hide a NaN.
-        means = values_of.agg(lambda values: values.mean(skipna=False)).reset_index()
-        series.append((means, f"mean {feature_label(feature)}"))
-    figure = grids.line_grid(models, series, [part.capitalize() for part in parts], 2, sharey=True)
-    for axes in figure.axes[1:]:
-        axes.set_ylabel("")
-    return figure
 
 
 def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:

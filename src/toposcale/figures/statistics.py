@@ -25,7 +25,7 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
         return panels.missing_figure(f"no correlations with {names.metric_name(metric)}", title)
     order = [name for name, _ in panels.in_order(chosen["model"], models)]
     if len(order) < 2:
-        return panels.missing_figure("at least two models are needed; the ranking has the correlations of one", title)
+        return panels.missing_figure("at least two models are needed; the verdicts have the correlations of one", title)
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
     strength = table.abs().mean(axis=1)

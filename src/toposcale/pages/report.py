@@ -30,7 +30,7 @@ LARGEST_SVG = 500_000
 
 LISTED = (
     *("verdicts", "confirmation", "tested_features", "sensitivity", "over_seeds"),
-    *("pooled_correlations", "correlations", "ranking", "scaling", "transitions", "early_stopping_summary"),
+    *("pooled_correlations", "correlations", "scaling", "transitions", "early_stopping_summary"),
     *("forecasts", "forecast_evaluation", "score_forecasts", "score_evaluation"),
     *("decisions", "decision_evaluation"),
 )
