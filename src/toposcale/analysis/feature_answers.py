@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.false_positives import MEASURED
 from toposcale.analysis.questions import NOT_TESTED, YES, Question
-from toposcale.analysis.sensitivity import POWER_WANTED
+from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
 from toposcale.features.registry import WEIGHT_NORM, group_of

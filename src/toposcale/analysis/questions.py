@@ -11,7 +11,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, NOTHING
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.simulated_features import SimulatedEarlyFeatures, SimulatedFeatures
+from toposcale.analysis.simulated_features import SimulatedFeatures
 from toposcale.statistics.run_permutation import MIN_SEEDS
 
 LEVEL = 0.05
@@ -48,7 +48,7 @@ class Question:
     given: str = ""
     estimate: str = "residual_correlation"
     test: Callable[..., pd.DataFrame] | None = None
-    simulation: Callable[..., SimulatedFeatures | SimulatedEarlyFeatures] | None = None
+    simulation: Callable[..., SimulatedFeatures] | None = None
 
     @property
     def title(self) -> str:
@@ -119,7 +119,6 @@ QUESTIONS = {
             needs=f"{MIN_SEEDS} seeds of a configuration, all finished",
             estimate="",
             test=between_runs_table,
-            simulation=SimulatedEarlyFeatures,
         ),
     )
 }
