@@ -67,13 +67,13 @@ def explain(error: ValidationError) -> Iterator[str]:
             if instead := part.get("removed", {}).get(key):
                 yield f"config key {join(*path, key)} was removed: {instead}"
                 continue
-            what = f"has no meaning for kind {kind}" if kind else "is unknown"
+            problem = f"has no meaning for kind {kind}" if kind else "is unknown"
             hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
-            yield f"config key {join(*path, key)} {what}{hint}"
+            yield f"config key {join(*path, key)} {problem}{hint}"
     elif error.validator == "required":
         for key in sorted(set(part["required"]) - set(value)):
-            what = f"for kind {kind} it" if kind else "it"
-            yield f"config key {join(*path, key)} is missing; {what} must be {allowed(part['properties'][key])}"
+            problem = f"for kind {kind} it" if kind else "it"
+            yield f"config key {join(*path, key)} is missing; {problem} must be {allowed(part['properties'][key])}"
     elif "propertyNames" in error.absolute_schema_path:
         yield f"config key {join(*path)}: the name {shown(value)} must be {allowed(part)}"
     else:

@@ -65,8 +65,8 @@ def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the training of a configuration or model, and with too many checkpoints."""
     models, swept = config["models"], config["sweep"]
     configurations = {run.configuration: run for run in sweep.runs({**swept, "seeds": 1})}
-    alone = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]
-    configurations |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(alone)}
+    unswept = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]
+    configurations |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(unswept)}
     copies = len(swept["seeds"]) if isinstance(swept["seeds"], list) else swept["seeds"]
     checkpoints, trained = 0, 0
     for run in configurations.values():
@@ -74,7 +74,7 @@ def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
         of_entry = "schedule" in models[run.entry]
         where = join("models", run.entry, "schedule") if of_entry else "training.schedule"
         yield from _of_schedule(where, training.get("schedule"), training["steps"])
-        repeats = len(config["seeds"]) if run.configuration in alone else copies
+        repeats = len(config["seeds"]) if run.configuration in unswept else copies
         trained += repeats
         checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
         if training["warmup_steps"] >= training["steps"]:

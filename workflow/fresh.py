@@ -63,8 +63,8 @@ def write(file: str) -> str:
     config = resolve(rebased(read(file), [file]))
     folder = Path("results", config["run"])
     record = read_json(folder / "confirm.json")
-    named = config["confirm"]["run"]
-    obstacle = f"{named} is the fresh run" if named else record["obstacle"]
+    confirming_run = config["confirm"]["run"]
+    obstacle = f"{confirming_run} is the fresh run" if confirming_run else record["obstacle"]
     if obstacle or not record["findings"]:
         nothing_found = "the search found nothing, so there is nothing to confirm"
         reason = f"{obstacle}; nothing is trained" if record["findings"] else nothing_found

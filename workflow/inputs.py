@@ -101,7 +101,7 @@ class Inputs:
 
     @property
     def of_the_user(self) -> list[str]:
-        """Return the files and folders of the user's that jobs read."""
+        """Files and folders of the user that jobs read."""
         plan = self.plan
         folders = [plan.models[name].settings["checkpoints"].values() for name in plan.named(model_kinds.FOLDER)]
         files = [*self.corpus.values(), self.harness, plan.config["metrics"]["tables"], *folders]
@@ -109,7 +109,7 @@ class Inputs:
 
     @property
     def manifests(self) -> list[str]:
-        """Return what was fetched: a manifest of every published checkpoint."""
+        """Manifests of the published checkpoints."""
         return self.plan.work["weights"].files(self.paths.manifest, self.plan.published)
 
     def outputs(self, kind: str) -> dict[str, str]:

@@ -47,29 +47,29 @@ class Model:
 
     @property
     def loss_curve(self) -> str | None:
-        """Return the user's file with the losses of the training, where there is one."""
+        """File of the user with the losses of the training, or None."""
         return self.settings.get("path" if self.kind == model_kinds.TABLE else "trainer_state")
 
     @property
     def kind(self) -> model_kinds.ModelKind:
-        """Return where it comes from."""
+        """Kind of the model: where it comes from."""
         return model_kinds.MODEL_KINDS[self.settings["kind"]]
 
     @property
     def family(self) -> str:
-        """Return its family: models that differ in the number of parameters, such as repositories named but for that."""
+        """Family: models that differ in the number of parameters alone, also in the names of their repositories."""
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == model_kinds.HUB else self.kind.name
         return self.settings.get("family", default)
 
     @property
     def n_parameters_by_name(self) -> int:
-        """Return the number of parameters that a repository's name states, such as -70m; 0 if it states none."""
+        """Number of parameters that the name of a repository states, such as -70m; 0 if it states none."""
         size = _SIZE.search(self.settings["repo"])
         return int(number_of(size[0].lstrip("-_."))) if size else 0
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what the configuration and a monitor say of it: a row of the models table, None for unknown."""
+        """Row of the models table, from the configuration and a monitor; None for unknown."""
         facts: dict[str, Any] = {
             "family": self.family,
             "entry": self.entry,
@@ -139,14 +139,14 @@ def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
 
 def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
     """Return a model from elsewhere with its checkpoints, ascending: those asked for, or all that are there."""
-    asked = tuple(sorted(settings.get("steps", ())))
+    steps = tuple(sorted(settings.get("steps", ())))
     seed, configuration = settings.get("seed", seed), settings.get("configuration", name)
-    model = Model(name, name, seed, settings, asked, configuration=configuration)
+    model = Model(name, name, seed, settings, steps, configuration=configuration)
     if model.kind == model_kinds.MONITOR:
         folder = Folder(Path(settings["path"]), name)
         return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})
     if model.kind == model_kinds.FOLDER:
-        source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), asked)
+        source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), steps)
         source.check_one_training()
         steps, missing = source.usable_steps()
         paths = {step: str(source.checkpoint(step)) for step in steps}

@@ -55,7 +55,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     """
     names = set(run["models"]["model"])
     trained = set(published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"])
-    together = {
+    models_of = {
         (PAPER, "all"): trained,
         (_EMBEDDING_REPORT, "all"): set(_EMBEDDING_REPORT_MODELS),
         (_EMBEDDING_REPORT, "mean of three"): set(_EMBEDDING_REPORT_MODELS),
@@ -63,7 +63,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     rows = []
     for record in published.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
-        about = together.get((row["source"], row["model"]), {row["model"]})
+        about = models_of.get((row["source"], row["model"]), {row["model"]})
         ours = look_up(row, about, run) if about <= names else None
         if ours is None:
             continue

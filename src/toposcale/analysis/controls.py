@@ -33,7 +33,7 @@ class Control:
 
     @property
     def is_tested(self) -> bool:
-        """Whether the test of prewhitened residuals is made given this control.
+        """True if the test of prewhitened residuals is made given this control.
 
         With nothing but the trend in the step it has false positives, since runs share their trend (docs/statistics.md,
         "Withdrawn").

@@ -30,9 +30,9 @@ def early_stopping_table(
     """
     losses = metrics[(metrics["metric"] == "validation_loss") & np.isfinite(metrics["value"])]
     usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]
-    both = usable.merge(losses[["model", "step", "value"]], on=["model", "step"], suffixes=("", "_metric"))
+    pairs = usable.merge(losses[["model", "step", "value"]], on=["model", "step"], suffixes=("", "_metric"))
     rows = []
-    for key, series in both.sort_values("step").groupby(["model", *SERIES_KEY], sort=True):
+    for key, series in pairs.sort_values("step").groupby(["model", *SERIES_KEY], sort=True):
         steps = series["step"].to_numpy(np.int64)
         values, loss = series["value"].to_numpy(np.float64), series["value_metric"].to_numpy(np.float64)
         best = np.minimum.accumulate(loss)

@@ -52,12 +52,12 @@ class Question:
 
     @property
     def title(self) -> str:
-        """The name as words: "beyond the norm"."""
+        """Name in words: "beyond the norm"."""
         return self.name.replace("_", " ")
 
     @property
     def is_tested(self) -> bool:
-        """Whether a p-value decides; else the size of the estimate does."""
+        """True if a p-value decides, and not the size of the estimate."""
         return self.estimate != "spearman"
 
 
@@ -122,4 +122,4 @@ QUESTIONS = {
         ),
     )
 }
-"""Every question by name, in the order in which it is told."""
+"""Every question by name, in the order of the report."""

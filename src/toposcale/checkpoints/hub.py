@@ -224,7 +224,7 @@ class HubSource:
 
     @property
     def folder(self) -> Path:
-        """Return the folder of this repository in the cache."""
+        """Folder of this repository in the cache."""
         cache = Path(self.cache or constants.HF_HUB_CACHE).expanduser().resolve()
         return cache / f"models--{self.repo.replace('/', '--')}"
 

@@ -79,7 +79,7 @@ class Appearance(NamedTuple):
 
     @property
     def line(self) -> dict[str, Any]:
-        """Return the arguments of `Axes.plot` and of a legend's `Line2D`."""
+        """Arguments of `Axes.plot` and of a legend's `Line2D`."""
         return {"color": self.color, "linestyle": self.linestyle, "marker": self.marker}
 
 

@@ -63,15 +63,15 @@ def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
     """
     steps, losses = (np.asarray(rows, dtype=np.float64)[-_WINDOW:] for rows in (steps, losses))
     recent, finite = steps > steps.max(initial=0.0) - PATIENCE, np.isfinite(losses)
-    found = []
+    result = []
     if len(broken := np.flatnonzero(recent & ~finite)):
-        found.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), "the loss is not a finite number"))
-    at, values = steps[finite], losses[finite]
+        result.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), "the loss is not a finite number"))
+    finite_steps, values = steps[finite], losses[finite]
     if risen := rise(values, max(FEWEST_ROWS, int(np.sum(recent & finite)))):
         since = int(np.flatnonzero(values <= risen.lowest * (1 + 1e-9))[-1]) + 1
         message = f"the loss is {risen.now:.4g}, was {risen.lowest:.4g}, and has not come back"
-        found.append(Alert(AlertKind.SPIKE, int(at[min(since, len(at) - 1)]), message))
-    return found
+        result.append(Alert(AlertKind.SPIKE, int(finite_steps[min(since, len(finite_steps) - 1)]), message))
+    return result
 
 
 class Watch:

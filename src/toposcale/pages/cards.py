@@ -27,7 +27,7 @@ def cards(
     """Return a card for each row of the table models; the other frames are the tables of these names."""
     tables = {"metrics": metrics, "features": features, "warnings": warnings, "advice": advice}
     by_model = {name: dict(list(table.groupby("model"))) for name, table in tables.items()}
-    made = []
+    result = []
     for row in models.sort_values(["n_parameters", "model"]).to_dict("records"):
         of_model = {name: parts.get(row["model"], pd.DataFrame()) for name, parts in by_model.items()}
         weights = of_model["features"]
@@ -42,8 +42,8 @@ def cards(
             "Warnings": _warnings(of_model["warnings"]),
             "Advice": _advice(of_model["advice"]),
         }
-        made.append(Card(str(row["model"]), [(label, text) for label, text in lines.items() if text]))
-    return made
+        result.append(Card(str(row["model"]), [(label, text) for label, text in lines.items() if text]))
+    return result
 
 
 def _size(row: Mapping[Any, Any]) -> str:

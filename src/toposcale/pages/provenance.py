@@ -110,7 +110,7 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
 
 
 def agreement(check: Mapping[str, Any] | None) -> str:
-    """How far diagrams of the run are from those of ripser, in one sentence; empty where none were compared with it."""
+    """Say in one sentence how far diagrams of the run are from those of ripser; "" if none were compared with it."""
     if check is None or not check["clouds"]:
         return ""
     clouds = check["clouds"]

@@ -133,7 +133,7 @@ def fitted_configurations(
     features: Floats, outcome: Floats, controls: Floats, configurations: Sequence[object]
 ) -> list[ConfigurationFit]:
     """Fit the configurations that are tested: features (S, R), outcome (1, R), controls (C, R)."""
-    fits = [fit_of_configuration(features, outcome, controls, own) for own in members_of(configurations)]
+    fits = [fit_of_configuration(features, outcome, controls, runs) for runs in members_of(configurations)]
     return [fit for fit in fits if fit.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM and fit.residuals.any()]
 
 

@@ -53,7 +53,7 @@ class ResidualTest:
 
     @property
     def statistic(self) -> Floats:
-        """The statistic (S, M) for the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
+        """Statistic (S, M) for the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
 
         Both residuals are orthogonal to the same trend, so their correlation spreads as over that many points.
         """
