@@ -95,7 +95,7 @@ def measured(
 ) -> Iterator[tuple[int, Any]]:
     """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.
 
-    On any exception the result is None and `noted` gets a row for the warnings table. An error is raised if it is shared
+    On any exception the result is None and `warning_rows` gets a row for the warnings table. An error is raised if it is shared
     by all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
     """
     model = snakemake.wildcards.model
@@ -129,7 +129,7 @@ def _remedy(model: str, checkpoint: str) -> str:
 def write(
     snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], warning_rows: Sequence[Mapping[str, Any]] = ()
 ) -> None:
-    """Write a table to each named output, with the rows `noted` for the warnings table in its metadata.
+    """Write a table to each named output, with `warning_rows` for the warnings table in its metadata.
 
     An output is named after its table, optionally after the source of its rows (landscape_features).
     """

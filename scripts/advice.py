@@ -15,9 +15,9 @@ from toposcale.io import loss_curves, schemas, tables
 
 
 class Files:
-    """What is there of one model: training log and metrics as frames, its checkpoints, and what was noted of them.
+    """Existing data of one model: training log and metrics as frames, its checkpoints, and what was noted of them.
 
-    paths: files that are there, or will be, by kind. curve: the user's file with its losses. joined: tables of metrics.
+    paths: files that are there, or will be, by kind. curve: the user's file with its losses. user_tables: of metrics.
     """
 
     def __init__(self, name, paths, curve, user_tables):

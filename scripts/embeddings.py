@@ -31,7 +31,7 @@ def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
         loaded,
         list(tokens.values()),
         all_layers=settings["layers"] == "all",
-        progress=partial(_job.progress, what="batches of texts"),
+        progress=partial(_job.progress, unit="batches of texts"),
     )
     summary = embeddings.EmbeddingSettings(settings["components"], settings["repeats"])
     features, diagrams = embeddings.compute_features(
