@@ -95,8 +95,8 @@ def measured(
 ) -> Iterator[tuple[int, Any]]:
     """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.
 
-    On any exception the result is None and `warning_rows` gets a row for the warnings table. An error is raised if it is shared
-    by all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
+    On any exception the result is None and `warning_rows` gets a row for the warnings table. An error is raised if it is
+    shared by all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
     """
     model = snakemake.wildcards.model
     for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):

@@ -28,16 +28,10 @@ _BLOCK = 4096  # bytes
 
 @dataclass(frozen=True)
 class FolderSource:
-    """Checkpoints of one training run in a folder.
+    """Checkpoints of one training run in a folder, each a file or a folder.
 
-    Parameters
-    ----------
-    path : Path
-        Folder of the checkpoints, each a file or a folder.
-    pattern : str
-        Their names, with `{step}` for the step; if empty, the first of `PATTERNS` that matches.
-    wanted : tuple of int
-        Steps to use; all if empty.
+    pattern: their names, with `{step}` for the step; if empty, the first of `PATTERNS` that matches. wanted: the steps to
+    use; all if empty.
     """
 
     path: Path

@@ -48,23 +48,7 @@ def pairwise_distances(points: ArrayLike) -> Floats:
 
 
 def mean_pairwise_distance(distances: Floats) -> float:
-    """Compute the mean of a distance matrix over its pairs, the unit of the `_scaled` features.
-
-    Parameters
-    ----------
-    distances : ndarray of shape (n, n)
-        Distances, from `pairwise_distances`.
-
-    Returns
-    -------
-    float
-        Mean, in the unit of `distances`; NaN, with a RuntimeWarning, for one point.
-
-    Examples
-    --------
-    >>> mean_pairwise_distance(pairwise_distances([[0.0], [1.0], [3.0]]))
-    2.0
-    """
+    """Return the mean of distances (n, n) over the pairs, the unit of the `_scaled` features; NaN for one point."""
     n_points = len(distances)
     if n_points < 2:
         return undefined("one point has no mean pairwise distance")

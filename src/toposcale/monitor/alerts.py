@@ -40,26 +40,10 @@ class Outlook(NamedTuple):
 
 
 def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
-    """Return what is wrong at the last row of a training log, at most one alert of each kind.
+    """Return the alerts at the last row of a training log (n_rows,), in nats per token; at most one of each kind.
 
-    Parameters
-    ----------
-    steps, losses : array-like of shape (n_rows,)
-        Ascending steps and their losses in nats per token; the last 600 are read.
-
-    Returns
-    -------
-    list of Alert
-        `NOT_FINITE` where a loss of the last `PATIENCE` steps is NaN or infinite; `SPIKE` where the median of the last
-        `PATIENCE` steps, and at least `FEWEST_ROWS` rows, lies above the lowest level before by 3% and six times the noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from toposcale.monitor.alerts import alerts
-    >>> steps = np.arange(0, 4000, 100)
-    >>> alerts(steps, np.where(steps < 3000, 3.0, 3.5))
-    [Alert(kind=<AlertKind.SPIKE: 'spike'>, step=3000, message='the loss is 3.5, was 3, and has not come back')]
+    `NOT_FINITE`: a loss of the last `PATIENCE` steps is NaN or infinite. `SPIKE`: the median of the last `PATIENCE` steps,
+    and at least `FEWEST_ROWS` rows, lies above the lowest level before by 3% and six times the noise.
     """
     steps, losses = (np.asarray(rows, dtype=np.float64)[-_WINDOW:] for rows in (steps, losses))
     recent, finite = steps > steps.max(initial=0.0) - PATIENCE, np.isfinite(losses)
