@@ -61,7 +61,9 @@ def explain(error: ValidationError) -> Iterator[str]:
     """Yield a line for a mistake: where it is, what is there, what is allowed."""
     path, part, value = error.absolute_path, error.schema, error.instance
     kind = part.get("properties", {}).get("kind", {}).get("const")
-    if error.validator == "additionalProperties":
+    if "message" in part:  # of a condition on other keys
+        yield f"config key {join(*path)} {part['message']}"
+    elif error.validator == "additionalProperties":
         names = list(part["properties"])
         for key in sorted(set(map(str, value)) - set(names)):
             if instead := part.get("removed", {}).get(key):

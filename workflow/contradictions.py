@@ -18,12 +18,6 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             yield from _of_schedule(f"{where}.schedule", schedule, model.get("final_step"))
         elif model["d_model"] % model["n_heads"]:
             yield f"config key {where}.n_heads holds {model['n_heads']}, but must divide d_model, {model['d_model']}"
-    corpus = config["corpus"]
-    for key in ("train", "validation"):
-        if corpus["source"] == "files" and not corpus[key]:
-            yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
-        if corpus["source"] != "files" and corpus[key]:
-            yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
     if config["confirm"]["run"] == config["run"]:
         yield f"config key confirm.run holds {shown(config['run'])}, the run itself, but must name another one"
     swept = list(_of_sweep(config["sweep"], config["models"]))
@@ -51,9 +45,6 @@ def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[s
         if name not in models or models[name]["kind"] != "gpt":
             hint = did_you_mean(name, models)
             yield f"config key sweep.models holds {shown(name)}, but must name models of kind gpt{hint}"
-    keys = [key for key in sweep.NAMES if swept[key]]
-    if keys and not swept["models"]:
-        yield f"config key sweep.{keys[0]} is given, but sweep.models names no model to sweep"
     if not isinstance(swept["seeds"], list) and swept["first_seed"] + swept["seeds"] > sweep.MOST_SEEDS:
         yield (
             f"config key sweep.first_seed holds {swept['first_seed']}, but with sweep.seeds, {swept['seeds']}, it must be "
