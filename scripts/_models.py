@@ -1,4 +1,4 @@
-"""Row of a model in the models table: what the configuration states and what its files tell."""
+"""Rows of a model in the tables models and schedules, from the configuration and its files."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from toposcale.training.schedules import schedule_of
 def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), notes=None):
     """Return the rows of a model in the tables models and schedules.
 
-    What `facts` (of `plan.Model`) has counts, then what the files tell; the rest stays unknown. weights: a checkpoint.
+    `facts` (of `plan.Model`) have precedence over the files; the rest stays unknown. weights: a checkpoint.
     n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
     state of a Trainer. steps, rates: the learning rates of the training log. notes: as `LossCurve.note_columns` returns.
     """

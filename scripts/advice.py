@@ -1,4 +1,4 @@
-"""What to do with every model as far as it has come, from whatever files of the run are there."""
+"""Give advice on every model so far, from the existing files of the run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a loss curve of the user's tells: the training log and the metrics of its model."""
+"""Write the training log and the metrics of a model from the loss curve of the user."""
 
 import _job
 from toposcale.io import loss_curves, notes, tables

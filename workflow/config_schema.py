@@ -123,7 +123,7 @@ _BOUNDS = {
 
 
 def allowed(part: Mapping[str, Any]) -> str:
-    """Return what a key may hold, in words."""
+    """Return the allowed values of a key in words."""
     if "allowed" in part:
         return part["allowed"]
     if "enum" in part:
@@ -131,7 +131,7 @@ def allowed(part: Mapping[str, Any]) -> str:
     kinds = part.get("type", "object")
     if isinstance(kinds, list):
         return " or ".join(allowed({**part, "type": kind}) for kind in kinds)
-    # A key that may be a number or a list has the bounds of both; of each kind only its own are told.
+    # A key that may be a number or a list has the bounds of both; of each kind only its own are named.
     of_kind = {"array": ["minItems"], "null": []}.get(kinds, set(_BOUNDS) - {"minItems"})
     bounds = [f"{words} {part[key]:,}" for key, words in _BOUNDS.items() if key in part and key in of_kind]
     bounds += ["without repeats"] if part.get("uniqueItems") and kinds == "array" else []

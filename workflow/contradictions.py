@@ -25,7 +25,7 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_schedule(where: str, schedule: Any, final_step: int | None) -> Iterator[str]:
-    """Yield what is wrong with a whole schedule; nothing where there is none, or where it is a file."""
+    """Yield the mistakes in a whole schedule; nothing where there is none, or where it is a file."""
     from toposcale.io.errors import UserError
     from toposcale.training.schedules import schedule_of
 
@@ -40,7 +40,7 @@ def _of_schedule(where: str, schedule: Any, final_step: int | None) -> Iterator[
 
 
 def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with `sweep:`."""
+    """Yield the mistakes in `sweep:`."""
     for name in swept["models"]:
         if name not in models or models[name]["kind"] != "gpt":
             hint = did_you_mean(name, models)
@@ -53,7 +53,7 @@ def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[s
 
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the training of a configuration or model, and with too many checkpoints."""
+    """Yield the mistakes in the training of a configuration or model, and too many checkpoints."""
     models, swept = config["models"], config["sweep"]
     configurations = {run.configuration: run for run in sweep.runs({**swept, "seeds": 1})}
     unswept = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]

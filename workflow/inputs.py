@@ -1,4 +1,4 @@
-"""What jobs read, are set by and ask for: input, params and resource functions of the wildcards of a job.
+"""Input, params and resource functions of the wildcards of a job.
 
 A rule that takes seconds or needs the network is a `localrule`: it runs where Snakemake runs, not on a node of a cluster.
 """
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 
 class AtOnce(NamedTuple):
-    """What a rule measures of published checkpoints, the spans of its jobs, and the models."""
+    """Kinds of measurement of published checkpoints in one rule, the spans of its jobs, and the models."""
 
     measured: tuple[str, ...]
     spans: tuple[str, ...]
@@ -151,7 +151,7 @@ class Inputs:
         return lambda wildcards: {name: value(wildcards) for name, value in self.params(kind).items()}
 
     def weights(self, model: str, step: int) -> str:
-        """Return what holds the weights of a checkpoint: our file, the user's file or folder, or a download's manifest."""
+        """Return the source of the weights of a checkpoint: our file, the user's file or folder, or a manifest."""
         if self.plan.models[model].kind == model_kinds.FOLDER:
             return self.plan.models[model].settings["checkpoints"][step]
         pattern = self.paths.manifest if model in self.plan.published else self.paths.checkpoint
@@ -254,7 +254,7 @@ class Inputs:
         return [Part(pattern.format(model=model, source=source), kind, Job(model, ALL, source)) for model in models]
 
     def origin(self, kind: str) -> Callable[[Wildcards], str]:
-        """Return a params function: what tells the checkpoints of a job from others of the same names.
+        """Return a params function: what distinguishes the checkpoints of a job from others of the same names.
 
         How they are trained; where they are published; of the user's own, their sizes and samples of their content.
         """
@@ -300,7 +300,7 @@ class Inputs:
         return self.parts("training", self.paths.training_log, models=[model])
 
     def so_far(self, model: str) -> dict[str, list[str]]:
-        """Return what tells how far a model has come, by kind: files that are there, or will be."""
+        """Return the files that show the progress of a model, by kind, whether they exist yet or not."""
         published = [model] if model in self.plan.published else []
 
         def of(source: str, pattern: str) -> list[str]:
@@ -371,7 +371,7 @@ def on_attempt(amount: int) -> Callable[[Wildcards, int], int]:
 
 
 _stored_sizes = cache(checkpoints.stored_sizes)
-"""The checkpoints of a folder are of one shape, so that the last one tells the sizes of all."""
+"""The checkpoints of a folder are of one shape, so that the last one has the sizes of all."""
 
 
 def _corpus_files(key: str, patterns: Iterable[str]) -> list[str]:

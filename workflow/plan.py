@@ -208,7 +208,7 @@ class Producer:
 
 
 class Plan:
-    """What a resolved configuration asks for: the models by name, lists of their names, and the work of each producer.
+    """Work that a resolved configuration asks for: the models by name, lists of their names, and the work of each producer.
 
     runnable: models that can read a text. loss_curves: the user's files with the losses of a training, by model; of some
     models there is nothing but this file. schedule_files: schedules that the user wrote into a file, by model. embedded,
@@ -254,7 +254,7 @@ class Plan:
         return [name for name, model in self.models.items() if model.kind in kinds]
 
     def staying(self, names: Iterable[str]) -> list[str]:
-        """Return those of some models whose checkpoints stay: jobs of their own make each measurement of them."""
+        """Return the models, of some, whose checkpoints stay: jobs of their own make each measurement of them."""
         return [name for name in names if self.config["hub"]["keep"] or name not in self.published]
 
     def one_of(self, names: Iterable[str]) -> str:
@@ -294,7 +294,7 @@ class Plan:
 
 
 def training_settings(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what shapes a trained model, without how the work is done and what is noted on the way."""
+    """Return the settings that shape a trained model, without those on how the work is done and logged."""
     return _without(training, "jobs", "device", "sketch")
 
 

@@ -55,7 +55,7 @@ class RunTables:
 
 
 def analysis_settings(plan: Plan) -> dict[str, Any]:
-    """Return what an analysis may be set by, by the name of its argument."""
+    """Return the settings of the analyses, by the name of their argument."""
     config = plan.config
     all_trained = set(plan.with_features) == set(plan.trained)
     obstacle = "not all of its models are trained here, so name another run as confirm.run"

@@ -19,8 +19,7 @@ PAPER_SETTING = {
     "weight_decay": 0.01,
     "gradient_clip": 1.0,
 }
-"""How the reproduced paper (docs/method.md) trained its five models, with seed 42, on characters of a text that it does not
-name."""
+"""Settings of the reproduced paper (docs/method.md) for its five models, with seed 42, on characters of an unnamed text."""
 
 _EMBEDDING_REPORT = "embedding_report"
 _TRAINED_MODELS = "1"  # the table of the reproduced paper that lists the models which it trains
@@ -147,4 +146,4 @@ _TAKES: dict[str, Callable[[pd.Series], float | None]] = {
         float(values.abs().mean()) if len(values) == len(_EMBEDDING_REPORT_MODELS) else None
     ),
 }
-"""How rows of a table become one number, by the names in `take`."""
+"""Reductions of rows to one number, by the names in `take`."""

@@ -67,7 +67,7 @@ class DecisionPoint(NamedTuple):
 def decision_points(
     trainings: Sequence[TrainingRun], fractions: Sequence[float] = FRACTIONS, request: Request = USUAL
 ) -> list[DecisionPoint]:
-    """Return those of runs under way now, and of finished ones as they stood at the first of `fractions`."""
+    """Return the decision points of runs under way now, and of finished ones at the first of `fractions`."""
     made = []
     for training in trainings:
         if training.is_over:
@@ -112,7 +112,7 @@ def _finished_of_family(training: TrainingRun, trainings: Sequence[TrainingRun])
 
 
 def _smaller(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Return what is known at a decision point of a finished run beside its own beginning: the smaller sizes."""
+    """Return the runs that are known at a decision point of a finished run: the finished smaller sizes."""
     family = _finished_of_family(training, trainings)
     return [other for other in family if other.n_parameters < training.n_parameters]
 

@@ -51,7 +51,7 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
 def beyond(
     verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
-    """Say what was found beyond a control, and what could have been: positive control and power."""
+    """Answer which features add information to a control, with positive control and power."""
     control, (power, why) = question.beyond, power_of(sensitivity, question.name)
     counts = counted(tested[tested["question"] == question.name])
     if power is None:

@@ -118,7 +118,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
 
 
 def now(advice: pd.DataFrame) -> Answer | None:
-    """Return what is best for every run under way; None if there is none."""
+    """Return the best choice for every run under way; None if there is none."""
     live = advice[advice["is_live"].astype(bool)].sort_values("model")
     if live.empty:
         return None

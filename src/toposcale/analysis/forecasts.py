@@ -20,7 +20,7 @@ from toposcale.runs.training_run import TrainingRun
 
 FRACTIONS = (0.2, 0.3, 0.5)
 BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
-"""What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
+"""Baselines: the methods that read the loss alone, or the number of parameters alone."""
 MOST_OF_THEM = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
 LEAST_COVERAGE = 0.8

@@ -1,4 +1,4 @@
-"""What a run could have shown: a positive control, and the power of the tests of all runs together.
+"""Sensitivity of a run: a positive control, and the power of the tests of all runs together.
 
 The positive control is the metric with noise that leaves a correlation of about 0.9. If it is not found, "no" means
 nothing.

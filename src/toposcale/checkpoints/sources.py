@@ -146,7 +146,7 @@ def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str
 
 
 def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
-    """Return what a checkpoint lacks, besides its weights, to process a text; empty if nothing.
+    """Return the reason why a checkpoint cannot process a text, besides its weights; empty if it can.
 
     A file needs the sizes of the project's GPT in its metadata; a folder config.json and, if asked for, a `tokenizer`.
     """

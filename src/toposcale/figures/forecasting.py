@@ -17,7 +17,7 @@ from toposcale.runs.training_run import flop
 
 _MOST_PANELS = 12
 _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
-"""Of the shares of training that forecasts read."""
+"""Colours of the shares of training that forecasts read."""
 
 
 def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:

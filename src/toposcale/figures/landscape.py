@@ -22,7 +22,7 @@ AXIS_LABEL = "distance along direction {} (weight units)"
 SHAPES = ("n_saddles", "average_persistence_closed", "total_persistence")
 CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
 _MOST_PLANES = 2
-"""Planes of one figure: the most telling one, and a random one as published."""
+"""Planes of one figure: the most informative one, and a random one as published."""
 _GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
 
 

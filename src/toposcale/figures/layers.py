@@ -96,7 +96,7 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
         _step_columns(axes, steps)
         axes.set_ylabel(f"radius ({lookup('h0_max', source).unit})")
         axes.grid(visible=False)
-        # On the scale log(1 + count) small counts can be told apart.
+        # On the scale log(1 + count) small counts can be distinguished.
         counts = [count for count in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000) if count <= max(betti.max(), 1)]
         bar = figure.colorbar(mesh, ax=axes, label="Betti number (count)")
         bar.set_ticks([float(np.log10(1 + count)) for count in counts], labels=[str(count) for count in counts])

@@ -31,7 +31,7 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     strength = table.abs().mean(axis=1)
     norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in table.index:
-        strength.loc[norm] = np.inf  # the yardstick is always there
+        strength.loc[norm] = np.inf  # the baseline is always shown
     shown = table.loc[strength.nlargest(MAX_ROWS).index]
     shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
     figure = panels.new_figure(1.4 + 0.215 * len(shown), title)

@@ -37,7 +37,7 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
     keep = list(strength.index[-MAX_ROWS:])
     norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in strength.index and norm not in keep:
-        keep = [norm, *keep[1:]]  # the yardstick stays in sight
+        keep = [norm, *keep[1:]]  # the baseline is always shown
     figure = panels.new_figure(2.0 + 0.3 * len(keep), title)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.3, 2.1])
     shown = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in by_question.items()}

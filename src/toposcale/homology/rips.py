@@ -16,7 +16,7 @@ _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
 _TILE_POINTS = 1024  # rows and columns of a tile of the distance matrix: 4 MB of float32
-_FEW_CANDIDATES = 8  # a row with more neighbours than float32 can tell apart is compared in float64
+_FEW_CANDIDATES = 8  # a row with more neighbours than float32 can distinguish is compared in float64
 
 
 def pairwise_distances(points: ArrayLike) -> Floats:

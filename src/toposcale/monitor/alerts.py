@@ -1,4 +1,4 @@
-"""What is wrong with a loss under way: it is not a number, does not come back from a spike, or is off track."""
+"""Alerts about a loss under way: it is not a number, does not come back from a spike, or is off track."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
 
 
 class Watch:
-    """Follow a training log row by row, and give each alert once, until what it tells of is over."""
+    """Follow a training log row by row, and give each alert once, until its cause is over."""
 
     def __init__(self) -> None:
         self._rows: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
@@ -76,7 +76,7 @@ class Watch:
         return self.begun(alerts(*np.transpose(self._rows)), AlertKind.NOT_FINITE, AlertKind.SPIKE)
 
     def begun(self, now: Sequence[Alert], *kinds: AlertKind) -> list[Alert]:
-        """Return those alerts that were not given yet; those of `kinds` that are not there now are over."""
+        """Return the alerts that are new; earlier ones of `kinds` that are not among them are over."""
         fresh = [alert for alert in now if alert.kind not in self._standing]
         self._standing = self._standing.difference(kinds) | {alert.kind for alert in now}
         return fresh

@@ -365,7 +365,7 @@ class TopologyMonitor:
             self._hand_over(step, *self._matrices(model))
 
     def _write_log(self) -> None:
-        """Write what is kept, and tell the alerts that begin in it."""
+        """Write the rows that are kept, and report the alerts that begin in them."""
         for step, loss in self._log.write(self.last_step).items():
             self._alert(self._watch.add(step, loss))
 
@@ -453,7 +453,7 @@ class TopologyMonitor:
         self._show(outcome.step, {**outcome.features, **outcome.outlook.curves})
 
     def _lose(self, worker: Worker, reason: str) -> None:
-        """Say that a background process is gone. The next snapshot starts another one, but not twice without a result."""
+        """Report that a background process is gone; the next snapshot starts another one, unless that gave no result."""
         self._worker = None
         self.cost.dropped += 1
         if self._finished_at_loss == self.cost.snapshots:

@@ -46,7 +46,7 @@ COLUMNS = {
         *("spearman_low", "spearman_high", "spearman_block_low", "spearman_block_high", "reason"),
     ),
 }
-"""Of tables that have more than a page holds."""
+"""Columns that are shown of the widest tables."""
 
 
 class Picture(NamedTuple):

@@ -1,4 +1,4 @@
-"""Test whether a feature tells which run of a configuration ends lower: partial correlations with permuted residuals.
+"""Test whether a feature predicts which run of a configuration ends lower: partial correlations with permuted residuals.
 
 Each configuration has a mean and slopes of its own for the controls, and gives one partial correlation, so that none
 decides because its runs spread more.

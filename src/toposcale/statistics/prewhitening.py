@@ -9,7 +9,7 @@ numbers.
 
 The cosine is the shape of a decaying learning rate: without it five unrelated runs together have a false-positive rate of
 up to 13% at a significance level of 5%. Chosen among seven methods (`python -m studies.nulls.surrogates`;
-docs/statistics.md). A relation that shows in the slow common trend alone is not found: one run cannot tell it from chance.
+docs/statistics.md). A relation in the slow common trend alone is not found: one run cannot distinguish it from chance.
 """
 
 from dataclasses import dataclass

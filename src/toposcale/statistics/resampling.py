@@ -82,8 +82,8 @@ def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
 def percentile_interval(samples: Floats) -> tuple[Floats, Floats]:
     """Return the bounds of the 95% percentile interval over the first axis of `samples`.
 
-    NaN where over `MAX_UNDEFINED` of the resamples are NaN, or the bounds are equal: resamples that cannot differ tell
-    nothing.
+    NaN where over `MAX_UNDEFINED` of the resamples are NaN, or the bounds are equal: resamples that cannot
+    differ hold no information.
     """
     flat = samples.reshape(len(samples), -1)
     bounds = np.full((2, flat.shape[1]), np.nan)
