@@ -13,7 +13,7 @@ from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale import statistics
 from toposcale.analysis import ANALYSES, load
-from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
+from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_tables
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.transitions import transition_tables
 from toposcale.features.registry import group_of
@@ -77,7 +77,7 @@ def test_early_stopping_by_hand():
     features = rows("s", "neural_persistence", [1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0])
     loss = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 2.4]
     metrics = pd.DataFrame({"model": "s", "step": STEPS[:7], "metric": "validation_loss", "value": loss})
-    table = early_stopping_table(features, metrics, patience=[2, 4])
+    table = early_stopping_tables(features, metrics, patience=[2, 4])["early_stopping"]
     two = one(table, patience=2)
     assert (two.stop_step, two.metric_stop_step, two.steps_saved) == (300, 500, 200)
     assert two.regret == 0.0

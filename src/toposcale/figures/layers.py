@@ -23,7 +23,8 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw a figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
     entry = FIGURES[name]
     source, chosen = entry.source, [panel.name for panel in entry.panels]
-    rows, model = panels.of_the_largest(_of_layers(features, source, chosen), models)
+    of_layers = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
+    rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(chosen)], models)
     if rows.empty:
         names = ", ".join(feature_name(feature) for feature in chosen)
         remedy = " (embeddings.layers: all)" if source == "embeddings" else ""
@@ -45,12 +46,6 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
     panels.add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
     return figure
-
-
-def _of_layers(features: pd.DataFrame, source: str, chosen: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of single layers."""
-    of_source = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
-    return of_source[of_source["feature"].isin(chosen)]
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
