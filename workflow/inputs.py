@@ -138,9 +138,9 @@ class Inputs:
                 kinds = [kind for kind in _MEASURED if step_of(span) in self.plan.work[kind].steps.get(model, ())]
                 check = self.paths.ripser_check.format(model=model, span=span)
                 spans.setdefault((*kinds, *(["ripser"] * (check in self.ripser_checks))), []).append(span)
-            for measured, alike in spans.items():
-                models.setdefault((measured, tuple(alike)), []).append(model)
-        return [AtOnce(measured, alike, names) for (measured, alike), names in models.items()]
+            for measured, same in spans.items():
+                models.setdefault((measured, tuple(same)), []).append(model)
+        return [AtOnce(measured, same, names) for (measured, same), names in models.items()]
 
     def outputs_at_once(self, measured: Iterable[str]) -> dict[str, str]:
         """Return the output of such a rule."""
@@ -328,10 +328,10 @@ class Inputs:
 
         There is one more after a damaged download, and when the last comparison of the revisions says something else of it.
         """
-        noted = self.noted(wildcards.model, wildcards.span)
+        manifest = self.noted(wildcards.model, wildcards.span)
         compared = read_noted(self.paths.duplicates.format(model=wildcards.model)).get("duplicates", {})
         repeats = compared.get(str(step_of(wildcards.span)))
-        return int(noted.get("attempt", 0) + (bool(noted) and noted.get("repeats") != repeats))
+        return int(manifest.get("attempt", 0) + (bool(manifest) and manifest.get("repeats") != repeats))
 
     def sizes(self, wildcards: Wildcards) -> Sizes:
         """Return the sizes of a checkpoint from elsewhere; zeros where they are tiny or not usable.

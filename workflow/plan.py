@@ -321,8 +321,8 @@ def training_rules(work: Producer) -> Iterator[TrainingRule]:
         yield TrainingRule("{span}", ["{span}"], list(work.steps))
         return
     for steps in sorted(set(work.steps.values())):
-        alike = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
-        yield TrainingRule(ALL, [span_of(step) for step in steps], alike)
+        names = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
+        yield TrainingRule(ALL, [span_of(step) for step in steps], names)
 
 
 def span_of(step: int) -> str:

@@ -42,8 +42,8 @@ class Control:
 
     def is_asked_of(self, keys: pd.DataFrame) -> np.ndarray:
         """Return which rows of source, layer and feature have this control."""
-        named = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
-        return named.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
+        is_named = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
+        return is_named.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
 
     def keys(self, layer: str) -> dict[tuple[str, str, str], bool]:
         """Return the series that are held fixed for a layer, and whether each is required; a layer may have no norm."""

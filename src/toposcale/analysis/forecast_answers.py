@@ -149,8 +149,8 @@ def _short(row: Mapping[Any, Any]) -> str:
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:
     """Return the rows at the smallest share of training above 0."""
-    begun = evaluation[evaluation["fraction"] > 0]
-    return begun[begun["fraction"] == begun["fraction"].min()]
+    rows = evaluation[evaluation["fraction"] > 0]
+    return rows[rows["fraction"] == rows["fraction"].min()]
 
 
 def _interval(low: float, high: float, form: str) -> str:

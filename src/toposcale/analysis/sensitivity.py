@@ -37,16 +37,16 @@ def sensitivity_tables(
     for question in QUESTIONS.values():
         if question.simulation is None:
             continue
-        asked = verdicts[verdicts["question"] == question.name]
-        p_values = asked["p"].to_numpy(np.float64)
+        answers = verdicts[verdicts["question"] == question.name]
+        p_values = answers["p"].to_numpy(np.float64)
         n_tested = int(np.isfinite(p_values).sum())
         simulated = question.simulation(features, metrics, models)
         row: dict[str, Any] = {"question": question.name, "control": question.control, "n_tested": n_tested}
         row["n_runs"] = len(simulated.names)
         row["outside"] = outside(models, simulated.names)
         if not simulated.names or not n_tested:
-            of_weights = asked[asked["source"] == "weights"]  # they have every checkpoint
-            why = most_common(of_weights["reason"]) or most_common(asked["reason"]) or "nothing was measured"
+            of_weights = answers[answers["source"] == "weights"]  # they have every checkpoint
+            why = most_common(of_weights["reason"]) or most_common(answers["reason"]) or "nothing was measured"
             rows.append(row | {"found": NOT_TESTED, "reason": why})
             continue
         (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)
@@ -68,8 +68,8 @@ def outside(models: pd.DataFrame, tested: Collection[str]) -> str:
     """Describe which of the tested models lie outside of what was measured ("the sizes of 2 of 5 models"), else ""."""
     trainings = models[models["model"].isin(tested)]
     sizes = trainings["n_parameters"] if "n_parameters" in trainings else pd.Series(float("nan"), index=trainings.index)
-    others = int((~sizes.astype(float).between(*PARAMETERS)).sum())  # an unknown size lies outside
-    differences = [f"the sizes of {others} of {len(trainings)} models"] if others else []
+    n_outside = int((~sizes.astype(float).between(*PARAMETERS)).sum())  # an unknown size lies outside
+    differences = [f"the sizes of {n_outside} of {len(trainings)} models"] if n_outside else []
     if len(trainings) > TOGETHER:
         differences.append(f"{len(trainings)} runs together")
     return " and ".join(differences)

@@ -107,8 +107,8 @@ def verdict_table(
         if question.test is None:
             rows = _of_correlations(question, correlations, pooled_correlations)
         else:
-            asked = series.whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
-            rows = _over_seeds(asked, over_seeds[over_seeds["question"] == question.name], has_seeds)
+            pooled = series.whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
+            rows = _over_seeds(pooled, over_seeds[over_seeds["question"] == question.name], has_seeds)
         parts.append(_answered(question, rows).reindex(columns=schemas.TABLES["verdicts"].names))
     return schemas.TABLES["verdicts"].frame(pd.concat(parts, ignore_index=True))
 

@@ -152,8 +152,8 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
     """
     path = Path(checkpoint)
     if path.is_file():
-        ours = path.suffix == ".safetensors" and read_metadata(path)
-        return "" if ours else "a file of weights has no config.json beside it"
+        is_gpt = path.suffix == ".safetensors" and read_metadata(path)
+        return "" if is_gpt else "a file of weights has no config.json beside it"
     if not (path / "config.json").is_file():
         return "there is no config.json"
     return "" if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"

@@ -195,8 +195,8 @@ def compute_features(
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
         if np.isnan(scale) and not any(np.isnan(tree).any() for tree in trees.values()):
-            what = "a matrix that is not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"
-            warnings.warn(what, RuntimeWarning, stacklevel=2)
+            message = "a matrix that is not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value

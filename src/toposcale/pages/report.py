@@ -85,11 +85,11 @@ def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
     key = ["source", "feature", "metric"]
     wide = verdicts[key].drop_duplicates()
     for question in QUESTIONS.values():
-        asked = verdicts[verdicts["question"] == question.name]
+        answers = verdicts[verdicts["question"] == question.name]
         numbers = ["estimate", "p", "q", "reason"] if question.is_tested else ["estimate", "reason"]
         names = {"answer": question.name} | {name: f"{question.name}_{name}" for name in numbers}
-        if len(asked):
-            wide = wide.merge(asked[[*key, *names]].rename(columns=names), on=key, how="left")
+        if len(answers):
+            wide = wide.merge(answers[[*key, *names]].rename(columns=names), on=key, how="left")
             wide[question.name] = wide[question.name].fillna("not asked")
     return wide
 

@@ -147,7 +147,7 @@ def permuted_correlations(
     labels = np.repeat(np.arange(len(tested)), [len(fit.residuals) for fit in tested])
     members = [np.flatnonzero(labels == index) for index in range(len(tested))]
     for orders, all_of_them in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
-        fits = zip(tested, (orders[:, own] - own[0] for own in members), strict=True)
+        fits = zip(tested, (orders[:, runs] - runs[0] for runs in members), strict=True)
         yield [fit.correlations(fit.residuals[order]) for fit, order in fits], all_of_them
 
 

@@ -20,7 +20,7 @@ _BLOCK = 10_000
 
 def members_of(configurations: Sequence[object]) -> list[NDArray[np.int64]]:
     """Return the indices of the runs of each configuration."""
-    return [np.flatnonzero([own == one for own in configurations]) for one in dict.fromkeys(configurations)]
+    return [np.flatnonzero([label == name for label in configurations]) for name in dict.fromkeys(configurations)]
 
 
 def within_configurations(
