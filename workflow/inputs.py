@@ -71,7 +71,7 @@ class Part(NamedTuple):
     job: Job
 
 
-class AtOnce(NamedTuple):
+class PublishedRule(NamedTuple):
     """Kinds of measurement of published checkpoints in one rule, the spans of its jobs, and the models."""
 
     measured: tuple[str, ...]
@@ -100,7 +100,7 @@ class Inputs:
         self.ripser_checks = checked[:1] if "topology" in plan.config["weights"]["features"] else []
 
     @property
-    def of_the_user(self) -> list[str]:
+    def user_files(self) -> list[str]:
         """Files and folders of the user that jobs read."""
         plan = self.plan
         folders = [plan.models[name].settings["checkpoints"].values() for name in plan.named(model_kinds.FOLDER)]
@@ -126,7 +126,7 @@ class Inputs:
         more = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
         return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in more.get(kind, ())}
 
-    def at_once(self) -> list[AtOnce]:
+    def published_rules(self) -> list[PublishedRule]:
         """Return the rules that fetch published checkpoints and make all measurements of them.
 
         Each makes exactly the files that are asked for: Snakemake compares no params of a job of which a file is missing.
@@ -140,13 +140,13 @@ class Inputs:
                 spans.setdefault((*kinds, *(["ripser"] * (check in self.ripser_checks))), []).append(span)
             for measured, same in spans.items():
                 models.setdefault((measured, tuple(same)), []).append(model)
-        return [AtOnce(measured, same, names) for (measured, same), names in models.items()]
+        return [PublishedRule(measured, same, names) for (measured, same), names in models.items()]
 
-    def outputs_at_once(self, measured: Iterable[str]) -> dict[str, str]:
+    def published_outputs(self, measured: Iterable[str]) -> dict[str, str]:
         """Return the output of such a rule."""
         return {f"{kind}_{name}": path for kind in measured for name, path in self.outputs(kind).items()}
 
-    def params_at_once(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
+    def published_params(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
         """Return its param for a measurement: the params of the rule that makes it of a checkpoint that stays."""
         return lambda wildcards: {name: value(wildcards) for name, value in self.params(kind).items()}
 
@@ -189,7 +189,7 @@ class Inputs:
             "settings": lambda _: plan.settings[section],
             "steps": self.steps(kind),
             "origin": self.origin(kind),
-            "allow_missing": self.from_elsewhere,
+            "allow_missing": self.is_from_elsewhere,
         }
         on_text = measured | {"tokenizer": self.tokenizer, "corpus": lambda _: config["corpus"]}
         of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
@@ -284,7 +284,7 @@ class Inputs:
         folder = self.plan.models[wildcards.model].settings.get("tokenizer")
         return [folder] if folder else []
 
-    def from_elsewhere(self, wildcards: Wildcards) -> bool:
+    def is_from_elsewhere(self, wildcards: Wildcards) -> bool:
         """Return whether the checkpoints of a model come from elsewhere: a damaged one cannot be made again."""
         return wildcards.model not in self.plan.trained
 
@@ -299,7 +299,7 @@ class Inputs:
             return [Part(file, "training", Job(model)) for file in self.monitored("training", [model])]
         return self.parts("training", self.paths.training_log, models=[model])
 
-    def so_far(self, model: str) -> dict[str, list[str]]:
+    def progress_files(self, model: str) -> dict[str, list[str]]:
         """Return the files that show the progress of a model, by kind, whether they exist yet or not."""
         published = [model] if model in self.plan.published else []
 

@@ -176,13 +176,13 @@ class Producer:
 
     The part of a model's checkpoints that a job does is its span, which stands in the names of its files: one checkpoint
     (`step-00000100`), or `all` of them. steps: the checkpoints, by model. whole: the models of which one job does all
-    checkpoints. elsewhere: the folders of live monitors, by model, with files of one checkpoint under the names that a run
-    gives them. run: the folder of the run, with which patterns begin.
+    checkpoints. monitor_folders: by model, with files of one checkpoint under the names that a run gives them. run: the
+    folder of the run, with which patterns begin.
     """
 
     steps: Mapping[str, tuple[int, ...]]
     whole: Set[str] = frozenset()
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    monitor_folders: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
 
     def steps_of(self, model: str, span: str) -> list[int]:
@@ -200,7 +200,7 @@ class Producer:
     def file(self, pattern: str, model: str, span: str, **wildcards: str) -> str:
         """Return the file of a pattern with {model} and {span}."""
         name = pattern.removeprefix(self.run).format(model=model, span=span, **wildcards)
-        return self.elsewhere.get(model, self.run) + name
+        return self.monitor_folders.get(model, self.run) + name
 
     def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
         """Return the files of all jobs, or of those on some models."""
@@ -281,12 +281,12 @@ class Plan:
             "landscape": ("landscape", self.landscaped),
             "gradients": ("landscape", gradients),
         }
-        elsewhere = {name: self.models[name].settings["path"] for name in self.monitored}
+        monitor_folders = {name: self.models[name].settings["path"] for name in self.monitored}
         return {
             source: Producer(
                 steps,
                 whole=set(self.trained) if self.config[section]["jobs"] == "model" else set(),
-                elsewhere=elsewhere,
+                monitor_folders=monitor_folders,
                 run=self.paths.run,
             )
             for source, (section, steps) in of_source.items()

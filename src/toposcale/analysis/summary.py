@@ -92,7 +92,9 @@ def topology_sentence(
     if power["found"] != YES:
         clause = "This run could not have shown that topology adds information to the norm of the weights"
         runs = feature_answers.counting(power["n_runs"], "run")
-        return f"{clause}: with {power['n_points']} checkpoints of {runs} its test does not detect the {name} itself."
+        return (
+            f"{clause}: with {power['n_points']:.0f} checkpoints of {runs} its test does not detect the {name} itself."
+        )
     could = feature_answers.could(power["detectable"], "the run")
     return f"No test found that topology adds information to the norm of the weights; {could}."
 
