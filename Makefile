@@ -38,12 +38,16 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run confirm advice watch unlock docs test quick nightly coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run csv confirm advice watch unlock docs test quick nightly coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
+
+# The features, metrics and models of a run as CSV beside the Parquet files.
+csv: config-is-there $(VENV)/.runtime
+	@$(SNAKEMAKE) -- csv || $(LOCKED)
 
 # Trains the models of a run again with fresh seeds, and tests on these what the run found, and nothing else.
 confirm: config-is-there $(VENV)/.runtime

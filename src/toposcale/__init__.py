@@ -6,6 +6,8 @@ describe(checkpoint), features_of(checkpoint)
     The weight matrices of a checkpoint, one row each; every feature in long form.
 compare(before, after), changes_of(before, after)
     Changes between two checkpoints, one row per matrix; the change of every feature in long form.
+plot_matrices(table, path)
+    A picture of what `describe` or `compare` returned.
 advise(curve)
     Forecast of the final loss, and whether to continue a training run or to train a larger model.
 compare_runs(a, b)
@@ -28,10 +30,11 @@ from toposcale.io.errors import NoForecast, UserError
 
 __version__ = "0.3.0.dev0"
 _DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
-__all__ = ["NoForecast", "UserError", "advise", "compare_runs", *_DESCRIPTIONS]
+__all__ = ["NoForecast", "UserError", "advise", "compare_runs", "plot_matrices", *_DESCRIPTIONS]
 
 _MODULES = dict.fromkeys(_DESCRIPTIONS, "features.description")
 _MODULES |= {"advise": "decision.advise", "compare_runs": "decision.compare_runs"}
+_MODULES |= {"plot_matrices": "figures.matrices"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,17 +1,18 @@
 """`python -m toposcale`: the features of a checkpoint, what changed between two, and a page that follows a training."""
 
 import argparse
+import math
 import os
 import shutil
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from toposcale import __version__
 from toposcale.io.amounts import number_of
-from toposcale.io.errors import UserError, listed, one_line
+from toposcale.io.errors import UserError, listed, one_line, printable
 from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
@@ -112,10 +113,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
         )
+        command.add_argument("--plot", metavar="FILE", help=_PLOT)
         command.set_defaults(checkpoints=checkpoints)
     text = "continue this training run, or train a larger model: from its loss curve"
     command = commands.add_parser("advise", help=text, description=text)
-    command.add_argument("curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them")
+    text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started"
+    command.add_argument("curve", metavar="CURVE", nargs="?", help=text)
     for name, meaning in _OF_A_RUN.items():
         kind = str if name in _TEXTS else _amount
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
@@ -135,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
-    command.add_argument("--plot", metavar="FILE", help="also write a picture, .svg or .png")
+    command.add_argument("--plot", metavar="FILE", help=_PLOT)
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
     text = "which of two training runs is better, from their loss curves"
     command = commands.add_parser("curves", help=text, description=text)
@@ -170,6 +173,7 @@ def _watch(given: argparse.Namespace) -> None:
     watch(given.folder, port=given.port, every=given.every)
 
 
+_PLOT = "also write a picture, .svg or .png"
 _TEXTS = ("schedule", "loss_column", "step_column", "optimizer")
 _OF_A_RUN = {
     "parameters": "number of parameters, such as 25e6",
@@ -209,7 +213,7 @@ def _advise(given: argparse.Namespace) -> None:
     else:
         # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
         width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
-        print(advice.text(width))
+        print(printable(advice.text(width)))
 
 
 def _curves(given: argparse.Namespace) -> None:
@@ -227,7 +231,7 @@ def _curves(given: argparse.Namespace) -> None:
                 options[name] = values[min(index, len(values) - 1)]
         runs.append({"curve": curve, **_arguments(options)})
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
-    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else comparison)
+    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else printable(comparison))
 
 
 def _check(given: argparse.Namespace) -> None:
@@ -235,7 +239,7 @@ def _check(given: argparse.Namespace) -> None:
     from toposcale.runs.from_curve import Stated
 
     columns = {"loss_column": given.loss_column, "step_column": given.step_column}
-    print(check_curve(Stated(given.curve, given.curve, **columns)))
+    print(printable(check_curve(Stated(given.curve, given.curve, **columns))))
 
 
 def _amount(text: str) -> float:
@@ -287,19 +291,29 @@ def _table(given: argparse.Namespace) -> Any:
             f"{given.command}: too many checkpoints ({listed(given.more, 3)}): describe takes one, compare two; "
             "the workflow measures a whole training (kind: folder under models)"
         )
+    if given.plot:  # what is wrong with it is said before minutes of work
+        from toposcale.figures.matrices import plot_matrices
+        from toposcale.io.pictures import kind_of
+
+        kind_of(given.plot)
+        if given.all:
+            raise UserError("--plot: it draws the table of one row per matrix; leave --all out")
     long = {"describe": "features_of", "compare": "changes_of"}
     call = getattr(description, long[given.command] if given.all else given.command)
     groups = {"features": tuple(given.features)} if given.features else {}
     checkpoints = [getattr(given, name) for name in given.checkpoints]
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        return call(
+        table = call(
             *checkpoints,
             layers=given.layers or "*",
             model=given.model,
             **groups,
             progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
         )
+    if given.plot:
+        plot_matrices(table, given.plot)
+    return table
 
 
 def _show(table: Any, given: argparse.Namespace) -> None:
@@ -308,10 +322,12 @@ def _show(table: Any, given: argparse.Namespace) -> None:
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
     if given.csv:
+        if sys.stdout.isatty():
+            table = table.rename(index=one_line).map(lambda value: one_line(value) if isinstance(value, str) else value)
         table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
         print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
     elif given.all:
-        _print_table(table, dict.fromkeys(table.columns[2:], "{:.6g}"))
+        _print_table(table, dict.fromkeys(table.columns[2:], "{:.6g}".format))
         print(*notes, sep="\n", end="\n" if notes else "")
     else:
         print("\n".join([*_print_summary(table, given.command == "compare"), *notes]))
@@ -341,30 +357,34 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
         for name, change in table.drop(index=ALL_LAYERS)[list(features)].abs().items():
             if change.max() > 0:
                 layer = change.idxmax()
-                legend[name] += f": {one_line(layer)} {table.at[layer, name]:+.1%}"
+                legend[name] += f": {one_line(layer)} {_change(table.at[layer, name])}"
     else:
         odd = table[table["odd"] != ""]
         lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MOST_NAMED).items()]
         lines += [f"* odd: {len(odd) - _MOST_NAMED} more, in the column odd of --csv"] if len(odd) > _MOST_NAMED else []
         shown["layer"] += [" *" if reason else "" for reason in shown.pop("odd")]
         shown["parameters"] = list(map(amount, shown["parameters"]))
-    form = "{:+.1%}" if is_change else "{:.4g}"
+    form = _change if is_change else "{:.4g}".format
     _print_table(shown.rename(columns=features | {"parameters": "params"}), dict.fromkeys(features.values(), form))
     return lines + list(legend.values())
 
 
-def _print_table(table: Any, formats: dict[str, str]) -> None:
+def _change(relative: float) -> str:
+    return "from 0" if math.isinf(relative) else f"{relative:+.1%}"
+
+
+def _print_table(table: Any, formats: dict[str, Callable[[float], str]]) -> None:
     """Print a table, the columns in `formats` as right-aligned numbers; NaN is shown as -."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from toposcale.features.names import short_layer
+
     console = Console(width=None if sys.stdout.isatty() else 200)
     if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
         # A narrow terminal gets shorter names, not broken ones.
-        table["layer"] = table["layer"].str.replace(
-            r"^(model|transformer|gpt_neox)\.|\.weight(?= \*|$)", "", regex=True
-        )
+        table["layer"] = list(map(short_layer, table["layer"]))
     shown = Table(box=None, pad_edge=False)
     for name in table.columns:
         folds = name == "layer"
@@ -376,7 +396,7 @@ def _print_table(table: Any, formats: dict[str, str]) -> None:
         )
     for row in table.to_dict("records"):
         cells = [
-            one_line(value) if name not in formats else "-" if value != value else formats[name].format(value)
+            one_line(value) if name not in formats else "-" if value != value else formats[name](value)
             for name, value in row.items()
         ]
         shown.add_row(*map(Text, cells))

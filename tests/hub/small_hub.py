@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -57,7 +58,10 @@ class Fault:
     `kind`: a status (403, 404, 429 with `headers`, 500); elsewhere: a redirection to another name of this machine; stall:
     no answer; not-json, no-checksums: an answer of another kind. Of a content: cut (the first half), reset (the first
     half, then the connection is reset), halt (the first half, then silence), short (the first half, and the header says
-    that this is all), long (seven bytes too many), wrong (the last byte), trickle (twenty pieces, `pause` seconds apart).
+    that this is all), long (seven bytes too many), wrong (the last byte), trickle (twenty pieces, `pause` seconds apart),
+    drip (a byte every `pause` seconds). Without end: 103 (answers before the answer), endless (a body), endless 500 and
+    endless 302 (a body of an error, of a redirection). gzip, gzip gzip, gzip 500: a body that inflates a thousandfold at
+    each decoding.
     `times`: how many requests it hits, all of them where None.
     """
 
@@ -75,6 +79,15 @@ class Fault:
         if self.times is not None:
             self.times -= 1
         return True
+
+
+@cache
+def bomb(times: int) -> bytes:
+    """64 MB of a JSON list, compressed so many times."""
+    content = b"[" + b" " * (1 << 26)
+    for _ in range(times):
+        content = gzip.compress(content)
+    return content
 
 
 @cache
@@ -173,9 +186,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(429, b"slow down", fault.headers)
         elif kind == "not-json":
             self._answer(200, b"<html>Please log in to the network</html>", {})
-        elif kind in ("103", "endless"):
-            # Neither ever ends: answers before the answer, and a body.
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" if kind == "endless" else b"")
+        elif kind and kind.startswith("gzip"):
+            codings = [word for word in kind.split() if word == "gzip"]
+            with suppress(OSError):
+                self._answer(
+                    500 if "500" in kind else 200, bomb(len(codings)), {"Content-Encoding": ", ".join(codings)}
+                )
+            self.close_connection = True
+        elif kind in ("103", "endless", "endless 500", "endless 302"):
+            status = kind.removeprefix("endless").strip() or "200"
+            head = f"HTTP/1.1 {status} Status\r\nLocation: {self.path}\r\nConnection: close\r\n\r\n"
+            self.wfile.write(b"" if kind == "103" else head.encode())
             piece = b"HTTP/1.1 103 Early Hints\r\n\r\n" if kind == "103" else b"[" * (1 << 16)
             with suppress(OSError):
                 while not self.hub.closing.wait(fault.pause):
@@ -268,11 +289,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(sent if kind in ("short", "long") else content)))
         self.end_headers()
         if self.command == "GET":
-            pieces = 20 if kind == "trickle" else 1
+            pieces = {"trickle": 20, "drip": len(sent)}.get(kind, 1)
             size = -(-len(sent) // pieces) or 1
             for start in range(0, len(sent), size):
                 self.wfile.write(sent[start : start + size])
-                if kind == "trickle" and self.hub.closing.wait(fault.pause):
+                if kind in ("trickle", "drip") and self.hub.closing.wait(fault.pause):
                     break
         if kind == "halt":
             self.hub.closing.wait()

@@ -10,7 +10,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -20,7 +22,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from small_hub import Fault, Repository, SmallHub, commit_of
+from small_hub import Fault, Repository, SmallHub, bomb, commit_of
 from tiny_model import REPO, STEPS, TEXT, TIMEOUT, VOCABULARY
 from toposcale import checkpoints
 from toposcale.checkpoints import hub_client, language_models
@@ -355,6 +357,48 @@ def test_a_body_without_end_ends_at_the_stated_size_and_leaves_no_part(hub, tmp_
     with pytest.raises(DownloadError, match=r"model.safetensors is longer than the \d+ bytes that the Hub states"):
         fetch(tmp_path)
     assert [part.stat().st_size for part in tmp_path.rglob("*.part")] == [0]
+
+
+@pytest.mark.parametrize("path", ["/refs", "config.json", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["gzip", "gzip gzip", "gzip 500", "endless 500", "endless 302"])
+def test_a_body_that_inflates_or_never_ends_takes_neither_memory_nor_time(hub, tmp_path, kind, path):
+    hub.faults = [Fault(kind, path, pause=0.0)]
+    reason = (
+        "the server answered 500" if "500" in kind else "content is encoded (gzip" if "gzip" in kind else "redirect"
+    )
+    for times in (1, 2):
+        bomb(times)  # made before what the client takes is counted
+    begun = time.monotonic()
+    tracemalloc.start()
+    try:
+        assert reason in failure(lambda: fetch(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24  # the body is 64 MB, or as large as the time allows
+    finally:
+        tracemalloc.stop()
+    assert time.monotonic() - begun < 20 * TIMEOUT
+    assert sum(part.stat().st_size for part in tmp_path.rglob("*.part")) == 0
+    hub.faults = []
+    fetch(tmp_path)
+
+
+def test_a_byte_now_and_then_is_left_after_the_time_allowed_and_nothing_writes_on(hub, tmp_path, monkeypatch, contents):
+    monkeypatch.setattr(hub_client, "PATIENCE", 4.0)
+    threads = set(threading.enumerate())
+    hub.faults = [Fault("drip", "model.safetensors", pause=TIMEOUT / 4)]
+    begun = time.monotonic()
+    assert "too slow, not complete in the time allowed" in failure(lambda: fetch(tmp_path))
+    assert time.monotonic() - begun < 20 * TIMEOUT
+    (part,) = tmp_path.rglob("*.part")
+    before = part.read_bytes()
+    assert contents["step0"]["model.safetensors"].startswith(before)
+    assert len(before) < 40
+    for thread in set(threading.enumerate()) - threads:
+        if "(run)" in thread.name:  # of the client, not of the server
+            thread.join(timeout=20 * TIMEOUT)
+            assert not thread.is_alive()
+    assert 0 < len(before) <= len(part.read_bytes()) <= len(before) + 1
+    hub.faults = []
+    fetch(tmp_path)
 
 
 def test_a_rerun_goes_on_from_what_an_earlier_run_got(hub, tmp_path, contents):

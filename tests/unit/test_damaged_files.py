@@ -11,9 +11,12 @@ import zipfile
 import numpy as np
 import pyarrow as pa
 import pytest
+import safetensors.torch
+import torch
 
+import toposcale
 from toposcale.checkpoints import iterate_matrices
-from toposcale.io import files, schemas, tables, tensor_files
+from toposcale.io import files, loss_curves, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
 
 
@@ -126,6 +129,42 @@ def test_a_tensor_of_more_dimensions_than_numpy_has_is_no_matrix(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + np.ones(2, "<f4").tobytes())
     assert [name for name, _ in iterate_matrices(path)] == ["w"]
+
+
+def test_a_matrix_with_more_axes_than_numpy_has_is_left_out_of_every_format(tmp_path):
+    random = torch.Generator().manual_seed(0)
+    deep, weight = torch.ones([3, 4, *[1] * 70]), torch.randn(4, 3, generator=random)
+    torch.save({"deep": deep, "w": weight}, tmp_path / "a.bin")
+    safetensors.torch.save_file({"deep": deep, "w": weight}, tmp_path / "a.safetensors")
+    safetensors.torch.save_file({"deep": deep.bfloat16(), "w": weight}, tmp_path / "b.safetensors")
+    for source in (
+        tmp_path / "a.bin",
+        tmp_path / "a.safetensors",
+        tmp_path / "b.safetensors",
+        {"deep": deep, "w": weight},
+    ):
+        table = toposcale.describe(source)
+        assert list(table.index) == ["w", "all"]
+        assert table.attrs["notes"] == ["left out: 1 tensor, 50% of the parameters (72-D: deep)"]
+
+
+def test_weights_that_are_nested_without_end_are_found(tmp_path):
+    content = {"w": torch.ones(2, 3)}
+    for _ in range(300):
+        content = {"model": content, "step": 1}
+    torch.save(content, tmp_path / "a.pt")
+    assert [name for name, _ in iterate_matrices(tmp_path / "a.pt")] == ["w"]
+    torch.save({"model": {"model": {"optimizer": {}}}}, tmp_path / "b.pt")
+    with pytest.raises(UserError, match="it holds optimizer, none of which is called"):
+        list(iterate_matrices(tmp_path / "b.pt"))
+
+
+@pytest.mark.parametrize("name", ["trainer_state.json", "log.jsonl", "log.json"])
+def test_a_log_that_is_nested_too_deeply_is_named(tmp_path, name):
+    deep = "[" * 100_000 + "]" * 100_000
+    (tmp_path / name).write_text(f'{{"step": 1, "loss": 2, "global_step": 1, "log_history": {deep}}}\n')
+    with pytest.raises(UserError, match=name):
+        loss_curves.read(tmp_path / name)
 
 
 def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):

@@ -266,6 +266,23 @@ def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
     assert moved[1].split()[-6:] == ["+0.0%"] * 6
 
 
+def test_a_change_from_0_has_no_percentage(tmp_path):
+    """The second matrix of a fresh adapter is 0."""
+    for name, scale in (("before.safetensors", 0.0), ("after.safetensors", 1.0)):
+        values = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+        save_file({"a.weight": values, "b.weight": scale * values}, tmp_path / name)
+    moved = run(
+        "compare", tmp_path / "before.safetensors", tmp_path / "after.safetensors", "--features", "norms"
+    ).stdout
+    rows = {line.split()[0]: line for line in moved.splitlines() if line}
+    assert rows["a.weight"].split()[2:] == ["+0.0%"]
+    assert rows["b.weight"].split()[2:] == ["from", "0"]
+    assert rows["norm"].endswith("b.weight from 0")
+    assert "inf" not in moved
+    back = run("compare", tmp_path / "after.safetensors", tmp_path / "before.safetensors", "--features", "norms").stdout
+    assert "-100.0%" in back
+
+
 def test_a_matrix_has_one_row_with_the_features_of_the_long_form(file):
     table = toposcale.describe(file)
     assert list(table.columns) == ["shape", "parameters", *SUMMARY, "odd"]

@@ -22,6 +22,36 @@ def test_control_characters_are_escaped_and_lines_joined():
     assert reason_of(ValueError(ESCAPES)) == f"ValueError: {one_line(ESCAPES)}"
 
 
+@pytest.mark.parametrize("command", ["check", "advise", "curves"])
+def test_names_and_labels_in_a_log_cannot_write_to_the_terminal(tmp_path, capsys, command):
+    path = tmp_path / f"{ESCAPES}log.csv"
+    rows = [
+        f"{step},{rank},{3 + 8 / (1 + step / 50)},1" for step in range(0, 3000, 50) for rank in (f"a{ESCAPES}", "b")
+    ]
+    path.write_text("\n".join([f"step,rank,loss,{ESCAPES}", *rows]).replace("\r", "") + "\n")
+    facts = ["--parameters", "50e6", "--tokens-per-step", "5e5", "--schedule", "constant", "--steps", "6000"]
+    assert (
+        main([command, *[str(path)] * (2 if command == "curves" else 1), *(facts if command != "check" else [])]) == 0
+    )
+    shown = capsys.readouterr()
+    assert r"\x1b[2J" in shown.out
+    assert all(character.isprintable() or character == "\n" for character in shown.out + shown.err)
+
+
+def test_names_in_a_table_for_a_terminal_are_escaped_and_in_a_file_as_they_are(tmp_path, capsys, monkeypatch):
+    weight = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    save_file({f"{ESCAPES}weight": weight}, tmp_path / "odd.safetensors")
+    for flags in ([], ["--all"]):
+        arguments = ["describe", str(tmp_path / "odd.safetensors"), "--csv", *flags]
+        assert main(arguments) == 0
+        assert "\x1b[2J" in capsys.readouterr().out
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.stdout.isatty", lambda: True)
+            assert main(arguments) == 0
+            assert r"\x1b[2J" in (shown := capsys.readouterr().out)
+            assert all(character.isprintable() or character == "\n" for character in shown)
+
+
 def test_names_in_a_file_of_weights_cannot_write_to_the_terminal(tmp_path, capsys):
     weight = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
     save_file({f"{ESCAPES}weight": weight}, tmp_path / "odd.safetensors")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
+import xml.dom.minidom
 from collections.abc import Callable
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -145,6 +146,18 @@ def test_names_are_drawn_as_they_are(name, tables):
     odd = {table: with_odd_names(of_source[table], models) for table in entry.tables}
     with matplotlib.style.context(["default", STYLE]):
         FigureCanvasAgg(load(name)(**odd)).draw()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in DRAWABLE if FIGURES[name].module == "layers" and FIGURES[name].panels]
+)
+def test_control_characters_in_the_name_of_a_layer_are_drawn_as_escapes(name, tables, tmp_path):
+    entry = FIGURES[name]
+    odd = {table: tables[entry.source][table].copy() for table in entry.tables}
+    odd["features"]["layer"] = odd["features"]["layer"].replace(r"^(?!all$)", "\x1b[2J\x07", regex=True)
+    svg, _ = save(load(name)(**odd), tmp_path / "figure")
+    assert r"\x1b[2J\x07" in words(load(name)(**odd))
+    xml.dom.minidom.parse(str(svg))
 
 
 @pytest.mark.parametrize("name", DRAWABLE)
@@ -375,6 +388,23 @@ def test_scaling_draws_the_law_of_the_table(run):
     expected = law["coefficient"] * line.get_xdata() ** law["exponent"]
     np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-12)
     assert f"{law['r_squared']:.3f}" in words(axes.figure)
+
+
+def test_no_marker_of_the_scaling_touches_the_words_of_its_law(run, tmp_path):
+    """Also where the largest model lies far below the law that rises, and the smallest below one that falls."""
+    features, metrics = run["features"].copy(), run["metrics"].copy()
+    features.loc[features["model"] == "xl-97k", "value"] *= 0.3
+    metrics.loc[metrics["model"] == "tiny-3k", "value"] *= 0.5
+    figure = scaling(features, metrics, run["scaling"], run["models"])
+    figure.savefig(tmp_path / "scaling.png")
+    for axes in figure.axes:
+        words_of_law = axes.texts[0].get_window_extent()
+        for line in axes.get_lines():
+            radius = line.get_markersize() / 2 * figure.dpi / 72 if line.get_marker() != "None" else 0
+            for x, y in axes.transData.transform(line.get_xydata()):
+                across = max(words_of_law.x0 - x, 0, x - words_of_law.x1)
+                along = max(words_of_law.y0 - y, 0, y - words_of_law.y1)
+                assert np.hypot(across, along) > radius
 
 
 def test_forecasts_are_ordered_by_their_error(run):

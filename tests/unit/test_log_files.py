@@ -37,6 +37,14 @@ def read(tmp_path, name, content):
         ("later.csv", "step;loss\n0;11\n" + lines("{step};{comma}\n").split("\n", 1)[1], ""),
         ("quoted.csv", "step,loss\n" + lines('{step},"{comma}"\n'), ""),
         ("thousands.csv", "step,loss\n" + lines('"{step:,}",{loss}\n'), ""),
+        ("nested.jsonl", lines('{{"step": {step}, "train": {{"loss": {loss}, "lr": 0.1}}}}\n'), ""),
+        ("nested_last.jsonl", lines('{{"step": {step}, "loss": {{"train": {loss}}}}}\n'), ""),
+        ("aligned.txt", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
+        ("aligned.csv", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
+        ("frame.txt", "      step    loss\n" + lines("7  {step:>7} {loss:>8}\n"), ""),
+        ("table.md", "| step | loss |\n|-----:|-----:|\n" + lines("| {step} | {loss} |\n"), ""),
+        ("bars.txt", "step | loss\n-----+-----\n" + lines("{step} | {comma}\n"), ""),
+        ("aligned_cut.txt", "step   loss\n" + lines("{step} {loss}\n") + "1500 3", CUT),
         ("sep.csv", "sep=;\r\nstep;loss\r\n" + lines("{step};{comma}\r\n"), ""),
         ("mark.csv", b"\xef\xbb\xbfstep,loss\n" + LINES.encode(), ""),
         ("mark.jsonl", "\ufeff" + lines('{{"step": {step}, "loss": {loss}}}\n'), ""),
@@ -78,6 +86,49 @@ def test_the_same_log_in_every_form(tmp_path, name, content, note):
     assert note in " ".join(curve.notes)
     assert bool(curve.notes) == bool(note)
     assert curve.final_step == (9000 if name == "current.jsonl" else None)
+
+
+@pytest.mark.parametrize(
+    ("steps", "losses", "expected"),
+    [
+        (
+            ["1.000", "2.000", "3.000"],
+            ["4,5", "3,25", "3"],
+            [1000, 2000, 3000],
+        ),  # the losses tell that dots are not decimal
+        (["999", "1.000", "1.001"], ["4,5", "3,25", "3,0"], [999, 1000, 1001]),
+        (["999.000", "1.000.000", "1.001.000"], ["4.5", "3.25", "3"], [999000, 1000000, 1001000]),
+        (["1.0", "2.0", "3.0"], ["4,5", "3,25", "3"], [1, 2, 3]),
+        (["1.000", "2.000", "3.000"], ["4.5", "3.25", "3"], [1, 2, 3]),  # a float with three decimals
+    ],
+)
+def test_the_whole_table_tells_whether_dots_separate_thousands(tmp_path, steps, losses, expected):
+    content = "step;loss\n" + "".join(f"{step};{loss}\n" for step, loss in zip(steps, losses, strict=True))
+    log = read(tmp_path, "dots.csv", content).log()
+    assert log["step"].to_pylist() == expected
+    assert log["loss"].to_pylist() == [4.5, 3.25, 3.0]
+
+
+@pytest.mark.parametrize("steps", [["1.000", "2.00", "3.000.000"], ["0.001", "1.000.000", "2.000.000"]])
+def test_dots_of_which_some_cannot_separate_thousands_are_refused(tmp_path, steps):
+    content = "step;loss\n" + "".join(f"{step};4.5\n" for step in steps)
+    with pytest.raises(UserError, match="column step contains values that are not numbers"):
+        read(tmp_path, "dots.csv", content)
+
+
+def test_a_text_log_that_begins_with_a_table_of_other_words_is_a_text_log(tmp_path):
+    curve = read(tmp_path, "a.log", "layers heads\n12 12\n" + lines("step {step} loss {loss}\n"))
+    assert curve.log()["step"].to_pylist() == STEPS
+
+
+def test_an_empty_cell_between_tabs_is_missing(tmp_path):
+    log = read(tmp_path, "a.txt", "step\tloss\tlr\n1\t4.5\t0.1\n2\t\t0.2\n3\t4.3\t0.3\n").log()
+    assert np.isnan(log["loss"].to_numpy()).tolist() == [False, True, False]
+
+
+def test_a_row_of_an_aligned_table_with_a_missing_cell_is_refused(tmp_path):
+    with pytest.raises(UserError, match="not a readable Parquet or CSV table"):
+        read(tmp_path, "a.txt", "step loss lr\n1 4.5 0.1\n2 4.4\n3 4.3 0.1\n")
 
 
 @pytest.mark.parametrize(

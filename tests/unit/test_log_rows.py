@@ -181,3 +181,21 @@ def test_tensors_are_numbers():
             loss_curves.of_columns({"step": torch.tensor(STEPS), "loss": column}).log()["loss"].to_pylist()
             == LOSSES.tolist()
         )
+
+
+@pytest.mark.parametrize("name", ["consumed_tokens", "train/num_input_tokens_seen", "batch_size"])
+@pytest.mark.parametrize("change", [1.0, 1.02, 1.5, 0.5])
+def test_a_batch_that_changes_by_its_own_log_is_a_reason_for_low_confidence(name, change):
+    steps = np.arange(100, 4100, 100)
+    of_a_step = np.where(steps > 2000, 1e5 * change, 1e5)
+    told = of_a_step if name == "batch_size" else np.cumsum(100 * of_a_step)
+    curve = loss_curves.of_columns({"step": steps, "loss": 3 + steps**-0.5, name: told})
+    reasons = [reason for reason in curve.low_confidence_reasons if name in reason]
+    assert len(reasons) == (abs(change - 1) > 0.05)
+
+
+def test_a_column_of_tokens_that_goes_back_or_is_empty_says_nothing_of_the_batch():
+    steps = np.arange(100, 4100, 100)
+    for told in (np.full(40, np.nan), np.where(steps > 2000, steps - 2000, steps) * 1e5, np.zeros(40)):
+        curve = loss_curves.of_columns({"step": steps, "loss": 3 + steps**-0.5, "tokens": told})
+        assert curve.low_confidence_reasons == ()

@@ -26,7 +26,7 @@ def test_a_choice_that_is_not_confident_says_its_expected_regret():
     text = what_to_do(decision(*options, option("continue", 0.2, 0.05)), ["its probability is 50%"])
     assert text == (
         "Scale up to b: 0.040 nats better than continuing (-0.020 to 0.110); 50%, not confident; expected regret 0.010 "
-        "nats. Some larger model beats continuing: 80%."
+        "nats. Some other size beats continuing: 80%."
     )
 
 

@@ -51,6 +51,17 @@ def test_targets_have_the_names_a_user_expects(finished):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
+def test_the_measurements_are_written_as_csv_where_that_is_asked_for(finished, tmp_path):
+    run = finished.copied(tmp_path / "copy")
+    assert run.planned("csv") == {"csv": 1, "table_csv": 3}
+    run.snakemake("--", "csv", f"results/{run.config['run']}/tables/surfaces.csv")
+    for name in ("features", "metrics", "models", "surfaces"):
+        table = run.results / "tables" / f"{name}.parquet"
+        written = pd.read_csv(table.with_suffix(".csv"))
+        expected = pd.read_parquet(table).replace({"": None}).dropna(axis=1, how="all")
+        pd.testing.assert_frame_equal(written[expected.columns], expected, check_dtype=False, rtol=1e-14)
+
+
 def planned(run, *targets):
     """Jobs by rule that a dry run announces, of the rules that make or read checkpoints."""
     counts = run.planned(*targets)

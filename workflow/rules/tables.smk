@@ -136,3 +136,31 @@ rule models_table:
         "Listing the models and their plans"
     script:
         "../../scripts/models_table.py"
+
+
+# The analyses write theirs: these are large, and made only where they are asked for.
+rule table_csv:
+    input:
+        PATHS.table("{table}"),
+    output:
+        f"{PATHS.tables}/{{table}}.csv",
+    log:
+        f"{PATHS.logs}/table_csv/{{table}}.log",
+    wildcard_constraints:
+        table="|".join([*TABLES.gathered, "vectors", "metrics", "models", "schedules"]),
+    localrule: True
+    conda:
+        "../../envs/toposcale.yaml"
+    resources:
+        mem_mb=on_attempt(2000),
+    params:
+        code=code_of("table_csv.py"),
+    message:
+        "{output}"
+    script:
+        "../../scripts/table_csv.py"
+
+
+rule csv:
+    input:
+        expand(rules.table_csv.output, table=["features", "metrics", "models"]),

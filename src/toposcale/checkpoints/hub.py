@@ -8,14 +8,13 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import httpx2
 from huggingface_hub import constants, is_offline_mode
 
 from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
@@ -266,17 +265,18 @@ def _download(name: str, path: str, size: int, content: Path, timeout: float) ->
     if part.stat().st_size > size:
         os.truncate(part, 0)
 
-    def receive(response: httpx2.Response) -> None:
+    def receive(status: int, blocks: Iterator[bytes]) -> None:
         with part.open("ab") as stream:
             n_left = size - stream.tell()
-            if response.status_code != 206:  # the server sends everything again
+            if status != 206:  # the server sends everything again
                 stream.truncate(0)
                 n_left = size
-            for block in response.iter_raw():  # written at once, so that an interruption loses nothing
+            for block in blocks:  # written at once, so that an interruption loses nothing
                 if len(block) > n_left:
                     stream.truncate(0)
                     raise WrongLengthError(f"{file_name} is longer than the {size} bytes that the Hub states")
                 n_left -= stream.write(block)
+                stream.flush()
         if n_left:
             raise WrongLengthError(f"{file_name} ends after {size - n_left} of the {size} bytes that the Hub states")
 

@@ -7,10 +7,12 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -56,13 +58,13 @@ _FINAL: dict[type[Exception], tuple[type[UserError], str]] = {
 def get(
     subject: str,
     path: str,
-    receive: Callable[[httpx2.Response], _T],
+    receive: Callable[[int, Iterator[bytes]], _T],
     *,
     timeout: float,
     size: int = 0,
     received: Callable[[], int] = lambda: 0,
 ) -> _T:
-    """Return the result of `receive` on the response to a request for a path of the Hub, from byte `received()` on.
+    """Return the result of `receive` on status and content of the response for a path, from byte `received()` on.
 
     An attempt ends after `timeout` seconds without data; one in which `received()` grows has not failed. All attempts
     together may take `PATIENCE` timeouts plus the time of `size` bytes at the slowest rate, without waits. Errors are one
@@ -72,18 +74,18 @@ def get(
     """
     failures, reached, seconds_left = 0, received(), PATIENCE * timeout + min(size / SLOWEST, LONGEST_DOWNLOAD)
 
-    def attempt() -> _T:
+    def attempt(ends: float) -> _T:
         headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         if start := received():
             headers["Range"] = f"bytes={start}-"
-        with get_session().stream("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout) as response:
-            hf_raise_for_status(response)
-            return receive(response)
+        request = get_session().build_request("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout)
+        with closing(_answer(request)) as response:
+            return receive(response.status_code, _blocks(response, ends))
 
     while True:
         started = time.monotonic()
         try:
-            return _within(seconds_left, attempt)
+            return _within(seconds_left, partial(attempt, started + seconds_left))
         except TimeoutError as error:
             raise HubUnreachableError(
                 f"{subject}: too slow, not complete in the time allowed, at {endpoint()}"
@@ -111,6 +113,35 @@ def get(
         time.sleep(wait)
 
 
+def _answer(request: httpx2.Request) -> httpx2.Response:
+    """Return the response to a request with its content unread; raise the error of the client library that it states."""
+    session = get_session()
+    for _ in range(session.max_redirects + 1):
+        # The client would read the content of a redirection or an error, which may not end, and decode it.
+        response = session.send(request, stream=True, follow_redirects=False)
+        with ExitStack() as stack:
+            stack.callback(response.close)
+            if response.next_request is not None:
+                request = response.next_request
+                continue
+            if response.is_error:
+                headers = [pair for pair in response.headers.items() if not pair[0].startswith("content-")]
+                hf_raise_for_status(httpx2.Response(response.status_code, headers=headers, request=request))
+            if (coding := response.headers.get("content-encoding", "identity")) != "identity":
+                raise ValueError(f"its content is encoded ({coding}), which was not asked for")
+            stack.pop_all()
+            return response
+    raise httpx2.TooManyRedirects("too many redirections", request=request)
+
+
+def _blocks(response: httpx2.Response, ends: float) -> Iterator[bytes]:
+    """Yield the content of a response as it comes; raise TimeoutError after the time `ends`."""
+    for block in response.iter_raw():
+        if time.monotonic() > ends:
+            raise TimeoutError
+        yield block
+
+
 def _within(seconds: float, attempt: Callable[[], _T]) -> _T:
     """Return the result of an attempt; raise TimeoutError if it takes longer.
 
@@ -131,10 +162,10 @@ def _within(seconds: float, attempt: Callable[[], _T]) -> _T:
 def get_json(subject: str, path: str, parse: Callable[[Any], _T], *, timeout: float) -> _T:
     """Return the result of `parse` on a response in JSON; errors as in `get`."""
 
-    def receive(response: httpx2.Response) -> _T:
+    def receive(_: int, blocks: Iterator[bytes]) -> _T:
         try:
             content = b""
-            for block in response.iter_bytes():
+            for block in blocks:
                 content += block
                 if len(content) > LONGEST_JSON:
                     raise ValueError(f"longer than {LONGEST_JSON >> 20} MB")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toposcale.checkpoints.matrices import count_weights, is_buffer, tensor_shapes, weight_files
+from toposcale.checkpoints.matrices import count_weights, is_buffer, stored_tensors, tensor_shapes, weight_files
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import parse_json, read_text, regular_files
 from toposcale.io.tensor_files import read_metadata
@@ -214,7 +214,12 @@ def _check_sizes(folder: Path) -> None:
     """Raise UserError if config.json describes more weights than the files hold, which transformers would allocate."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    shapes = tensor_shapes(folder)
+    tensors = stored_tensors(folder)
+    if quantised := next(filter(None, (tensor.quantised for tensor in tensors.values())), ""):
+        raise UserError(
+            f"{folder}: quantised weights ({quantised}) can be described, but the model is not run with them"
+        )
+    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
     _check_counts(folder, parse_json(read_text(folder / "config.json")), shapes)
     config = AutoConfig.from_pretrained(str(folder), **_LOCAL)
     with torch.device("meta"):  # shapes without values

@@ -12,15 +12,16 @@ import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.checkpoints.quantised import refuse_quantised
+from toposcale.checkpoints.quantised import Contents, dequantise
 from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
-from toposcale.io.tensor_files import check_content, opened
+from toposcale.io.tensor_files import Stored, check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.(inv_freq|(cos|sin)_cached)$")
@@ -38,6 +39,7 @@ _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
+_MOST_AXES = 64  # of an array of NumPy
 _ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Keys under which a training loop saves the weights beside its own state, and formats that are not read.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net")
@@ -59,13 +61,6 @@ _FORMATS = {
     "adapter_model.safetensors": re.compile(r"adapter_model-\d+-of-\d+\.safetensors"),
     "adapter_model.bin": re.compile(r"adapter_model-\d+-of-\d+\.bin"),
 }
-
-
-class Stored(NamedTuple):
-    """Shape of a tensor, and its type as the format or the library names it: "F32", "torch.float32"."""
-
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class Layout(NamedTuple):
@@ -131,27 +126,40 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     Yields
     ------
     tuple of (str, ndarray of shape (n_out, n_in))
-        Name and values: float64, float32 and float16 as stored; bfloat16 and float8 as float32, which is exact.
+        Name and values: float64, float32 and float16 as stored; bfloat16 and float8 as float32, which is exact; quantised
+        weights, where their format tells how, as float32.
 
     Raises
     ------
     UserError
-        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, quantised weights, or no matrix.
+        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, no matrix, or quantised weights
+        of another format.
     """
-    layouts = matrix_layouts(tensor_shapes(checkpoint))
-    files = weight_files(checkpoint)
-    copies = tied_copies(files)
-    tensors = (pair for file in files for pair in _tensors(file, layouts.keys() - copies))
-    yield from _weights_among(tensors, layouts, f"{checkpoint}: ")
+    contents, files = _contents(checkpoint), weight_files(checkpoint)
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in contents.tensors.items()})
+    wanted = layouts.keys() - tied_copies(files)
+    plain = (pair for file in files for pair in _tensors(file, wanted - contents.dequantised.keys()))
+    packed = ((name, values()) for name, values in contents.dequantised.items() if name in wanted)
+    yield from _weights_among(chain(plain, packed), layouts, f"{checkpoint}: ")
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Iterate over matrices in memory, of NumPy or of PyTorch on any device, as `iterate_matrices` does over files."""
-    once = each_once(tensors)
-    refuse_quantised({name: str(tensor.dtype) for name, tensor in once.items()}, "")
-    layouts = matrix_layouts({name: tensor.shape for name, tensor in once.items()})
-    values = ((name, _values(name, once[name])) for name in layouts)
-    yield from _weights_among(values, layouts, "")
+    contents = _contents_in_memory(tensors)
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in contents.tensors.items()})
+    plain = ((name, _values(name, tensors[name])) for name in layouts if name not in contents.dequantised)
+    packed = ((name, values()) for name, values in contents.dequantised.items() if name in layouts)
+    yield from _weights_among(chain(plain, packed), layouts, "")
+
+
+def stored_arrays(tensors: Mapping[str, Any]) -> dict[str, Stored]:
+    """Return shape and type of the tensors in memory by name, each once, as `stored_tensors` does over files."""
+    return _contents_in_memory(tensors).tensors
+
+
+def _contents_in_memory(tensors: Mapping[str, Any]) -> Contents:
+    stored = {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in _each_once(tensors).items()}
+    return dequantise(stored, lambda name: _values(name, tensors[name]), None, "")
 
 
 def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
@@ -170,7 +178,7 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
             stacked = _EXPERTS.search(low) or (len(axes) == 3 and axes[0] < axes[2])
             axes = axes if stacked and "conv" not in low else (axes[0], math.prod(axes[1:]))
         of_experts = len(shape) > 1 and _EXPERTS.search(name.lower()) and name.endswith("bias")
-        if len(axes) > 1 and not of_experts:
+        if len(axes) > 1 and not of_experts and len(shape) <= _MOST_AXES:
             layouts[name] = Layout(axes, name in transposed)
     return layouts
 
@@ -198,13 +206,13 @@ def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
     """Return why tensors are not weight matrices, by name: their number of axes or their type."""
     layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
     reasons = {}
-    for name, (shape, dtype) in tensors.items():
+    for name, (shape, dtype, _) in tensors.items():
         if 0 in shape:
             reasons[name] = "empty"
         elif not re.search(r"^(torch\.)?b?f(loat)?\d", dtype.lower()):
             reasons[name] = "complex" if "complex" in dtype or dtype[0] == "C" else "integers"
         elif name not in layouts:
-            reasons[name] = f"{min(len(shape), 1)}-D"
+            reasons[name] = f"{len(shape) if len(shape) > _MOST_AXES else min(len(shape), 1)}-D"
     return reasons
 
 
@@ -227,7 +235,7 @@ def _weights_among(
         raise UserError(f"{where}no weight matrix (2-D, floating-point): {why}")
 
 
-def each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tensors in memory once each, without buffers; those that are not PyTorch's as arrays."""
     stored: dict[str, Any] = {
         name: tensor if hasattr(tensor, "detach") else np.asarray(tensor)
@@ -245,7 +253,7 @@ def each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(name: str, tensor: Any) -> np.ndarray:
-    return _torch_values(name, tensor) if hasattr(tensor, "detach") else exact(tensor)
+    return _torch_values(name, tensor) if hasattr(tensor, "detach") else exact(np.asarray(tensor))
 
 
 def empty_matrices(checkpoint: str | Path) -> list[str]:
@@ -303,9 +311,14 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
 
 def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
     """Return shape and type of the tensors of a checkpoint by name, without buffers; errors as in `iterate_matrices`."""
-    tensors = {name: tensor for file in weight_files(checkpoint) for name, tensor in _stored(file).items()}
-    refuse_quantised({name: tensor.dtype for name, tensor in tensors.items()}, f"{checkpoint}: ")
-    return {name: tensor for name, tensor in tensors.items() if not is_buffer(name)}
+    return _contents(checkpoint).tensors
+
+
+def _contents(checkpoint: str | Path) -> Contents:
+    located = {name: (file, tensor) for file in weight_files(checkpoint) for name, tensor in _stored(file).items()}
+    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
+    stored = {name: tensor for name, (_, tensor) in located.items() if not is_buffer(name)}
+    return dequantise(stored, lambda name: next(_tensors(located[name][0], {name}))[1], folder, f"{checkpoint}: ")
 
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
@@ -448,17 +461,17 @@ def _unwrapped(file: Path, content: Any) -> Any:
     """Return the weights in the checkpoint of a training loop, by name; raise UserError if there are none."""
     import torch
 
-    if isinstance(content, dict) and not any(
-        isinstance(value, torch.Tensor) and value.ndim for value in content.values()
-    ):
-        parts = {key: value for key, value in content.items() if isinstance(value, dict)}
-        if inner := next((key for key in _NESTED if key in parts), None):
-            return _unwrapped(file, parts[inner])
-        if content:
+    def is_state(named: dict[Any, Any]) -> bool:
+        return any(isinstance(value, torch.Tensor) and value.ndim for value in named.values())
+
+    while isinstance(content, dict) and content and not is_state(content):
+        inner = next((key for key in _NESTED if isinstance(content.get(key), dict)), None)
+        if inner is None:
             raise UserError(
                 f"{file}: not a dictionary of tensors; it holds {listed(map(str, content), 8)}, none of which is called "
                 f"{' or '.join(_NESTED)}; {_SAVE_ALONE}"
             )
+        content = content[inner]
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         return content
     # Steps and the states of layers without weights may be among them.

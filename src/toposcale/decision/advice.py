@@ -9,23 +9,36 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toposcale.decision import wording
-from toposcale.decision.candidates import USUAL, Candidate, Request
+from toposcale.decision.candidates import USUAL, Candidate, Request, candidates
 from toposcale.decision.decay import DecayDecision, when_to_decay
-from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
+from toposcale.decision.expected_regret import (
+    BUDGET_USED_UP,
+    Decision,
+    TargetLoss,
+    best_size,
+    decide,
+    weigh,
+    when_reached,
+)
 from toposcale.decision.on_track import Track, on_track
-from toposcale.decision.picture import KINDS, draw, rendered
-from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
-from toposcale.io.errors import NoForecast, UserError
-from toposcale.io.files import atomic_write, finite_or_none
+from toposcale.decision.picture import draw
+from toposcale.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
+from toposcale.io import pictures
+from toposcale.io.errors import NoForecast
+from toposcale.io.files import finite_or_none
 from toposcale.laws.checked_law import checked_law
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
+from toposcale.laws.published_law import PublishedLaw
 from toposcale.runs.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 VERSION = 2
 """Version of the keys of advice.json."""
@@ -108,7 +121,7 @@ class Advice(Mapping[str, Any]):
     @cached_property
     def decay(self) -> DecayDecision | None:
         """When to decay; None if the rate has begun to decay or is unknown, or there is no advice."""
-        return when_to_decay(self.law, self.run) if self.law and self.decision else None
+        return when_to_decay(self.law, self.run) if self.law and self.decision and self.run.has_begun else None
 
     @cached_property
     def track(self) -> Track | None:
@@ -250,15 +263,15 @@ class Advice(Mapping[str, Any]):
         )
 
     def _repr_png_(self) -> bytes:
-        return self._picture("png")
+        return pictures.rendered(self._figure(), "png")
 
     def _repr_html_(self) -> str:
-        return f"{self._picture('svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
+        return f"{pictures.rendered(self._figure(), 'svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
 
-    def _picture(self, kind: str) -> bytes:
-        """Return the picture as SVG or PNG."""
+    def _figure(self) -> "Figure":
+        """Return the picture."""
         options = self.decision.options if self.decision else ()
-        return rendered(draw(self.run, self.forecast_curve, options, self.sentence, self.decay), kind)
+        return draw(self.run, self.forecast_curve, options, self.sentence, self.decay)
 
     def plot(self, path: str | Path) -> None:
         """Write a picture of the losses so far, their forecast, and the candidates at the end.
@@ -273,12 +286,7 @@ class Advice(Mapping[str, Any]):
         UserError
             If the suffix is another one, or matplotlib is not installed.
         """
-        kind = Path(path).suffix.lower().removeprefix(".")
-        if kind not in KINDS:
-            raise UserError(f"{path}: the suffix of a picture must be .svg or .png")
-        picture = self._picture(kind)
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(picture)
+        pictures.write(self._figure(), path)
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
@@ -353,3 +361,27 @@ def advise_on(
     except NoForecast as error:
         return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
     return replace(advice, law=law, decision=decision, reasons=low_confidence_reasons(run, law, decision))
+
+
+def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), request: Request = USUAL) -> Advice:
+    """Return the advice on a run that has not started: that of the published scaling law, and never confident.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run as it is planned; its tokens per step are known.
+    others : sequence of TrainingRun, optional
+        Other sizes.
+    request : Request, optional
+        Compute to come, multiples of the size and target loss.
+
+    Returns
+    -------
+    Advice
+        Forecast and decision.
+    """
+    options = candidates(run, others, request.remaining, request.multiples)
+    if not options:
+        return Advice(run, tuple(others), request, no_advice_because=BUDGET_USED_UP)
+    law = PublishedLaw()
+    return Advice(run, tuple(others), request, law, weigh(law, options), (NOT_STARTED,))

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.decision.advice import Advice, advise_on
-from toposcale.decision.candidates import MULTIPLES, Request
+from toposcale.decision.advice import Advice, advise_before_start, advise_on
+from toposcale.decision.candidates import BEFORE_START, MULTIPLES, Request
 from toposcale.io.amounts import amount
 from toposcale.runs.from_curve import MOST_PARAMETERS, Curve, Stated, known_run, number, run_of_curve
 
 
 def advise(
-    curve: Curve,
+    curve: Curve | None = None,
     *,
     n_parameters: float | None = None,
     tokens_per_step: float | None = None,
@@ -36,11 +36,13 @@ def advise(
 ) -> Advice:
     """Forecast the final loss of a training run, and advise to continue it or to train another size.
 
+    Without a curve the run has not started, and the answer is that of the published scaling law.
+
     Numbers may also be texts: "25M", "25,000,000".
 
     Parameters
     ----------
-    curve : path, or mapping of str to array-like
+    curve : path, or mapping of str to array-like, optional
         Losses in nats per token: a file or folder as trackers write it (CSV, Parquet, JSON, trainer_state.json or the
         folder of a Trainer, TensorBoard), or columns by name such as a data frame: step, loss, and where known
         learning_rate and validation_loss, each of shape (n_rows,).
@@ -56,7 +58,8 @@ def advise(
     warmup_steps : int, optional
         Steps of warm-up, where no schedule states them.
     sizes : sequence of float, optional
-        Numbers of parameters that could be trained from scratch; by default twice and four times `n_parameters`.
+        Numbers of parameters that could be trained from scratch; by default twice and four times `n_parameters`, and of a
+        run that has not started half and a quarter, too.
     known : sequence of mapping, optional
         Other runs of the family: each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
         warmup_steps, loss_column, step_column, unique_tokens, epochs, optimizer and name. What is not stated is as in this
@@ -129,7 +132,7 @@ def advise(
     others += [run.unstarted(amount(size), round(size)) for size in sorted(starts)]
     request = Request(
         remaining=number(remaining, "remaining", None),
-        multiples=() if starts else MULTIPLES,
+        multiples=() if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES),
         target_loss=number(target_loss, "target_loss", None),
     )
-    return advise_on(run, others, request)
+    return advise_before_start(run, others, request) if curve is None else advise_on(run, others, request)

@@ -13,8 +13,8 @@ from toposcale.runs.training_run import Target, TrainingRun
 SHORTEST_START, LONGEST_START = 50, 2_000_000
 """Steps outside which a run from scratch is not a training."""
 
-MULTIPLES = (2.0, 4.0)
-"""Multiples of the number of parameters that are candidates, where no sizes are named."""
+MULTIPLES, BEFORE_START = (2.0, 4.0), (0.25, 0.5)
+"""Multiples of the number of parameters that are candidates, where no sizes are named, and more of a run not started."""
 
 CONTINUE, EXTEND = "continue", "extend"
 """Names of the candidates that go on with the run."""

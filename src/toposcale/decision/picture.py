@@ -1,7 +1,6 @@
 """Picture of an advice: the losses so far, the forecast of the rest, and the candidates at the end."""
 
 from collections.abc import Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 from toposcale.decision.decay import DecayDecision
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KINDS = ("svg", "png")
-"""Formats of the picture."""
 INK, CONTINUED, OTHERS = "#222222", "#0b2f6b", ("#b0347a", "#e08e0b", "#3a7d44", "#6b6b6b")
 
 
@@ -108,12 +105,3 @@ def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
 def _fill(axes: "Axes", x: Sequence[int], losses: Sequence[Prediction], colour: str, alpha: float) -> None:
     """Fill the 95% intervals of losses."""
     axes.fill_between(x, [loss.low for loss in losses], [loss.high for loss in losses], color=colour, alpha=alpha, lw=0)
-
-
-def rendered(figure: "Figure", kind: str) -> bytes:
-    """Return a figure as SVG or PNG; the same bytes for the same figure."""
-    import matplotlib
-
-    with BytesIO() as file, matplotlib.rc_context({"svg.hashsalt": "toposcale", "svg.fonttype": "path"}):
-        figure.savefig(file, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
-        return file.getvalue()

@@ -32,6 +32,10 @@ FURTHEST_SIZE, FEWEST_SIZES = 1.0, 3
 """Decades outside the published sizes beyond which a choice needs so many sizes of the family. In the project's own
 decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; with three sizes, 0."""
 
+NOT_STARTED = (
+    "the run has not started, so this is the published scaling law alone, which knows neither text nor schedule"
+)
+
 _PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
 
 

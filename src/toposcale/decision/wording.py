@@ -73,10 +73,10 @@ def _gain(gain: Prediction) -> str:
 
 
 def _any_larger(decision: Decision) -> str:
-    """Return how probable it is that any other model beats continuing, where several sizes share that probability."""
+    """Return how probable it is that another size beats continuing, where several sizes share that probability."""
     best = decision.best
     if best.candidate.from_scratch and decision.scale_up_probability - best.probability >= 0.1:
-        return f" Some larger model beats continuing: {percent(decision.scale_up_probability)}."
+        return f" Some other size beats continuing: {percent(decision.scale_up_probability)}."
     return ""
 
 
@@ -209,6 +209,10 @@ def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Joint, decisio
 
 def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
     """Yield the assumptions about the run."""
+    if not run.has_begun:
+        yield "the loss is that of the law of Hoffmann et al. 2022; another text or tokenizer has another level"
+        yield "compute is 6 x parameters x tokens, in FLOP"
+        return
     yield f"the {run.metadata.metric} that was read, up to step {run.measured_until:,}, is in nats per token"
     yield from run.metadata.notes
     yield "compute is 6 x parameters x tokens, in FLOP"
@@ -216,6 +220,7 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"
     if not run.metadata.optimizer:
         yield "the optimizer may not be AdamW: give optimizer (--optimizer) for a narrower interval"
+    yield "batch, mixture of the text, and the weights that are evaluated (none averaged) stay as they are"
     if run.schedule.warmup_assumed:
         yield f"there was no warm-up: {NO_WARMUP}"
     if not is_checkable(run):
@@ -257,7 +262,7 @@ def _assumed_of_decision(
     )
     if any(not np.isfinite(other.tokens_per_step) for other in others):
         yield f"a size without tokens_per_step has those of {run.model}"
-    if law.n_sizes < 2:
+    if law.n_sizes == 1:
         yield "one size is known: how the loss scales with size is taken from published families"
 
 
@@ -266,7 +271,7 @@ def find_out_first(run: TrainingRun, law: Joint, decision: Decision, *, is_confi
     if is_confident or not decision.is_a_choice:
         return ""
     best, second = decision.options[:2]
-    if not run.schedule.is_known:
+    if run.has_begun and not run.schedule.is_known:
         return f"the schedule: give that of {run.model}; whether the learning rate will decay decides"
     if best.expected_regret < LITTLE:
         return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +13,11 @@ import pandas as pd
 
 from toposcale.checkpoints import FolderSource, iterate_matrices
 from toposcale.checkpoints.matrices import (
-    Stored,
     choose_weight_files,
-    each_once,
     iterate_arrays,
     left_out,
     matrix_shapes,
+    stored_arrays,
     stored_tensors,
     tied_copies,
     weight_files,
@@ -28,8 +28,9 @@ from toposcale.features.roles import odd_layers
 from toposcale.io import tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
+from toposcale.io.tensor_files import Stored
 
-_NOT_CHOSEN = "not chosen"
+_NOT_CHOSEN, _DEQUANTISED = "not chosen", "dequantised"
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
 """Function of the matrices and their number that returns the same matrices, such as `rich.progress.track`."""
@@ -80,7 +81,7 @@ def describe(
     Raises
     ------
     UserError
-        If the checkpoint is missing, damaged or quantised, or contains none of the chosen matrices.
+        If the checkpoint is missing, damaged or quantised in an unread format, or contains none of the chosen matrices.
     TypeError
         If `source` has another type.
 
@@ -155,7 +156,7 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     pandas.DataFrame
         Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), and the features of
         `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer of only one checkpoint is NaN.
-        ``attrs["notes"]`` as in `describe`, for `after`.
+        ``attrs["notes"]`` as in `describe`, for `after`, and what was dequantised of `before`.
 
     Raises
     ------
@@ -180,7 +181,7 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
         table = ((later - earlier) / earlier).where(earlier != later, 0.0)
     shapes = first.shapes | second.shapes
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
-    table.attrs["notes"] = second.notes
+    table.attrs["notes"] = _notes_of_both(first, second)
     return table
 
 
@@ -199,7 +200,7 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     pandas.DataFrame
         Columns `layer`, `feature`, `before`, `after` and `change` (after - before), in the units of the feature. Distances
         between persistence diagrams, such as ``h0_wasserstein_1``, have only a `change`. A layer of only one checkpoint is
-        NaN for the other. ``attrs["notes"]`` as in `describe`, for `after`.
+        NaN for the other. ``attrs["notes"]`` as in `compare`.
 
     Raises
     ------
@@ -232,7 +233,7 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     keys = sorted(rows, key=lambda key: order[key[0]])
     columns = ["layer", "feature", "before", "after", "change"]
     table = pd.DataFrame([dict(zip(columns, key, strict=False)) | rows[key] for key in keys], columns=columns)
-    table.attrs["notes"] = second.notes
+    table.attrs["notes"] = _notes_of_both(first, second)
     return table
 
 
@@ -243,6 +244,10 @@ def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) 
         names = listed(first.shapes, 5), listed(second.shapes, 5)
         raise UserError(f"the two have no layer in common; the first has {names[0]}, the second {names[1]}")
     return first, second
+
+
+def _notes_of_both(before: _Measured, after: _Measured) -> list[str]:
+    return [f"before: {note}" for note in before.notes if note.startswith(_DEQUANTISED)] + after.notes
 
 
 def _in_order(first: _Measured, second: _Measured) -> list[str]:
@@ -269,6 +274,8 @@ def _measured(
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     tensors, matrices, notes = _opened(source)
+    forms = Counter(tensor.quantised for tensor in tensors.values() if tensor.quantised)
+    notes += [f"{_DEQUANTISED}: {n} {'weight' if n == 1 else 'weights'} ({form})" for form, n in forms.items()]
     shapes = matrix_shapes(tensors)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})
@@ -308,10 +315,8 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
         once = {name: tensor for name, tensor in tensors.items() if name not in copies}
         return once, iterate_matrices(os.fspath(source)), notes
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
-        # Tied parameters of a module come once.
-        named = each_once(_arrays(source if isinstance(source, Mapping) else dict(source.named_parameters())))
-        tensors = {name: Stored(tuple(value.shape), str(value.dtype)) for name, value in named.items()}
-        return tensors, iterate_arrays(named), []
+        named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
+        return stored_arrays(named), iterate_arrays(named), []
     raise TypeError(f"source: a path, a PyTorch module or arrays by name, not a {type(source).__name__}")
 
 

@@ -1,5 +1,7 @@
 """Display names of features and metrics, with units."""
 
+import re
+
 from toposcale.features import weights  # noqa: F401  # it registers features of its own
 from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.io.schemas import METRIC_SOURCE
@@ -50,6 +52,11 @@ def series_name(source: str, feature: str) -> str:
         return metric_name(feature)
     name = feature_name(feature, source)
     return name if source == "weights" else f"{name}  [{source}]"
+
+
+def short_layer(layer: str) -> str:
+    """Return the name of a layer without what the names of a model have in common; a mark " *" at its end is kept."""
+    return re.sub(r"^(model|transformer|gpt_neox)\.|\.weight(?= \*|$)", "", layer)
 
 
 def sentence(text: str) -> str:

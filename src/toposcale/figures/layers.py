@@ -14,6 +14,7 @@ from toposcale.features.registry import lookup
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
+from toposcale.io.errors import one_line
 from toposcale.io.schemas import ALL_LAYERS
 
 RADII, FEWEST_STEPS = 120, 3
@@ -64,7 +65,7 @@ def layer_order(layer: str) -> tuple[int, list[int], str]:
 
 def short_layer(layer: str) -> str:
     """Return a layer's name without its common parts: `gpt_neox.layers.0.mlp.x.weight` -> `0.mlp.x`."""
-    name = re.sub(r"\.weight$", "", layer)
+    name = re.sub(r"\.weight$", "", one_line(layer))  # control characters are invalid in SVG
     return re.sub(r"^.*?(?:layers|blocks|h)\.(?=\d)", "", name)
 
 

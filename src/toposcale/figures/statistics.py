@@ -88,9 +88,12 @@ def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame
             style = look.line | {"linestyle": "", "markersize": 7, "gid": mark_of(model)}
             axes.plot(point["n_parameters"], point["value"], **style)
         axes.set(xscale="log", yscale="log", xlabel=names.PARAMETERS_LABEL, ylabel=label)
+        _draw_power_law(axes, points, laws[(laws["source"] == source) & (laws["feature"] == name)])
+        # The words below have a fifth of the height to themselves, under every marker.
+        low, high = axes.get_ylim()
+        axes.set_ylim(low * (low / high) ** 0.25, high)
         for axis in (axes.xaxis, axes.yaxis):
             panels.plain_log_ticks(axis)
-        _draw_power_law(axes, points, laws[(laws["source"] == source) & (laws["feature"] == name)])
     panels.model_legend(figure, drawn, models, linestyle="")
     note = f"{left_out} final values not finite or not positive, left out."
     panels.add_note(figure, [note if left_out else ""])
@@ -109,8 +112,4 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
         f"exponent {row['exponent']:+.3f},  95% [{row['exponent_low']:+.3f}, {row['exponent_high']:+.3f}]\n"
         f"R² = {row['r_squared']:.3f}"
     ).replace("-", "−")
-    rising = row["exponent"] > 0
-    axes.text(
-        0.97 if rising else 0.03, 0.04, words, transform=axes.transAxes, ha="right" if rising else "left",
-        va="bottom", fontsize=8,
-    )  # fmt: skip
+    axes.text(0.03, 0.04, words, transform=axes.transAxes, va="bottom", fontsize=8)

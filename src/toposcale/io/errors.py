@@ -64,9 +64,13 @@ def reason_of(error: BaseException) -> str:
 
 def one_line(text: object) -> str:
     """Return a text for a terminal: white space joined, control characters escaped (`\\x1b`)."""
-    # A name in a file of weights could otherwise move the cursor, clear the screen or hide what follows it.
-    joined = " ".join(str(text).split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+    return printable(" ".join(str(text).split()))
+
+
+def printable(text: object) -> str:
+    """Return a text for a terminal: control characters but line breaks escaped (`\\x1b`)."""
+    # A name in a file could otherwise move the cursor, clear the screen or hide what follows it.
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def listed(names: Iterable[str], most: int) -> str:

@@ -14,6 +14,7 @@ from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
 from toposcale.io.log_columns import END, NAMES
 
+_NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf", re.IGNORECASE)
 _CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
 _LISTS, _LINES, _TABLES = (".json",), (".jsonl", ".ndjson"), (".csv", ".tsv")
 STATE = "trainer_state.json"  # the log of transformers' Trainer, beside every checkpoint
@@ -34,12 +35,29 @@ def read(path: Path, named: Collection[str] = ()) -> LogFile:
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     if content.startswith(b"PAR1") or suffix == ".parquet":
         return LogFile(tables.parse_parquet(content, path), "Parquet")
+    content = _with_tabs(content, named)
     start = content[:65536].decode("utf-8-sig", "replace").lstrip()
     if suffix in (*_LISTS, *_LINES) or (start[:1] in ("{", "[") and _is_json(start)):
         return _read_json(path, _text(path, content), suffix, named)
     if suffix in _TABLES or _is_table(start, named):
         return _read_csv(path, content)
     return _read_text(path, _text(path, content))
+
+
+def _with_tabs(content: bytes, named: Collection[str]) -> bytes:
+    """Return a table whose columns are aligned by spaces or bars with tabs between them, other content unchanged."""
+
+    def cells_of(line: bytes) -> list[bytes]:
+        return [] if set(line.strip()) <= set(b"|-=+: ") else line.replace(b"|", b" ").split()
+
+    start = content[:4096].removeprefix(b"\xef\xbb\xbf").split(b"\n")[:-1]
+    head, first = ([*filter(None, map(cells_of, start)), [], []])[:2]
+    index = len(first) - len(head)  # pandas prints an index without a name
+    is_aligned = index in (0, 1) and all(map(_NUMBER.fullmatch, first)) and not set(b"".join(head)) & set(b",;{[:")
+    if b"\t" in content[:4096] or not is_aligned or not _is_table(b",".join(head).decode("utf-8", "replace"), named):
+        return content
+    rows = [b"\t".join(cells[index:]) for cells in map(cells_of, content.split(b"\n")) if cells]
+    return b"\n".join([b"\t".join(head), *rows[1:], b""][: None if content.endswith(b"\n") else -1])
 
 
 def _is_json(start: str) -> bool:
@@ -120,7 +138,7 @@ def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> Lo
         return _read_text(path, text)
     closing = sum(_CLOSING in entry for entry in objects)
     steps = {*named, *NAMES["step"]}
-    rows = [entry for entry in objects if _CLOSING not in entry]
+    rows = [_flat(entry) for entry in objects if _CLOSING not in entry]
     stepped = [row for row in rows if not steps.isdisjoint(row) or not steps.isdisjoint(map(str.lower, row))]
     if stepped and (lost := sum("loss" in row for row in rows) - sum("loss" in row for row in stepped)):
         notes.append(f"{lost:,} rows have a loss and no step: they were left out")
@@ -172,6 +190,14 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
 def _dropped(line: str) -> str:
     """Return the note on a half-written last line."""
     return f"the last line, {line[:40]!r}, is half-written: it was dropped"
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the entries of nested objects under names such as `train/loss`."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        flat |= {f"{name}/{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toposcale.io.errors import UserError, listed
-from toposcale.io.log_columns import NAMES
+from toposcale.io.log_columns import CONSUMED, NAMES, OF_A_STEP
 from toposcale.io.log_files import column_of
 
 Columns = Mapping[str, Any]
@@ -252,6 +252,29 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
         notes.append(f"the log {times} to step {seen[back[-1]]:,.0f}, as after a restart: {dropped}")
     restarts = seen[back[~starts_again]].tolist()
     return Rows({name: values[kept] for name, values in columns.items()}, tuple(notes), tuple(restarts))
+
+
+LARGEST_BATCH_CHANGE = 1.05
+"""Largest ratio of the tokens of a step late and early in a training whose batch is constant."""
+
+
+def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Return a reason for low confidence where the log says that its batch changes; steps and columns (rows,)."""
+    for name, values in columns.items():
+        at, kind = np.isfinite(values), name.strip().lower()
+        if kind in CONSUMED:
+            of_a_step = np.diff(values[at]) / np.maximum(np.diff(steps[at]), 1)
+        elif kind in OF_A_STEP:
+            of_a_step = values[at]
+        else:
+            continue
+        quarter = len(of_a_step) // 4
+        if quarter and of_a_step.min() > 0:
+            early, late = np.median(of_a_step[:quarter]), np.median(of_a_step[-quarter:])
+            if max(early / late, late / early) > LARGEST_BATCH_CHANGE:
+                change = f"by {name} the batch has changed from {early:.3g} to {late:.3g}"
+                return (f"{change}, and the law takes it as constant",)
+    return ()
 
 
 def column_or_nan(series: Mapping[str, np.ndarray], name: str) -> np.ndarray:

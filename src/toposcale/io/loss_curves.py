@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from toposcale.io import log_files, log_rows, schemas, tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file
-from toposcale.io.log_columns import LAST_STEP, NAMES, matched, refuse_bits, refuse_missing
+from toposcale.io.log_columns import CONSUMED, LAST_STEP, NAMES, OF_A_STEP, matched, refuse_bits, refuse_missing
 from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 TRAINER_STATE = log_files.STATE
-_LOG = ("loss", "gradient_norm", "learning_rate")
+LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = {
     "loss": "loss",
     "grad_norm": "gradient_norm",
@@ -70,12 +70,12 @@ class LossCurve(NamedTuple):
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the columns that are metrics."""
-        return tuple(name for name in self.columns if name not in ("step", *_LOG))
+        return tuple(name for name in self.columns if name not in ("step", *LOG))
 
     def log(self) -> pa.Table:
         """Return the training log: the rows with a loss, a gradient norm or a learning rate."""
-        logged = ~np.all([np.isnan(self.columns[name]) for name in _LOG], axis=0)
-        columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
+        logged = ~np.all([np.isnan(self.columns[name]) for name in LOG], axis=0)
+        columns = {name: self.columns[name][logged] for name in ("step", *LOG)}
         columns["step"] = columns["step"].astype(np.int64)
         table = schemas.TABLES["training"]
         return tables.sort(table, pa.table(columns, schema=table.schema))
@@ -120,11 +120,12 @@ class LossCurve(NamedTuple):
 def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
     """Read the loss curve of a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
-    A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is one object per line, or a list of objects;
-    text logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. A step and a loss of training
-    or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are those of W&B,
-    TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since Lightning writes one
-    for training and one for validation. Files may be compressed with gzip; without a known suffix their first bytes decide.
+    A table is CSV (with commas, semicolons, tabs, spaces or bars) or Parquet; JSON is one object per line, or a list of
+    objects; text logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. A step and a loss
+    of training or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are
+    those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since
+    Lightning writes one for training and one for validation. Files may be compressed with gzip; without a known suffix
+    their first bytes decide.
     loss_column, step_column: names of the columns, if not usual ones. Raise UserError, one line that names file and fault.
     """
     path = Path(path)
@@ -181,12 +182,15 @@ def of_columns(
         if name not in column_of.values() and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
     }
     series, in_bits = _in_nats(_broken_off(series, others), others)
+    logged = {name: _numbers_of(others[name]) for name in others if name.strip().lower() in (*CONSUMED, *OF_A_STEP)}
+    batch = log_rows.changed_batch(series["step"], logged)
     rows = log_rows.of_one_training(series, others, where)
     curve = _joined(rows, where)
     ends = [_numbers_of(others[name]) for name in others if name.strip().lower() in LAST_STEP]
     known = [int(values[np.isfinite(values)][-1]) for values in ends if np.isfinite(values).any()]
     return curve._replace(
         notes=(*pivoted, *in_bits, *curve.notes),
+        low_confidence_reasons=(*curve.low_confidence_reasons, *batch),
         form=how or "columns",
         names=column_of,
         unread=tuple(others),
@@ -420,7 +424,7 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     is_new = np.append(True, np.diff(steps[order]) > 0)[: len(steps)]
     unique, index = steps[order][is_new], np.cumsum(is_new) - 1
     joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
-    for name in (*_LOG, *(name for name in columns if name not in ("step", *_LOG))):
+    for name in (*LOG, *(name for name in columns if name not in ("step", *LOG))):
         values = log_rows.column_or_nan(columns, name)[order]
         is_known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)

@@ -467,7 +467,8 @@ def reference() -> str:
         "# Tables",
         "",
         "Written by `make reference` from `src/toposcale/io/schemas.py`; change that, not this page.",
-        "Tables lie in `results/{run}/tables/` as Parquet, the analyses as CSV too. Columns in **bold** identify a row.",
+        "Tables lie in `results/{run}/tables/` as Parquet, the analyses as CSV too, the others on request (`make csv`). "
+        "Columns in **bold** identify a row.",
     ]
     for name, described in TABLES.items():
         lines += ["", f"## {name}", "", f"{described.about.capitalize()}.", ""]

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,7 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
     """Return the table of a CSV file, and the name of its separator.
 
     The separator is that of a first line `sep=;`, as Excel writes it, or else the most frequent of comma, semicolon and tab
-    in the first line. Decimal commas and commas between thousands are parsed. Raise UserError if it is not a CSV table.
+    in the first line. Decimal commas, and commas or dots between thousands, are parsed. Raise UserError if it is no table.
     """
     head = io.BytesIO(content).readline().decode("utf-8", "replace").removeprefix("\ufeff").strip()
     separator = max(_SEPARATORS, key=head.count)
@@ -193,39 +193,66 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
         separator, content = head[4:] or "\t", content.split(b"\n", 1)[1] if b"\n" in content else b""
     if "\0" in head or "\ufffd" in head:
         raise UserError(f"{path}: not a text in UTF-8, so not a CSV table")
-    try:
-        data = csv.read_csv(
+
+    def parsed(texts: Iterable[str] = ()) -> pa.Table:
+        # "nan" is a value that is not finite, an empty field a missing one.
+        empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]
+        return csv.read_csv(
             pa.BufferReader(content),
             parse_options=csv.ParseOptions(delimiter=separator),
-            # "nan" is a value that is not finite, an empty field a missing one.
-            convert_options=csv.ConvertOptions(null_values=["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]),
+            convert_options=csv.ConvertOptions(null_values=empty, column_types=dict.fromkeys(texts, pa.string())),
         )
+
+    try:
+        data = parsed()
+        numbers = {name: _grouped(data[name]) for name in _columns(data, pa.types.is_string)}
+        if any(values is not None and _any(data[name], r",(\d{1,2}|\d{4,})$") for name, values in numbers.items()):
+            # Commas are decimal, so dots are not.
+            texts = parsed(names := _columns(data, pa.types.is_floating))
+            numbers |= {name: _grouped(texts[name], dots=True) for name in names}
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
-    for index, field in enumerate(data.schema):
-        if pa.types.is_string(field.type) and (numbers := _with_commas(data[index])) is not None:
-            data = data.set_column(index, field.name, pa.chunked_array([numbers]))
+    for name, values in numbers.items():
+        if values is not None:
+            data = data.set_column(data.schema.names.index(name), name, pa.chunked_array([values]))
     return data, _SEPARATORS[separator]
 
 
-def _with_commas(column: pa.ChunkedArray) -> pa.Array | None:
-    """Return the numbers of texts of which some have a comma; None if they are not numbers.
+def _columns(data: pa.Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:
+    """Return the names of the columns of a type that are there once."""
+    names = data.schema.names
+    return [field.name for field in data.schema if is_type(field.type) and names.count(field.name) == 1]
+
+
+def _any(texts: pa.Array | pa.ChunkedArray, pattern: str) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
+    """Return the numbers of texts of which some have a comma or grouped digits; None if they are not numbers.
 
     Commas separate thousands if all of them can, and some number has none or the numbers rise; otherwise they are decimal.
+    Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal.
     """
     import pyarrow.compute as pc
 
     texts = pc.utf8_trim_whitespace(column.combine_chunks())
     commas = pc.match_substring(texts, ",")
-    if not pc.any(commas).as_py():
-        return None
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
 
-    def all_match(pattern: str) -> bool:
-        return bool(pc.all(pc.match_substring_regex(texts.filter(commas), pattern)).as_py())
+    def all_match(pattern: str, separated: pa.Array = commas) -> bool:
+        return bool(pc.all(pc.match_substring_regex(texts.filter(separated), pattern)).as_py())
 
     exponent = r"(?:[eE][-+]?\d+)?$"
     try:
+        dotted = pc.match_substring(texts, ".")
+        of_thousands = r"^[-+]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?$"
+        if pc.any(dotted).as_py() and (dots or _any(texts, r"\..*\.")) and all_match(of_thousands, dotted):
+            return pc.cast(pc.replace_substring(pc.replace_substring(texts, ".", ""), ",", "."), pa.float64())
+        if not pc.any(commas).as_py():
+            return None
         if all_match(r"^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$"):
             numbers = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
             values = numbers.drop_null().to_numpy()

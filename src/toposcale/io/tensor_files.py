@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -74,6 +74,14 @@ def check_content(path: str | Path) -> None:
         ours = bool(file.metadata())
     if ours:
         read(path)
+
+
+class Stored(NamedTuple):
+    """Shape of a tensor, its type as the format or the library names it ("F32", "torch.float32"), format if quantised."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    quantised: str = ""
 
 
 class TensorFile:

@@ -6,6 +6,7 @@ One process on the loopback address. It only reads: what it computes of a checkp
 import itertools
 import re
 import signal
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -271,6 +272,8 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore browsers that close the connection."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:

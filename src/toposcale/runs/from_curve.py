@@ -234,8 +234,10 @@ def whole_number(value: Any, what: str, least: int = 0) -> int | None:
 
 
 def read_curve(stated: Stated) -> loss_curves.LossCurve:
-    """Read the curve of a file, a folder or columns."""
+    """Read the curve of a file, a folder or columns; None is that of a run that has not started."""
     curve, columns = stated.curve, {key: getattr(stated, key) for key in _COLUMNS}
+    if curve is None:
+        return loss_curves.LossCurve(dict.fromkeys(("step", *loss_curves.LOG), np.empty(0)))
     if isinstance(curve, str | Path):
         if any(Path(curve).glob(f"checkpoint-*/{loss_curves.TRAINER_STATE}")):
             checkpoints.FolderSource(Path(curve)).check_one_training()

@@ -1,0 +1,148 @@
+"""Picture of a table of `toposcale.describe` or `compare`: a panel per feature, the matrices in network order."""
+
+import os
+import re
+from textwrap import shorten
+
+import numpy as np
+import pandas as pd
+
+from toposcale.features.names import feature_name, short_layer
+from toposcale.features.registry import SUMMARY, lookup
+from toposcale.features.roles import Role, odd_layers, role_of
+from toposcale.io import pictures
+from toposcale.io.errors import UserError, listed
+from toposcale.io.schemas import ALL_LAYERS
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import AsinhLocator
+
+    from toposcale.figures.style import MUTED, SEVERAL_LOOKS, STRIKING, WIDTH, styled
+except ImportError as error:
+    raise UserError("a picture needs matplotlib: pip install matplotlib") from error
+
+_MOST_NAMED, _MOST_CHANGED, _MOST_TICKS, _LONGEST = 24, 3, 16, 110
+_LETTER = 0.085  # inches of a letter of a tick label, amply
+_WIDE = 30  # ratio of the largest size to the median from which an axis is logarithmic
+_OUTPUT = re.compile(r"lm_head|embed_out|unembed|output")
+_LOOKS = dict(zip(Role, SEVERAL_LOOKS, strict=True))
+
+
+def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Draw a table of `describe` or `compare`: a panel per feature, the matrices in network order.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        Result of `toposcale.describe` or `toposcale.compare`.
+    path : path
+        File to write, .svg or .png.
+
+    Raises
+    ------
+    UserError
+        If the suffix or the table is another one, or matplotlib is not installed.
+
+    Notes
+    -----
+    Circles mark the odd matrices (`describe`), or the three largest relative changes (`compare`), and the panel names them.
+    A line joins the same matrix of consecutive blocks. An axis is logarithmic where the largest value is more than 30 times
+    the median, and linear near 0.
+
+    Examples
+    --------
+    >>> import numpy as np, toposcale
+    >>> table = toposcale.describe({"square": np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])})
+    >>> toposcale.plot_matrices(table, "square.gif")
+    Traceback (most recent call last):
+    ...
+    toposcale.io.errors.UserError: square.gif: the suffix of a picture must be .svg or .png
+    """
+    pictures.kind_of(path)
+    pictures.write(draw(table), path)
+
+
+@styled
+def draw(table: pd.DataFrame) -> Figure:
+    """Return the figure of `plot_matrices`."""
+    matrices = table.drop(index=ALL_LAYERS, errors="ignore")
+    features = [name for name in SUMMARY if name in matrices]
+    if not features or matrices.empty:
+        raise UserError("plot_matrices: a table of toposcale.describe or toposcale.compare is needed")
+    matrices = matrices.loc[sorted(matrices.index, key=_network_order)]
+    is_change = "odd" not in matrices
+    names = list(map(short_layer, matrices.index)) if len(matrices) <= _MOST_NAMED else []
+    is_level = _LETTER * sum(map(len, names)) < WIDTH - 1
+    room = 0 if is_level else _LETTER * max(map(len, names))
+    figure = Figure(figsize=(WIDTH, 1.35 * len(features) + 1 + room))
+    panels = figure.subplots(len(features), sharex=True, squeeze=False)[:, 0]
+    for axes, name in zip(panels, features, strict=True):
+        _panel(axes, matrices[name].astype(float), is_change)
+    if names:
+        panels[-1].set_xticks(range(len(names)), names, rotation=0 if is_level else 90)
+        panels[-1].set_xlabel("matrix, in network order")
+    else:
+        _mark_blocks(panels[-1], list(matrices.index))
+    roles = [role for role in Role if role in set(map(role_of, matrices.index))]
+    figure.legend(
+        [Line2D([], [], linestyle="", **_LOOKS[role]) for role in roles], roles, loc="outside upper right", ncols=4
+    )
+    figure.suptitle("Relative change of each matrix" if is_change else "Weight matrices", x=0.01, ha="left")
+    return figure
+
+
+def _network_order(layer: str) -> tuple[int, str, int, int]:
+    """Return a key that sorts embeddings first, then the blocks, attention before feed-forward, and the output last."""
+    before, number = re.match(r"(\D*)(\d*)", layer).groups()  # type: ignore[union-attr]  # it matches any text
+    is_output, role = bool(_OUTPUT.search(layer.lower())) and not number, role_of(layer)
+    place = 2 if is_output else 0 if role is Role.EMBEDDING else 1
+    return place, before if number else "", int(number or 0), list(Role).index(role)
+
+
+def _panel(axes: Axes, values: pd.Series, is_change: bool) -> None:
+    """Draw one feature of every matrix, and mark and name the odd ones or the largest changes."""
+    name, layers = str(values.name), list(values.index)
+    numbers, x = values.to_numpy() * (100 if is_change else 1), np.arange(len(values))
+    kinds = pd.Series(range(len(layers))).groupby([re.sub(r"\d+", "*", layer, count=1) for layer in layers])
+    for _, members in kinds:
+        look = _LOOKS[role_of(layers[members.iloc[0]])]
+        axes.plot(members, numbers[members], color=look["color"], linewidth=0.6, alpha=0.5)
+        axes.plot(members, numbers[members], linestyle="", **look)
+    if is_change:
+        largest = values.abs().replace(np.inf, np.nan).nlargest(_MOST_CHANGED)
+        marked = {layer: f"{short_layer(layer)} {values[layer]:+.1%}" for layer in largest[largest > 0].index}
+        axes.axhline(0, color=MUTED, linewidth=0.8)
+    else:
+        odd = odd_layers({str(layer): {name: value} for layer, value in values.items()})
+        marked = {one.layer: short_layer(one.layer) for one in odd}
+    sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
+    if len(sizes) and sizes.max() > _WIDE * np.median(sizes):
+        # Logarithmic, but for the neighbourhood of 0: a value may be 0 or, as a change, negative.
+        axes.set_yscale("asinh", linear_width=np.median(sizes))
+        axes.yaxis.set_major_locator(AsinhLocator(np.median(sizes), numticks=5))
+        axes.yaxis.set_major_formatter("{x:g}")
+    if marked:
+        ringed = values.index.isin(marked)
+        axes.plot(x[ringed], numbers[ringed], "o", markersize=9, mfc="none", mec=STRIKING)
+    axes.margins(x=0.02, y=0.15)
+    missing = [short_layer(layer) for layer in values.index[~np.isfinite(numbers)]]
+    notes = [f"without a value: {listed(missing, 1)}"] if missing else []
+    notes += [f"{'largest' if is_change else 'odd'}: {listed(marked.values(), _MOST_CHANGED)}"] if marked else []
+    axes.set_title(feature_name(name))
+    axes.set_title(shorten("; ".join(notes), _LONGEST, placeholder=" …"), loc="right", fontsize=8, color=STRIKING)
+    axes.set_ylabel("change (%)" if is_change else lookup(name).unit)
+
+
+def _mark_blocks(axes: Axes, layers: list[str]) -> None:
+    """Number the blocks on the horizontal axis where they begin."""
+    blocks = [re.search(r"\d+", layer) for layer in layers]
+    numbers = [block.group() if block else "" for block in blocks]
+    begins = [
+        index for index, pair in enumerate(zip(["", *numbers], numbers, strict=False)) if pair[1] not in ("", pair[0])
+    ]
+    shown = begins[:: 1 + len(begins) // _MOST_TICKS]
+    axes.set_xticks(shown, [numbers[index] for index in shown])
+    axes.set_xlabel("block; every matrix in network order")

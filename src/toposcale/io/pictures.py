@@ -1,0 +1,36 @@
+"""Pictures as files: SVG or PNG, the same bytes for the same figure."""
+
+import os
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toposcale.io.errors import UserError
+from toposcale.io.files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Return the format of a picture by its suffix; raise UserError if it is neither SVG nor PNG."""
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in ("svg", "png"):
+        raise UserError(f"{path}: the suffix of a picture must be .svg or .png")
+    return kind
+
+
+def rendered(figure: "Figure", kind: str) -> bytes:
+    """Return a figure as SVG or PNG; the same bytes for the same figure."""
+    import matplotlib
+
+    with BytesIO() as file, matplotlib.rc_context({"svg.hashsalt": "toposcale", "svg.fonttype": "path"}):
+        figure.savefig(file, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        return file.getvalue()
+
+
+def write(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Write a figure atomically, in the format of the suffix."""
+    picture = rendered(figure, kind_of(path))
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(picture)
