@@ -24,9 +24,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 import figure_tables
+from toposcale.features.roles import network_order
 from toposcale.figures import FIGURES, load, statistics, verdicts
 from toposcale.figures.forecasting import with_compute
-from toposcale.figures.layers import layer_order, short_layer
+from toposcale.figures.layers import row_name
 from toposcale.figures.panels import spans_decades
 from toposcale.figures.style import STYLE, model_appearances, save
 from toposcale.figures.training import smooth
@@ -487,7 +488,7 @@ def test_layers_stand_in_the_order_of_the_network():
         "token_embedding.weight",
         "blocks.2.attention.qkv.weight",
     ]
-    assert [short_layer(layer) for layer in sorted(shuffled, key=layer_order)] == [
+    assert [row_name(layer) for layer in sorted(shuffled, key=network_order)] == [
         "token_embedding",
         "2.attention.qkv",
         "2.feed_forward.expansion",

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toposcale import homology
-from toposcale.features.names import STEP_LABEL, feature_label, feature_name
+from toposcale.features.names import STEP_LABEL, feature_label, feature_name, short_layer
 from toposcale.features.registry import lookup
+from toposcale.features.roles import network_order
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
@@ -33,7 +34,7 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     if (n_steps := rows["step"].nunique()) < FEWEST_STEPS:
         return panels.missing_figure(f"at least {FEWEST_STEPS} checkpoints are needed, and there are {n_steps}", model)
     present = [feature for feature in chosen if (rows["feature"] == feature).any()]
-    layers = sorted(rows["layer"].unique(), key=layer_order)
+    layers = sorted(rows["layer"].unique(), key=network_order)
     figure, axes_of = panels.new_grid(len(present), row_height=1.1 + 0.2 * len(layers), sharey=True, title=model)
     panels.lettered(axes_of, [feature_name(feature, source) for feature in present])
     undefined = 0
@@ -44,7 +45,7 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         colour_bar = {"label": feature_label(feature, source), "location": "bottom", "shrink": 0.9, "aspect": 25}
         panels.heat_map(axes, table, colour_bar, cmap=SEQUENTIAL, yticklabels=False)
         _step_columns(axes, [int(step) for step in table.columns])
-    axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
+    axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [row_name(layer) for layer in layers])
     panels.add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
     return figure
 
@@ -56,16 +57,9 @@ def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
     axes.set(xticks=places + 0.5, xticklabels=labels, xlabel=STEP_LABEL)
 
 
-def layer_order(layer: str) -> tuple[int, list[int], str]:
-    """Return the sort key of a layer's name: embeddings, then blocks by number, then the rest."""
-    if numbers := [int(number) for number in re.findall(r"\d+", layer)]:
-        return 1, numbers, layer
-    return (0 if "emb" in layer and "unembed" not in layer and "embed_out" not in layer else 2), [], layer
-
-
-def short_layer(layer: str) -> str:
+def row_name(layer: str) -> str:
     """Return a layer's name without its common parts: `gpt_neox.layers.0.mlp.x.weight` -> `0.mlp.x`."""
-    name = re.sub(r"\.weight$", "", one_line(layer))  # control characters are invalid in SVG
+    name = short_layer(one_line(layer))  # control characters are invalid in SVG
     return re.sub(r"^.*?(?:layers|blocks|h)\.(?=\d)", "", name)
 
 
