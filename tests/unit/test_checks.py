@@ -188,9 +188,9 @@ def test_the_facts_of_a_training_decide_its_warm_up():
 
 
 def long_run(n=400):
-    """Steps from the warm-up on, and losses that fall as those of a healthy run."""
+    """Steps, and losses that fall from a uniform guess as those of a healthy run."""
     steps = np.arange(1, n + 1) * 12
-    return steps, falling(steps, 0.005)
+    return steps, falling(steps, 0.005) + 6 * np.exp(-steps / 100)
 
 
 @pytest.mark.parametrize("rows", [5, 15])
@@ -264,3 +264,15 @@ def test_a_validation_loss_that_leaves_the_training_loss_is_no_confident_answer(
     assert any("no longer follows" in reason for reason in reasons)
     steady = toposcale.advise(columns | {"validation_loss": training + 0.02}, **OPTIONS).reasons
     assert not any("no longer follows" in reason for reason in steady)
+
+
+@pytest.mark.parametrize("first", [5.29, 4.5])
+def test_a_training_that_begins_far_below_a_uniform_guess_is_refused(first):
+    """124M parameters and 4,096 tokens a step: where it stands now is usual, where it began is not."""
+    steps = np.arange(20, 20_001, 20)
+    losses = 3.1 + (first - 3.1) * (steps / 20) ** -0.3
+    plan = {"n_parameters": 124e6, "tokens_per_step": 4096, "steps": 40_000, "schedule": "constant", "warmup_steps": 100}
+    advice = toposcale.advise({"step": steps, "loss": losses}, **plan)
+    assert "not for fine-tuning" in advice.sentence
+    usual = losses + 10.8 * np.exp(-steps / 300)
+    assert "fine-tuning" not in toposcale.advise({"step": steps, "loss": usual}, **plan).sentence

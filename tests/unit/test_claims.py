@@ -117,3 +117,42 @@ def test_a_test_without_power_is_no_answer():
         )
         rows = answers(verdicts=verdicts, sensitivity=power)
         assert rows.loc[("research plan", "H1, efficiency"), "answer"] == expected
+
+
+def subspaces(*, loss, quadratic, models=("tiny-3k",)):
+    """Features at two checkpoints: saddles of the loss and of its quadratic model by dimension."""
+    counts = {"subspace": loss, "quadratic": quadratic}
+    parts = [
+        course([value] * 2, f"n_saddles_{kind}_{k}_aknn8", "landscape", model)
+        for model in models
+        for kind, by_dimension in counts.items()
+        for k, value in by_dimension.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "quadratic", "expected"),
+    [
+        ({2: 0, 3: 0, 10: 0}, {2: 0, 3: 0, 10: 0}, "not reproduced"),
+        ({2: 0, 3: 0, 10: 4}, {2: 0, 3: 0, 10: 1}, "reproduced"),
+        ({2: 0, 3: 1, 10: 3}, {2: 0, 3: 1, 10: 3}, "not reproduced"),  # what the quadratic model has is nothing new
+        ({2: 2, 3: 2, 10: 2}, {2: 0, 3: 0, 10: 0}, "not reproduced"),  # a plane shows as many
+        ({2: 0, 3: 0, 10: 0}, {2: 0, 3: 0, 10: 1}, "not reproduced"),  # fewer is not the contrary claim
+        ({3: 5, 10: 5}, {3: 0, 10: 0}, "not tested"),  # no plane to compare with
+        ({2: 5}, {2: 0}, "not tested"),
+    ],
+)
+def test_subspaces_are_compared_with_their_quadratic_model_and_with_a_plane(loss, quadratic, expected):
+    row = answers(features=subspaces(loss=loss, quadratic=quadratic)).loc[("landscape review", "H4")]
+    assert row["answer"] == expected
+    assert (row["reason"] != "") == (expected == "not tested")
+
+
+def test_every_model_must_have_the_saddles_of_more_dimensions():
+    more, none = ({2: 0, 3: count} for count in (3, 0))
+    features = [subspaces(loss=more, quadratic=none, models=["tiny-3k"])]
+    features.append(subspaces(loss=none, quadratic=none, models=["xl-97k"]))
+    row = answers(features=pd.concat(features, ignore_index=True)).loc[("landscape review", "H4")]
+    assert row["answer"] == "not reproduced"
+    assert row["numbers"] == ("tiny-3k 3, xl-97k 0; saddles (of the quadratic model) by dimension 2: 0 (0), 3: 1.5 (0)")

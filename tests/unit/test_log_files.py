@@ -65,6 +65,11 @@ def read(tmp_path, name, content):
             lines("iter {step}: loss {loss}, time 1ms\n").encode("utf-16"),
             "30 of 30 lines are those of nanoGPT",
         ),
+        ("unicode.txt", ("step\tloss\r\n" + lines("{step}\t{comma}\r\n")).encode("utf-16"), ""),
+        ("unicode.csv", ("step,loss\n" + LINES).encode("utf-16"), ""),
+        ("printed.txt", str(ROWS), "30 of 30 lines"),
+        ("printed.log", "\n".join(map(str, ROWS)), "30 of 30 lines"),
+        ("cell.csv", "step,loss\n" + LINES + "1500,", CUT),
         ("table.txt", "step\tloss\n" + lines("{step}\t{loss}\n"), ""),
         (
             "joined.csv",
@@ -152,6 +157,7 @@ def test_entries_of_a_state_without_a_step_are_left_out_and_rates_have_two_names
         None,
         [1],
         {"step": None, "loss": 3.0},
+        {"step": float("nan"), "loss": 3.0},
         {"step": "x"},
         {"predict_loss": 1.0},
         {"step": 10, "loss": 3.5, "lr": 0.1},
@@ -161,7 +167,7 @@ def test_entries_of_a_state_without_a_step_are_left_out_and_rates_have_two_names
     assert curve.log()["learning_rate"].to_pylist() == [0.1, 0.2]
     assert curve.log()["loss"].to_pylist() == [3.5, np.inf]
     assert curve.notes == (
-        "5 of 8 entries have no step: they were left out",
+        "6 of 9 entries have no step: they were left out",
         "the validation loss is not a number since step 20",
     )
 

@@ -225,6 +225,7 @@ MISFITS = {
         (None, {"weight_scale": np.ones((2, 2), np.uint8)}, "its scales of type u8 are not supported"),
     ],
     "int4_group_zeros": [
+        ({"quantization_config": {"num_bits": 4, "group_size": 0}}, {}, "do not fit together"),
         ({}, {}, "its num_bits in the config.json beside it is missing"),
         ({"quantization_config": {"config_groups": {"a": {"weights": {"num_bits": 3}}}}}, {}, "its num_bits .* is 3"),
         (
@@ -232,7 +233,19 @@ MISFITS = {
             {},
             "its group_size .* is missing",
         ),
-        ({"quantization_config": {"config_groups": [1]}}, {}, "its num_bits .* is missing"),
+        *(
+            ({"quantization_config": {"config_groups": groups}}, {}, "its num_bits .* is missing")
+            for groups in ([1], {}, {"a": 1}, {"a": {}}, {"a": {"weights": [4]}})
+        ),
+        (
+            {
+                "quantization_config": {
+                    "config_groups": {n: {"weights": {"num_bits": n, "group_size": 32}} for n in (4, 8)}
+                }
+            },
+            {},
+            "its num_bits .* is missing",
+        ),
         (None, {"weight_shape": np.array([1 << 40, 1 << 40])}, "do not fit together"),
         (None, {"weight_shape": np.array([-32, -64])}, "do not fit together"),
         (None, {"weight_shape": np.array([16, 64])}, "do not fit together"),
@@ -241,6 +254,14 @@ MISFITS = {
     "bitsandbytes_nf4_nested": [
         (None, {"weight.quant_state.bitsandbytes__nf4": None}, "its quant_state is missing"),
         (None, {"weight.quant_state.bitsandbytes__nf4": np.zeros(9, np.uint8)}, "do not fit together"),
+        *(
+            (
+                None,
+                {"weight.quant_state.bitsandbytes__nf4": np.frombuffer(state, np.uint8).copy()},
+                "do not fit together",
+            )
+            for state in (b'{"shape": []}', b'{"shape": [1e9, 1e9]}', b'{"shape": [32, 64], "blocksize": 0}')
+        ),
         (None, {"weight.absmax": np.zeros(31, np.uint8)}, "do not fit together"),
         (None, {"weight.quant_map": None}, "whose stored numbers are not the weights; dequantise"),
     ],
@@ -252,10 +273,11 @@ MISFITS = {
 )
 def test_what_does_not_fit_together_is_refused_by_name(tmp_path, name, config, changed, reason):
     copy(name, tmp_path, config, **changed)
-    with pytest.raises(UserError, match=reason) as caught:
-        read(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}: quantised weights (")
-    assert "dequantise them first (transformers: load" in str(caught.value)
+    for use in (read, toposcale.describe):
+        with pytest.raises(UserError, match=reason) as caught:
+            use(tmp_path)
+        assert str(caught.value).startswith(f"{tmp_path}: quantised weights (")
+        assert "dequantise them first (transformers: load" in str(caught.value)
 
 
 def test_a_damaged_configuration_is_none(tmp_path):

@@ -80,3 +80,8 @@ def test_topology():
     third = pd.read_csv(STUDIES / "study3/tables/primary.csv").query("question == 2 and feature == 'h0_total'")
     estimates = np.array([second["estimate"].item(), third["estimate"].item()])
     assert "given the norms ({:+.3f}), but not given the nuclear norm too ({:+.3f})".format(*estimates) in TEXT
+    fourth = pd.read_csv(STUDIES / "study4/tables/primary.csv").query("statistic == 'mean'")
+    of = {question: rows["estimate"].tolist() for question, rows in fourth.groupby("question")}
+    assert fourth["n_models"].groupby(fourth["rate"]).first().sum() == 3200
+    assert "({:+.3f} at the learning rate 0.003, {:+.3f} at 0.01)".format(*of["h0 beyond surrogates"]) in TEXT
+    assert "the nuclear norm adds to H0 ({:+.3f}, {:+.3f})".format(*of["nuclear norm beyond h0"]) in TEXT

@@ -16,7 +16,7 @@ from toposcale.io import schemas
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
 GRAPHS = re.compile(r"_(grid4|grid8|delaunay|aknn8|\{graph\})$")
-PLANES = re.compile(r"_((random|top|negative|mixed)_[\d.e+-]+|ball|bowl|\{plane\})$")
+PLANES = re.compile(r"_((random|top|negative|mixed)_[\d.e+-]+|ball|bowl|(subspace|quadratic)_(\d+|\{k\})|\{plane\})$")
 SUFFIXES = ("_whole", "_z_permuted", "_z_gaussian", "_spread", "_standard_error", "_scaled")
 
 

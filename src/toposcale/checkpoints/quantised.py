@@ -24,8 +24,6 @@ _WORDS, _FLOATS = r"u?int32|[ui]32", r"b?f(loat)?(16|32|64)"
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 _AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 _ZEROS = ".weight_zero_point"
-
-
 _Reading = Generator[Any, None, None]
 
 
@@ -75,7 +73,8 @@ def _scaled(layer: _Layer) -> _Reading:
     """Read numbers with a scale per tensor, row, group of columns or block."""
     yield layer.shape(".weight")
     weights = layer.values(".weight").astype(np.float32)
-    scales = layer.floats(next(filter(layer.has, (".weight_scale_inv", ".weight_scale"))))
+    end = next(filter(layer.has, (".SCB", ".weight_scale_inv", ".weight_scale")))
+    scales = layer.floats(end) / np.float32(127 if end == ".SCB" else 1)  # SCB: the largest weight of a row
     if layer.has(_ZEROS):
         weights -= _spread(layer, layer.values(_ZEROS).reshape(scales.shape), weights.shape)
     weights *= _spread(layer, scales, weights.shape)
@@ -88,6 +87,8 @@ def _spread(layer: _Layer, scales: NDArray[Any], shape: tuple[int, ...]) -> NDAr
         return scales if scales.size > 1 else scales.reshape(())
     if scales.shape == shape[:-1]:
         return scales[..., None]
+    if scales.ndim < len(shape):
+        raise ValueError
     stated = (
         (1, layer.settings["group_size"]) if "group_size" in layer.settings else layer.settings.get("block_structure")
     )
@@ -175,12 +176,6 @@ def _mxfp4(layer: _Layer) -> _Reading:
     yield weights.reshape(*rows, -1)
 
 
-def _int8(layer: _Layer) -> _Reading:
-    """Read int8 with the largest weight of each row."""
-    yield layer.shape(".weight")
-    yield layer.values(".weight") * (layer.floats(".SCB") / np.float32(127))[:, None]
-
-
 def _four_bits(layer: _Layer) -> _Reading:
     """Read the 4-bit codes of bitsandbytes, whose scales may be quantised too."""
     end = next(filter(layer.has, (f".weight.quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4"))), None)
@@ -235,7 +230,7 @@ _FORMATS = (
         "bitsandbytes 4-bit", ".weight", "uint8|u8", (".weight.absmax", ".weight.quant_map"), _four_bits, _QUANT_STATE
     ),
     _Format("bitsandbytes 4-bit", ".weight", ".*", (".weight.absmax",)),
-    _Format("bitsandbytes int8", ".weight", "int8|i8", (".SCB",), _int8, (".weight_format",)),
+    _Format("bitsandbytes int8", ".weight", "int8|i8", (".SCB",), _scaled, (".weight_format",)),
     _Format("MLX", ".weight", _WORDS, (".scales", ".biases"), _mlx),
     _Format("MLX", ".weight", _INTEGERS, (".scales",)),
     _Format("MXFP4", "_blocks", "uint8|u8", ("_scales",), _mxfp4),
@@ -287,10 +282,11 @@ def _next(reader: _Reading, about: str, shape: tuple[int, ...] = (), most: int =
     """Return what a reader yields next, values of this shape or a shape of at most so many; else raise UserError."""
     reason = "; its tensors do not fit together"
     try:
-        values = next(reader)
+        with np.errstate(divide="raise"):  # a size of 0
+            values = next(reader)
         if shape:
             reader.close()  # it holds what it read
-        if values.shape == shape if shape else 0 < math.prod(values) <= most:
+        if values.shape == shape if shape else min(values, default=0) > 0 and math.prod(values) <= most:
             return values
     except StopIteration:
         reason = ""
@@ -312,11 +308,15 @@ def _settings(folder: Path | None) -> dict[str, Any]:
     if settings.get("quant_method") == "fp8":  # transformers' block if none is stated
         settings.setdefault("weight_block_size", [128, 128])
     groups = settings.get("config_groups")
-    ways = [group.get("weights") for group in groups.values()] if isinstance(groups, dict) else []
-    # Several ways of one file belong to layers of other names.
-    return (
-        settings | {key: value for key, value in ways[0].items() if value is not None} if len(ways) == 1 else settings
+    ways = (
+        [group.get("weights") for group in groups.values() if isinstance(group, dict)]
+        if isinstance(groups, dict)
+        else []
     )
+    # Different ways of one file belong to layers of other names.
+    if ways and isinstance(ways[0], dict) and all(way == ways[0] for way in ways):
+        settings |= {key: value for key, value in ways[0].items() if value is not None}
+    return settings
 
 
 def _plain(dtype: str) -> str:

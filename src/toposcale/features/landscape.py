@@ -160,7 +160,8 @@ def _undefined(
         warnings.simplefilter("ignore")  # what the stand-in lacks is not what the checkpoint lacks
         # An even number of points has no centre, and so no sharpness.
         fewest = 3 if settings.measured.resolution % 2 else 4
-        small = replace(settings.measured, resolution=fewest, trace_probes=min(2, settings.measured.trace_probes))
+        probes = min(2, settings.measured.trace_probes)
+        small = replace(settings.measured, resolution=fewest, trace_probes=probes, subspace_starts=1)
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
     missing, missing_gradients = (

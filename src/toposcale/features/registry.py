@@ -80,7 +80,8 @@ class Feature:
             )
 
 
-_PLANE = r"(?:_(?P<plane>(?:random|top|negative|mixed)_[\d.e+-]+|ball|bowl))?"
+_SUBSPACES = ("subspace", "quadratic")
+_PLANE = rf"(?:_(?P<plane>(?:random|top|negative|mixed)_[\d.e+-]+|ball|bowl|(?:{'|'.join(_SUBSPACES)})_\d+))?"
 _GRAPH = r"(?:_(?P<graph>grid4|grid8|delaunay|gabriel|aknn8))?"
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _NULLS = {"_z_permuted": "against permuted entries", "_z_gaussian": "against Gaussian entries"}
@@ -134,7 +135,8 @@ def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) 
         rescaling_of = rescaling_of.replace("{k}", parts["k"])
     if parts.get("plane"):
         kind, _, extent = parts["plane"].partition("_")
-        title += f", {kind} plane to {extent}" if extent else f", {kind}"
+        what = f"{kind} of dimension" if kind in _SUBSPACES else f"{kind} plane to"
+        title += f", {what} {extent}" if extent else f", {kind}"
     if parts.get("graph"):
         title += f", {parts['graph']}"
     if name == WEIGHT_NORM.feature and source == "weights":

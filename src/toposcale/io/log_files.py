@@ -32,6 +32,8 @@ class LogFile(NamedTuple):
 def read(path: Path, named: Collection[str] = ()) -> LogFile:
     """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
     content = tables.read_plain_or_gzip(path)
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
+        content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     if content.startswith(b"PAR1") or suffix == ".parquet":
         return LogFile(tables.parse_parquet(content, path), "Parquet")
@@ -75,9 +77,9 @@ def _is_table(start: str, named: Collection[str]) -> bool:
 
 
 def _text(path: Path, content: bytes) -> str:
-    """Decode a text in UTF-8, or in UTF-16 with a byte-order mark, as Windows writes it."""
+    """Decode a text in UTF-8."""
     try:
-        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        text = content.decode("utf-8-sig")
         if "\0" not in text:
             return text
     except UnicodeDecodeError:
@@ -108,15 +110,18 @@ def _without_cut_line(content: bytes) -> tuple[bytes, str]:
     separator = max((b",", b";", b"\t"), key=before[-1].count)
     fewer = last.count(separator) < before[-1].count(separator)
     lengths = [len(line.rsplit(separator, 1)[-1]) for line in before]
-    if fewer or 0 < len(last.rsplit(separator, 1)[-1]) < min(lengths):
+    if fewer or len(last.rsplit(separator, 1)[-1]) < min(lengths):
         return content[: content.rindex(b"\n") + 1], last.decode("utf-8", "replace")
     return content, ""
 
 
 def _read_text(path: Path, text: str) -> LogFile:
     """Read a text log without a last line that does not end, since it may be half-written."""
+    if text.lstrip().startswith("[{'"):  # a list of transformers' dictionaries, as Python prints it
+        text = text.replace("}, {", "}\n{")
     complete, end, last = text.rpartition("\n")
-    log = text_logs.read(complete if end and last else text)
+    is_cut = end and last and not last.rstrip().endswith(("}", "]"))
+    log = text_logs.read(complete if is_cut else text)
     if log.without_step > log.matched:
         raise UserError(
             f"{path}: {log.without_step:,} lines have a loss and no step; give a log with both, or the {STATE} "
@@ -125,7 +130,7 @@ def _read_text(path: Path, text: str) -> LogFile:
     if not log.matched:
         raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
     notes = [f"read as a text log: {log.matched:,} of {log.lines:,} lines are those of {log.pattern}"]
-    notes += [_dropped(last)] if end and last else []
+    notes += [_dropped(last)] if is_cut else []
     columns = log.columns | ({END: np.full(log.matched, float(log.final_step))} if log.final_step else {})
     return LogFile(columns, "text log", tuple(notes))
 

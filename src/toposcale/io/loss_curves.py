@@ -288,7 +288,9 @@ def _numbers_of(values: Any) -> np.ndarray:
 def _of_trainer_state(state: TrainerState) -> LossCurve:
     """Return the log of transformers' Trainer; its losses are means since the entry before."""
     history = state.content["log_history"]
-    entries = [entry for entry in history if isinstance(entry, dict) and _is_number(entry.get("step"))]
+    entries = [
+        entry for entry in history if isinstance(entry, dict) and _is_number(step := entry.get("step")) and step == step
+    ]
     rows = [
         {"step": entry["step"], **evaluated(entry)}
         | {name: entry[key] for key, name in _LOGGED_BY_THE_TRAINER.items() if _is_number(entry.get(key))}

@@ -3,19 +3,20 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from toposcale.landscape import subspaces
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
 from toposcale.landscape.directions import random_directions
 from toposcale.landscape.graphs import GRAPHS, point_edges
 from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
-from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
+from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP, plane_name
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, rounding_of
 
 WHOLE, VECTORS = "all", "vectors"
@@ -47,6 +48,10 @@ class LandscapeSettings:
         trace.
     ball_points : int
         Random points of a ball; 0 for no ball.
+    subspaces : sequence of int
+        Dimensions of the subspaces of the leading eigenvectors in which minima are searched; none by default.
+    subspace_extent, subspace_starts : float, int
+        Half of the width of the searched cube, in 1 / sqrt(|eigenvalue|), and number of descents (`subspace_trees`).
     seed, threads : int
         Seed of all random draws, and number of threads that evaluate the loss.
     """
@@ -60,6 +65,9 @@ class LandscapeSettings:
     trace_probes: int = 100
     trace_accuracy: float = 0.1
     ball_points: int = 0
+    subspaces: Sequence[int] = ()
+    subspace_extent: float = 1.0
+    subspace_starts: int = 50
     seed: int = 42
     threads: int = 1
 
@@ -109,7 +117,8 @@ def measure_landscape(
     Features of "all": for every plane p and graph g `n_minima_p_g`, `n_saddles_p_g`, `average_persistence_p_g`,
     `average_persistence_closed_p_g`, `total_persistence_p_g`, for grid graphs `h1_*_p_g`; `sharpness_*_p` and
     `nonfinite_count_p`; `hessian_max`, `hessian_min`, `hessian_top_k`; with a ball `*_ball_aknn8` of the loss and
-    `*_bowl_aknn8` of the bowl. Of "all" and every layer: `hessian_trace` and `hessian_trace_standard_error`.
+    `*_bowl_aknn8` of the bowl; for every subspace of dimension k `*_subspace_k_aknn8` of the loss and `*_quadratic_k_aknn8`
+    of its quadratic model. Of "all" and every layer: `hessian_trace` and `hessian_trace_standard_error`.
 
     Parameters
     ----------
@@ -166,6 +175,8 @@ def measure_landscape(
         for name, tree in (("ball", ball.tree), ("bowl", ball.bowl_tree)):
             shape = tree_features(tree) | {"n_components": float(tree.n_components)}
             features[WHOLE] |= {f"{feature}_{name}_{BALL_GRAPH}": value for feature, value in shape.items()}
+    for dimension in settings.subspaces:
+        features[WHOLE] |= _subspace(loss, parameters, pairs, replace(settings, dimensions=dimension))
     return Landscape(features, surfaces, trees, ball)
 
 
@@ -198,7 +209,7 @@ def _curvature(
             for layer, (estimate, error) in traces.items()
         }
     spanned = set(settings.planes) - {RANDOM}
-    if not (settings.eigenvalues or spanned):
+    if not (settings.eigenvalues or spanned or settings.subspaces):
         return features, {}
     most = sum(tensor.numel() for tensor in parameters.values())
 
@@ -206,7 +217,7 @@ def _curvature(
         values, vectors = hessian_eigenpairs(loss, parameters, min(count, most), seed=settings.seed, which=which)
         return list(zip(values.tolist(), vectors, strict=True))
 
-    count = max(settings.eigenvalues, settings.dimensions if spanned else 1)
+    count = max(settings.eigenvalues, settings.dimensions if spanned else 1, *settings.subspaces)
     pairs = {"largest": pairs_of("largest", count)}
     # The largest in size are mostly the most positive ones; only where they are not is there more to compute.
     highest = sorted((pair for pair in pairs["largest"] if pair[0] > 0), key=lambda pair: -pair[0])
@@ -239,6 +250,30 @@ def _plane(
         warnings.warn(f"there is no plane {kind}: the Hessian's eigenvalues are 0 or were not found", stacklevel=3)
         return None
     return [{name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in chosen]
+
+
+def _subspace(
+    loss: Loss, parameters: Mapping[str, Tensor], pairs: Mapping[str, Pairs], settings: LandscapeSettings
+) -> dict[str, float]:
+    """Return minima and saddles in the subspace of `dimensions` leading eigenvectors, and those of its quadratic model."""
+    dimension, directions = settings.dimensions, _plane(TOP, parameters, pairs, settings)
+    trees: dict[str, MergeTree] = {}
+    if directions is not None:
+        trees = subspaces.subspace_trees(
+            loss,
+            parameters,
+            directions,
+            [math.copysign(1.0, value) for value, _ in pairs["largest"][:dimension]],
+            extent=settings.subspace_extent,
+            starts=settings.subspace_starts,
+            threshold=settings.threshold,
+            seed=settings.seed,
+        )
+    return {
+        f"{name}_{kind}_{dimension}_{subspaces.GRAPH}": tree_features(trees[kind])[name] if trees else math.nan
+        for kind in SUBSPACES
+        for name in ("n_minima", "n_saddles", "total_persistence")
+    }
 
 
 def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings) -> Ball:

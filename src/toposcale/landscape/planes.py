@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 RANDOM, TOP, NEGATIVE, MIXED = PLANES = ("random", "top", "negative", "mixed")
 """Random directions; eigenvectors of the Hessian: the leading, the most negative, and one from either end."""
+SUBSPACES = ("subspace", "quadratic")
+"""A loss in a subspace of the Hessian and its quadratic model there, before the dimension in the names of features."""
 _BY_INFORMATION = (NEGATIVE, MIXED, TOP, RANDOM)
 
 

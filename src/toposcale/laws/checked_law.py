@@ -19,6 +19,9 @@ LEVELS = (0.5, 1.45)
 """Losses over that of the published surface at so many parameters and tokens, beyond which a curve is no pretraining of a
 language model from scratch. Of 684 published runs all next-token losses lie from .56 (code) to 1.40, past the warm-up."""
 
+UNIFORM = 11.0
+"""Nats per token of a uniform guess among 60,000 tokens, with which a training from scratch begins."""
+
 FURTHEST_OFF = 6.0
 """Standard deviations that the forecast of the present, from half of what was seen, may be off."""
 
@@ -51,15 +54,23 @@ def checked_law(run: TrainingRun, others: Sequence[TrainingRun], prior: Prior = 
 
 
 def refuse_level(run: TrainingRun) -> None:
-    """Raise NoForecast where the loss is none that so many parameters and tokens give from scratch."""
-    tokens = run.last_step * run.tokens_per_step
-    ratio = run.present_loss / published_surface(run.n_parameters, tokens)
-    if not decades_away(run.n_parameters) and not LEVELS[0] <= ratio <= LEVELS[1] and np.isfinite(tokens):
-        raise NoForecast(
-            f"{run.n_parameters:,} parameters reach a loss of about {run.present_loss / ratio:.3g} nats per token after "
-            f"{tokens:.2g} tokens from scratch, and this run has {run.present_loss:.4g}: the law is for the pretraining of "
-            "language models on the next token, not for fine-tuning, continued pretraining or other losses"
-        )
+    """Raise NoForecast where the loss, at first or now, is none that so many parameters and tokens give from scratch."""
+    if decades_away(run.n_parameters) or not np.isfinite(run.tokens_per_step):
+        return
+    logged = np.isfinite(run.losses) & (run.steps > 0)
+    # In the warm-up a loss is as high as it is, so at first only the lower bound counts.
+    points = [(run.last_step, run.present_loss, LEVELS[1])]
+    if logged.any():
+        points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
+    for step, loss, highest in points:
+        tokens = step * run.tokens_per_step
+        usual = min(published_surface(run.n_parameters, tokens), UNIFORM)
+        if not LEVELS[0] * usual <= loss <= highest * usual:
+            raise NoForecast(
+                f"{run.n_parameters:,} parameters reach a loss of about {usual:.3g} nats per token after {tokens:.2g} "
+                f"tokens from scratch, and this run has {loss:.4g}: the law is for the pretraining of language models on "
+                "the next token, not for fine-tuning, continued pretraining or other losses"
+            )
 
 
 def refuse_value(run: TrainingRun, value: float) -> None:
