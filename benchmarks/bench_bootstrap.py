@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -9,12 +10,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from benchmarks.timing import Line, beside, compare
-from toposcale.statistics.resampling import (
-    bootstrap_spearman,
-    default_block_length,
-    moving_block_counts,
-    percentile_interval,
-)
+from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
 POINTS, RESAMPLES, METRICS = 51, 1000, 2
 FEATURES = (1, 35, 560)  # one feature, those of one layer, and those of all layers
@@ -59,6 +55,6 @@ def arch_intervals(bootstrap: ModuleType, features: np.ndarray, metrics: np.ndar
         return (ranks[:, : len(features)].T @ ranks[:, len(features) :]).ravel()
 
     series = np.concatenate([features, metrics]).T
-    drawn = bootstrap.MovingBlockBootstrap(default_block_length(POINTS), series, seed=0)
+    drawn = bootstrap.MovingBlockBootstrap(math.ceil(math.sqrt(POINTS)), series, seed=0)
     bounds = np.quantile(drawn.apply(spearman, RESAMPLES), [0.025, 0.975], axis=0)
     return bounds.reshape(2, len(features), len(metrics))

@@ -78,8 +78,8 @@ def parts(snakemake: Any) -> list[str]:
 
     Without its record of a file (in .snakemake), Snakemake takes the file for up to date.
     """
-    paths, asked = list(snakemake.input.parts), snakemake.params.parts
-    stale = [path for path, digest in zip(paths, asked, strict=True) if digest and tables.made_with(path) != digest]
+    paths, digests = list(snakemake.input.parts), snakemake.params.parts
+    stale = [path for path, digest in zip(paths, digests, strict=True) if digest and tables.made_with(path) != digest]
     if stale:
         folders = sorted({"/".join(path.split("/")[:4]) for path in stale})  # results/{run}/features/weights
         raise UserError(
@@ -91,12 +91,12 @@ def parts(snakemake: Any) -> list[str]:
 
 
 def measured(
-    snakemake: Any, concerns: str, noted: list[dict[str, Any]], measure: Callable[..., Any], *arguments: Any
+    snakemake: Any, concerns: str, warning_rows: list[dict[str, Any]], measure: Callable[..., Any], *arguments: Any
 ) -> Iterator[tuple[int, Any]]:
     """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.
 
-    On any exception the result is None and `noted` gets a row for the warnings table. An error is raised if it is shared
-    by all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
+    On any exception the result is None and `warning_rows` gets a row for the warnings table. An error is raised if it is
+    shared by all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
     """
     model = snakemake.wildcards.model
     for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
@@ -104,15 +104,15 @@ def measured(
         try:
             measurements = measure(checkpoint, *arguments)
             if change := moved(checkpoint):
-                noted.append(note(model, "checkpoint", change, "set hub.keep: true to keep downloaded weights"))
+                warning_rows.append(note(model, "checkpoint", change, "set hub.keep: true to keep downloaded weights"))
         except LeftOutError as error:
-            noted.append(repeated(model, step, error.original, checkpoint, leave_out=True))
+            warning_rows.append(repeated(model, step, error.original, checkpoint, leave_out=True))
         except BaseException as error:
             if is_shared(error) or not snakemake.params.allow_missing:
                 raise
             reason = readable(reason_of(error), checkpoint)
             logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
-            noted += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
+            warning_rows += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
         yield step, measurements
 
 
@@ -126,12 +126,14 @@ def _remedy(model: str, checkpoint: str) -> str:
     )
 
 
-def write(snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], noted: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write a table to each named output, with the rows `noted` for the warnings table in its metadata.
+def write(
+    snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], warning_rows: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Write a table to each named output, with `warning_rows` for the warnings table in its metadata.
 
     An output is named after its table, optionally after the source of its rows (landscape_features).
     """
-    metadata = tables.with_warnings(provenance(snakemake), noted)
+    metadata = tables.with_warnings(provenance(snakemake), warning_rows)
     for name, pieces in parts.items():
         table = schemas.TABLES.get(name) or schemas.TABLES[name.rpartition("_")[2]]
         tables.write(tables.joined(table, pieces), snakemake.output[name], metadata)
@@ -142,13 +144,13 @@ def write_json(path: str | Path, content: Any, **options: Any) -> None:
     write_text(path, json.dumps(content, **options) + "\n")
 
 
-def progress(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
+def progress(items: Iterable[Any], total: int, unit: str) -> Iterator[Any]:
     """Yield the items and log the progress, at most every five seconds."""
     start = last_line = time.monotonic()
     for number, item in enumerate(items):
         now = time.monotonic()
         if now - last_line >= 5:
-            logging.info("%d of %d %s after %.0f s", number, total, what, now - start)
+            logging.info("%d of %d %s after %.0f s", number, total, unit, now - start)
             last_line = now
         yield item
 

@@ -1,4 +1,4 @@
-"""Row of a model in the models table: what the configuration states and what its files tell."""
+"""Rows of a model in the tables models and schedules, from the configuration and its files."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from toposcale.training.schedules import schedule_of
 def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), notes=None):
     """Return the rows of a model in the tables models and schedules.
 
-    What `facts` (of `plan.Model`) has counts, then what the files tell; the rest stays unknown. weights: a checkpoint.
+    `facts` (of `plan.Model`) have precedence over the files; the rest stays unknown. weights: a checkpoint.
     n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
     state of a Trainer. steps, rates: the learning rates of the training log. notes: as `LossCurve.note_columns` returns.
     """
@@ -31,8 +31,8 @@ def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, s
     if checkpoint is not None:
         facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)
     if curve is not None and (checkpoint or Path(curve).name == loss_curves.TRAINER_STATE):
-        stated = checkpoints.trainer_facts(loss_curves.trainer_state(curve), checkpoint)
-        facts_of_run |= {key: value for key, value in stated.items() if value}
+        trainer_facts = checkpoints.trainer_facts(loss_curves.trainer_state(curve), checkpoint)
+        facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
     rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if rows.model.get("warmup_steps") is None and len(steps):
         warmup = warmup_of_log(steps, rates)
@@ -41,6 +41,6 @@ def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, s
 
 
 def fetched_sizes(paths):
-    """Parameters of each published model, from what was noted of its checkpoints; missing ones have none."""
+    """Return the number of parameters of each published model, as noted of its checkpoints; missing ones have none."""
     sizes = [(Path(path).parent.name, read_json(path).get("n_parameters")) for path in paths]
     return {model: size for model, size in sizes if size}

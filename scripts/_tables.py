@@ -1,5 +1,6 @@
 """Read the tables of a run as pandas frames, and write the results of an analysis."""
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -28,12 +29,11 @@ def read_training(paths):
     return pd.concat([empty, *(log.assign(model=model) for model, log in logs.items())], ignore_index=True)
 
 
-def read_published(path):
-    """Read the published values, a CSV file whose values are texts, such as "<1e-24"."""
-    return pd.read_csv(path, dtype={"value": str, "table": str})
-
-
-_READERS = {"features": read_features, "training": read_training, "published": read_published}
+_READERS = {
+    "features": read_features,
+    "training": read_training,
+    "published": partial(pd.read_csv, dtype={"value": str, "table": str}),  # values such as "<1e-24"
+}
 
 
 def read_inputs(snakemake, names):

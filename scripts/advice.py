@@ -1,4 +1,4 @@
-"""What to do with every model as far as it has come, from whatever files of the run are there."""
+"""Give advice on every model so far, from the existing files of the run."""
 
 from pathlib import Path
 
@@ -15,19 +15,19 @@ from toposcale.io import loss_curves, schemas, tables
 
 
 class Files:
-    """What is there of one model: training log and metrics as frames, its checkpoints, and what was noted of them.
+    """Existing data of one model: training log and metrics as frames, its checkpoints, and what was noted of them.
 
-    paths: files that are there, or will be, by kind. curve: the user's file with its losses. joined: tables of metrics.
+    paths: files that are there, or will be, by kind. curve: the user's file with its losses. user_tables: of metrics.
     """
 
-    def __init__(self, name, paths, curve, joined):
+    def __init__(self, name, paths, curve, user_tables):
         self.name, self.curve = name, curve
-        there = {kind: [path for path in files if Path(path).exists()] for kind, files in paths.items()}
-        self.weights, self.sizes = there.get("weights", []), there.get("sizes", [])
-        metrics = [tables.gather(schemas.TABLES["metrics"], there.get("metrics", []))]
-        metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
+        existing = {kind: [path for path in files if Path(path).exists()] for kind, files in paths.items()}
+        self.weights, self.sizes = existing.get("weights", []), existing.get("sizes", [])
+        metrics = [tables.gather(schemas.TABLES["metrics"], existing.get("metrics", []))]
+        metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in user_tables]
         if curve is None:
-            log, self.notes = tables.gather(schemas.TABLES["training"], there.get("training", [])), {}
+            log, self.notes = tables.gather(schemas.TABLES["training"], existing.get("training", [])), {}
         else:
             losses = loss_curves.read(curve)
             log, self.notes = losses.log(), losses.note_columns()
@@ -45,33 +45,35 @@ class Files:
 @_job.script
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
-    joined = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
-    files = {name: Files(name, params.files.get(name, {}), params.curves.get(name), joined) for name in params.models}
-    begun = {name for name, there in files.items() if len(there.log) or len(there.metrics)}
-    if not begun:
+    user_tables = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
+    files = {
+        name: Files(name, params.files.get(name, {}), params.curves.get(name), user_tables) for name in params.models
+    }
+    with_losses = {name for name, file in files.items() if len(file.log) or len(file.metrics)}
+    if not with_losses:
         print(f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n")
         return
-    named = [name for name in files if name in begun or name in params.planned]
-    described = [files[name].rows(params.models[name]) for name in named]
+    reported = [name for name in files if name in with_losses or name in params.planned]
+    rows_of_models = [files[name].rows(params.models[name]) for name in reported]
     trainings = trainings_from_tables(
         schemas.TABLES["features"].frame([]),
-        pd.concat([files[name].metrics for name in begun]),
-        pd.concat([files[name].log.assign(model=name) for name in begun]),
-        schemas.TABLES["models"].frame([rows.model for rows in described]),
-        schedules=schemas.TABLES["schedules"].frame([row for rows in described for row in rows.schedule]),
+        pd.concat([files[name].metrics for name in with_losses]),
+        pd.concat([files[name].log.assign(model=name) for name in with_losses]),
+        schemas.TABLES["models"].frame([rows.model for rows in rows_of_models]),
+        schedules=schemas.TABLES["schedules"].frame([row for rows in rows_of_models for row in rows.schedule]),
     )
     request = Request(**params.decision)
-    under_way = [training for training in trainings if training.model in begun and not training.is_over]
+    under_way = [training for training in trainings if training.model in with_losses and not training.is_over]
     advices = [advise_on(training, trainings, request) for training in under_way]
     for advice in advices:
         print(f"\n{advice}", flush=True)
     print()
     for training in trainings:
-        if training.model in begun and training.is_over:
+        if training.model in with_losses and training.is_over:
             print(wording.finished(training))
-    for name in sorted(files.keys() - set(named)):
+    for name in sorted(files.keys() - set(reported)):
         print(f"{name}: no loss of it is known yet, so there is nothing to forecast")
-    if not advices and files.keys() == begun:
+    if not advices and files.keys() == with_losses:
         print(f"\nEvery training of {run} is finished; nothing is left to decide.")
     content = {"version": VERSION, "models": [dict(advice) for advice in advices]}
     _job.write_json(params.output, content, indent=1, allow_nan=False)

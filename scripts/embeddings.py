@@ -31,7 +31,7 @@ def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
         loaded,
         list(tokens.values()),
         all_layers=settings["layers"] == "all",
-        progress=partial(_job.progress, what="batches of texts"),
+        progress=partial(_job.progress, unit="batches of texts"),
     )
     summary = embeddings.EmbeddingSettings(settings["components"], settings["repeats"])
     features, diagrams = embeddings.compute_features(
@@ -70,9 +70,9 @@ def main(snakemake):
     settings, model = snakemake.params.settings, snakemake.wildcards.model
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
-    rows, clouds, noted = {"features": [], "diagrams": [], "metrics": []}, {}, []
+    rows, clouds, warning_rows = {"features": [], "diagrams": [], "metrics": []}, {}, []
     for step, measurements in _job.measured(
-        snakemake, "embeddings", noted, measure, settings, tokenizer, text, model, snakemake.threads
+        snakemake, "embeddings", warning_rows, measure, settings, tokenizer, text, model, snakemake.threads
     ):
         where = {"model": model, "step": step}
         clouds[step], features, diagrams, perplexity = measurements or NOTHING
@@ -81,4 +81,4 @@ def main(snakemake):
         rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
         rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
     save_clouds(snakemake.output.clouds, clouds, _job.provenance(snakemake))
-    _job.write(snakemake, rows, noted)
+    _job.write(snakemake, rows, warning_rows)

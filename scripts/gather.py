@@ -8,5 +8,5 @@ from toposcale.io import schemas, tables
 def main(snakemake):
     table, paths = schemas.TABLES[snakemake.params.table], _job.parts(snakemake)
     rows = tables.gather(table, paths)
-    noted = [row for path in paths for row in tables.read_warnings(path)]
-    tables.write(rows, snakemake.output[0], tables.with_warnings(_job.provenance(snakemake), noted))
+    warning_rows = [row for path in paths for row in tables.read_warnings(path)]
+    tables.write(rows, snakemake.output[0], tables.with_warnings(_job.provenance(snakemake), warning_rows))

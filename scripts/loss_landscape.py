@@ -16,9 +16,9 @@ def measure(checkpoint, tokenizer_folder, text, snakemake):
     settings, model = snakemake.params.settings, snakemake.wildcards.model
     loaded, tokenizer = _landscape.load(checkpoint, settings, tokenizer_folder)
     losses = _landscape.probe_losses(loaded, tokenizer, text, settings)
-    measured = {name: settings[name] for name in LandscapeSettings.__dataclass_fields__ if name in settings}
+    options = {name: settings[name] for name in LandscapeSettings.__dataclass_fields__ if name in settings}
     of_features = landscape.LandscapeFeatureSettings(
-        LandscapeSettings(**measured),
+        LandscapeSettings(**options),
         gradients=GradientCloudSettings() if settings["gradients"] else None,
         density_runs=settings["density_runs"],
         density_steps=settings["density_steps"],
@@ -47,18 +47,18 @@ def rows_of(description, **where):
         for plane, profile in description.profiles.items()
         for row in _landscape.profile_rows(profile, plane, **where)
     ]
-    others = {"surfaces": surfaces, "densities": densities, "profiles": profiles}
-    return rows | {name: tables.from_rows(schemas.TABLES[name], part) for name, part in others.items()}
+    other_rows = {"surfaces": surfaces, "densities": densities, "profiles": profiles}
+    return rows | {name: tables.from_rows(schemas.TABLES[name], part) for name, part in other_rows.items()}
 
 
 @_job.script
 def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
-    rows, noted = {name: [] for name, _ in snakemake.output.items()}, []
-    for step, description in _job.measured(snakemake, "landscape", noted, measure, tokenizer, text, snakemake):
+    rows, warning_rows = {name: [] for name, _ in snakemake.output.items()}, []
+    for step, description in _job.measured(snakemake, "landscape", warning_rows, measure, tokenizer, text, snakemake):
         where = {"model": snakemake.wildcards.model, "step": step}
         for name, table in rows_of(description or NOTHING, **where).items():
             if name in rows:
                 rows[name].append(table)
-    _job.write(snakemake, rows, noted)
+    _job.write(snakemake, rows, warning_rows)

@@ -1,4 +1,4 @@
-"""What a loss curve of the user's tells: the training log and the metrics of its model."""
+"""Write the training log and the metrics of a model from the loss curve of the user."""
 
 import _job
 from toposcale.io import loss_curves, notes, tables
@@ -10,6 +10,8 @@ def main(snakemake):
     metadata = _job.provenance(snakemake)
     tables.write(curve.log(), snakemake.output.log, metadata | curve.note_columns())
     model = snakemake.wildcards.model
-    noted = [notes.note(model, "training log", text, "") for text in (*curve.notes, *curve.low_confidence_reasons)]
+    warning_rows = [
+        notes.note(model, "training log", text, "") for text in (*curve.notes, *curve.low_confidence_reasons)
+    ]
     rows = curve.metric_rows(model, snakemake.params.steps)
-    tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, noted))
+    tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, warning_rows))

@@ -50,13 +50,13 @@ def training_losses(path, steps):
 @_job.script
 def main(snakemake):
     params, inputs = snakemake.params, snakemake.input
-    measured = [*_job.parts(snakemake), *inputs.metrics]
-    parts = [tables.gather(schemas.TABLES["metrics"], measured)]
+    part_files = [*_job.parts(snakemake), *inputs.metrics]
+    parts = [tables.gather(schemas.TABLES["metrics"], part_files)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
-    joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
-    noted = [row for path in measured for row in tables.read_warnings(path)]
-    noted += [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
-    parts += joined.values()
+    user_tables = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
+    warning_rows = [row for path in part_files for row in tables.read_warnings(path)]
+    warning_rows += [row for path, table in user_tables.items() for row in unknown_models(table, path, params.models)]
+    parts += user_tables.values()
     [folder] = params.harness
     if folder:
         models = {name: lm_eval.Evaluated(**settings) for name, settings in params.evaluated.items()}
@@ -64,5 +64,5 @@ def main(snakemake):
         parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(inputs.left_out))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
-    metadata = tables.with_warnings(_job.provenance(snakemake), noted)
+    metadata = tables.with_warnings(_job.provenance(snakemake), warning_rows)
     tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)

@@ -20,9 +20,9 @@ def main(snakemake):
             sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
             stored = tables.read_metadata(logs[name])
             sources["notes"] = {key: text for key, text in stored.items() if key.startswith("log_")}
-        described = _models.rows_of_model(name, facts, **sources)
-        rows.append(described.model)
-        schedules += described.schedule
+        rows_of_model = _models.rows_of_model(name, facts, **sources)
+        rows.append(rows_of_model.model)
+        schedules += rows_of_model.schedule
     metadata = _job.provenance(snakemake)
     tables.write(tables.from_rows(schemas.TABLES["models"], rows), snakemake.output.models, metadata)
     tables.write(tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata)

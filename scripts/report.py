@@ -37,25 +37,25 @@ def main(snakemake):
     config_text = Path(inputs.configuration).read_text()
     config = yaml.safe_load(config_text)
     corpus = files.read_json(inputs.corpus) if inputs.corpus else None
-    read = _tables.read_inputs(snakemake, ("models", "summary", "claims", "metrics", "features"))
-    made = {Path(path).stem: path for path in inputs.made}
+    frames = _tables.read_inputs(snakemake, ("models", "summary", "claims", "metrics", "features"))
+    table_files = {Path(path).stem: path for path in inputs.made}
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
         path.write_bytes(patch)
     page = report.report(
         run=config["run"],
         config_text=config_text,
-        **provenance.what_was_run(config, corpus, read["models"], read["features"]),
-        **read,
+        **provenance.what_was_run(config, corpus, frames["models"], frames["features"]),
+        **frames,
         pictures=[picture(Path(path)) for path in inputs.figures],
-        listings=[listing(made[name]) for name in report.LISTED if name in made],
+        listings=[listing(table_files[name]) for name in report.LISTED if name in table_files],
         warnings=listing(inputs.warnings),
-        advice=_tables.read(made["advice"]),
+        advice=_tables.read(table_files["advice"]),
         comparison=listing(inputs.comparison),
         agreement=provenance.agreement(files.read_json(inputs.ripser[0]) if inputs.ripser else None),
-        runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
+        runtimes=provenance.runtimes(params.logs, list(frames["models"]["model"])),
         rerun=provenance.rerun(
-            {name: tables.read_metadata(path) for name, path in made.items()},
+            {name: tables.read_metadata(path) for name, path in table_files.items()},
             run=config["run"],
             patch=snakemake.output.changes if patch else "",
             lock_name=Path(params.lock).name,

@@ -16,10 +16,10 @@ from toposcale.training.schedules import schedule_of
 
 def settings_of(params):
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
-    given = {name: params.training[name] for name in names}
+    options = {name: params.training[name] for name in names}
     schedule = params.training.get("schedule")
-    given["schedule"] = schedule_of(schedule) if schedule else None
-    return trainer.TrainingSettings(**given, clip=params.training["gradient_clip"], seed=params.seed)
+    options["schedule"] = schedule_of(schedule) if schedule else None
+    return trainer.TrainingSettings(**options, clip=params.training["gradient_clip"], seed=params.seed)
 
 
 class TrainingJob:
@@ -62,8 +62,8 @@ class TrainingJob:
         tables.write(tables.gather(schemas.TABLES["metrics"], self.parts("metrics")), outputs.metrics, metadata)
         if self.sketch:
             sketches = [tensor_files.read(path)[0] for path in self.parts("sketch")]
-            joined = {name: np.concatenate([part[name] for part in sketches]) for name in sketches[0]}
-            tensor_files.write(outputs.sketch, joined, self.metadata | {"model": self.name})
+            arrays = {name: np.concatenate([part[name] for part in sketches]) for name in sketches[0]}
+            tensor_files.write(outputs.sketch, arrays, self.metadata | {"model": self.name})
         if outputs.optimiser:
             os.replace(self.optimiser, outputs.optimiser)
         shutil.rmtree(self.folder)

@@ -28,17 +28,17 @@ def dropped(characters):
 @_job.script
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
-    noted = [row for model, reasons in params.missing.items() for row in notes.missing(model, reasons)]
-    noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
-    noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
-    noted += [
+    warning_rows = [row for model, reasons in params.missing.items() for row in notes.missing(model, reasons)]
+    warning_rows += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
+    warning_rows += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
+    warning_rows += [
         notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], path, leave_out=params.leave_out)
         for path, fact in ((path, files.read_json(path)) for path in inputs.manifests)
         if fact.get("repeats")
     ]
     if inputs.corpus:
-        noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])
+        warning_rows += dropped(files.read_json(inputs.corpus)["dropped_characters"])
     features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
-    table = warnings.warning_table(features, metrics, noted)
+    table = warnings.warning_table(features, metrics, warning_rows)
     # For the last line of the run.
-    _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(noted)))
+    _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(warning_rows)))

@@ -6,10 +6,10 @@ from toposcale.features import weights
 from toposcale.io import notes, tables
 
 
-def measure(checkpoint, settings, model, noted):
+def measure(checkpoint, settings, model, warning_rows):
     """Return the features and diagrams of a checkpoint by layer, and note its empty matrices."""
     path = checkpoints.locate(checkpoint)
-    noted += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
+    warning_rows += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     return weights.compute_features(matrices, settings, model=model)
@@ -19,10 +19,10 @@ def measure(checkpoint, settings, model, noted):
 def main(snakemake):
     model = snakemake.wildcards.model
     settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
-    rows, noted = {"features": [], "diagrams": []}, []
-    for step, measurements in _job.measured(snakemake, "weights", noted, measure, settings, model, noted):
+    rows, warning_rows = {"features": [], "diagrams": []}, []
+    for step, measurements in _job.measured(snakemake, "weights", warning_rows, measure, settings, model, warning_rows):
         features, diagrams = measurements or ({}, {})
         where = {"model": model, "step": step, "source": "weights"}
         rows["features"].append(tables.feature_rows(features, **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, **where))
-    _job.write(snakemake, rows, noted)
+    _job.write(snakemake, rows, warning_rows)

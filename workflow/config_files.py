@@ -116,15 +116,15 @@ def check_files(config: Mapping[str, Any]) -> None:
 
     models = config["models"].items()
     harness, fresh = config["metrics"]["harness"], config["confirm"]["run"]
-    named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
-    named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
+    references = [("metrics.tables", path) for path in config["metrics"]["tables"]]
+    references += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
     keys = ("path", "schedule", "tokenizer")
-    named += [(join("models", name, key), model.get(key, "")) for name, model in models for key in keys]
-    named += [("training.schedule", config["training"].get("schedule", ""))]
-    named += [("confirm.run", f"results/{fresh}")] if fresh else []
+    references += [(join("models", name, key), model.get(key, "")) for name, model in models for key in keys]
+    references += [("training.schedule", config["training"].get("schedule", ""))]
+    references += [("confirm.run", f"results/{fresh}")] if fresh else []
     lines = [
         f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
-        for key, path in named
+        for key, path in references
         if path and isinstance(path, str) and not Path(path).exists()
     ]
     for name, model in models:

@@ -61,19 +61,21 @@ def explain(error: ValidationError) -> Iterator[str]:
     """Yield a line for a mistake: where it is, what is there, what is allowed."""
     path, part, value = error.absolute_path, error.schema, error.instance
     kind = part.get("properties", {}).get("kind", {}).get("const")
-    if error.validator == "additionalProperties":
+    if "message" in part:  # of a condition on other keys
+        yield f"config key {join(*path)} {part['message']}"
+    elif error.validator == "additionalProperties":
         names = list(part["properties"])
         for key in sorted(set(map(str, value)) - set(names)):
             if instead := part.get("removed", {}).get(key):
                 yield f"config key {join(*path, key)} was removed: {instead}"
                 continue
-            what = f"has no meaning for kind {kind}" if kind else "is unknown"
+            problem = f"has no meaning for kind {kind}" if kind else "is unknown"
             hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
-            yield f"config key {join(*path, key)} {what}{hint}"
+            yield f"config key {join(*path, key)} {problem}{hint}"
     elif error.validator == "required":
         for key in sorted(set(part["required"]) - set(value)):
-            what = f"for kind {kind} it" if kind else "it"
-            yield f"config key {join(*path, key)} is missing; {what} must be {allowed(part['properties'][key])}"
+            problem = f"for kind {kind} it" if kind else "it"
+            yield f"config key {join(*path, key)} is missing; {problem} must be {allowed(part['properties'][key])}"
     elif "propertyNames" in error.absolute_schema_path:
         yield f"config key {join(*path)}: the name {shown(value)} must be {allowed(part)}"
     else:
@@ -121,7 +123,7 @@ _BOUNDS = {
 
 
 def allowed(part: Mapping[str, Any]) -> str:
-    """Return what a key may hold, in words."""
+    """Return the allowed values of a key in words."""
     if "allowed" in part:
         return part["allowed"]
     if "enum" in part:
@@ -129,7 +131,7 @@ def allowed(part: Mapping[str, Any]) -> str:
     kinds = part.get("type", "object")
     if isinstance(kinds, list):
         return " or ".join(allowed({**part, "type": kind}) for kind in kinds)
-    # A key that may be a number or a list has the bounds of both; of each kind only its own are told.
+    # A key that may be a number or a list has the bounds of both; of each kind only its own are named.
     of_kind = {"array": ["minItems"], "null": []}.get(kinds, set(_BOUNDS) - {"minItems"})
     bounds = [f"{words} {part[key]:,}" for key, words in _BOUNDS.items() if key in part and key in of_kind]
     bounds += ["without repeats"] if part.get("uniqueItems") and kinds == "array" else []

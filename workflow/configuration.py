@@ -57,7 +57,7 @@ def _complete(part: Schema, value: Any) -> Any:
 
 
 def _read_text(text: str, types: Sequence[str]) -> Any:
-    """Return what a text from `--config` stands for where its key holds no text; the text itself where that is wrong."""
+    """Return the value of a text from `--config` whose key holds no text; the text itself where it has none."""
     if "string" in types:
         return None if text == "null" and "null" in types else text
     try:

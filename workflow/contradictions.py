@@ -18,12 +18,6 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             yield from _of_schedule(f"{where}.schedule", schedule, model.get("final_step"))
         elif model["d_model"] % model["n_heads"]:
             yield f"config key {where}.n_heads holds {model['n_heads']}, but must divide d_model, {model['d_model']}"
-    corpus = config["corpus"]
-    for key in ("train", "validation"):
-        if corpus["source"] == "files" and not corpus[key]:
-            yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
-        if corpus["source"] != "files" and corpus[key]:
-            yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
     if config["confirm"]["run"] == config["run"]:
         yield f"config key confirm.run holds {shown(config['run'])}, the run itself, but must name another one"
     swept = list(_of_sweep(config["sweep"], config["models"]))
@@ -31,7 +25,7 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_schedule(where: str, schedule: Any, final_step: int | None) -> Iterator[str]:
-    """Yield what is wrong with a whole schedule; nothing where there is none, or where it is a file."""
+    """Yield the mistakes in a whole schedule; nothing where there is none, or where it is a file."""
     from toposcale.io.errors import UserError
     from toposcale.training.schedules import schedule_of
 
@@ -46,14 +40,11 @@ def _of_schedule(where: str, schedule: Any, final_step: int | None) -> Iterator[
 
 
 def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with `sweep:`."""
+    """Yield the mistakes in `sweep:`."""
     for name in swept["models"]:
         if name not in models or models[name]["kind"] != "gpt":
             hint = did_you_mean(name, models)
             yield f"config key sweep.models holds {shown(name)}, but must name models of kind gpt{hint}"
-    keys = [key for key in sweep.NAMES if swept[key]]
-    if keys and not swept["models"]:
-        yield f"config key sweep.{keys[0]} is given, but sweep.models names no model to sweep"
     if not isinstance(swept["seeds"], list) and swept["first_seed"] + swept["seeds"] > sweep.MOST_SEEDS:
         yield (
             f"config key sweep.first_seed holds {swept['first_seed']}, but with sweep.seeds, {swept['seeds']}, it must be "
@@ -62,11 +53,11 @@ def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[s
 
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the training of a configuration or model, and with too many checkpoints."""
+    """Yield the mistakes in the training of a configuration or model, and too many checkpoints."""
     models, swept = config["models"], config["sweep"]
     configurations = {run.configuration: run for run in sweep.runs({**swept, "seeds": 1})}
-    alone = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]
-    configurations |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(alone)}
+    unswept = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]
+    configurations |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(unswept)}
     copies = len(swept["seeds"]) if isinstance(swept["seeds"], list) else swept["seeds"]
     checkpoints, trained = 0, 0
     for run in configurations.values():
@@ -74,7 +65,7 @@ def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
         of_entry = "schedule" in models[run.entry]
         where = join("models", run.entry, "schedule") if of_entry else "training.schedule"
         yield from _of_schedule(where, training.get("schedule"), training["steps"])
-        repeats = len(config["seeds"]) if run.configuration in alone else copies
+        repeats = len(config["seeds"]) if run.configuration in unswept else copies
         trained += repeats
         checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
         if training["warmup_steps"] >= training["steps"]:

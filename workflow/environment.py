@@ -26,9 +26,9 @@ def cause(run: str, since: float) -> str:
     files.sort(key=lambda path: (path.stat().st_mtime, path))
     causes = [path.read_text(encoding="utf-8").strip() for path in files]
     # A full disk takes the file and not its text.
-    told = next(filter(None, causes), f"toposcale: {run}: no room to write; make room and run again")
+    first = next(filter(None, causes), f"toposcale: {run}: no room to write; make room and run again")
     more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
-    return told + more if causes else NONE_LEFT
+    return first + more if causes else NONE_LEFT
 
 
 @contextmanager
@@ -60,10 +60,10 @@ def refuse_space(python: str) -> None:
 
 def refuse_read_only(folder: Path) -> None:
     """Raise `UserError` where nothing can be written in `folder`, or in what exists of the path to it."""
-    there = next(path for path in (folder, *folder.parents, Path()) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
+    nearest = next(path for path in (folder, *folder.parents, Path()) if path.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
         raise UserError(
-            f"{there.resolve()}: a run writes there, but it is read-only; make it writable, or give another folder "
+            f"{nearest.resolve()}: a run writes there, but it is read-only; make it writable, or give another folder "
             "with --directory"
         )
 

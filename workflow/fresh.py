@@ -18,7 +18,7 @@ from environment import mistakes_in_a_line
 from toposcale.io.files import read_json, write_text
 
 SUFFIX = "-confirm"
-"""What follows the name of a run in that of its fresh run."""
+"""Suffix of the name of a run in that of its fresh run."""
 
 
 def fresh_run(config: Mapping[str, Any]) -> str:
@@ -51,7 +51,7 @@ def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> 
 
 
 def _fresh(seeds: list[int]) -> list[int]:
-    """Return as many seeds, all above those of a list."""
+    """Return the same number of seeds, all above those of a list."""
     return [max(seeds) + number for number in range(1, len(seeds) + 1)]
 
 
@@ -63,8 +63,8 @@ def write(file: str) -> str:
     config = resolve(rebased(read(file), [file]))
     folder = Path("results", config["run"])
     record = read_json(folder / "confirm.json")
-    named = config["confirm"]["run"]
-    obstacle = f"{named} is the fresh run" if named else record["obstacle"]
+    confirming_run = config["confirm"]["run"]
+    obstacle = f"{confirming_run} is the fresh run" if confirming_run else record["obstacle"]
     if obstacle or not record["findings"]:
         nothing_found = "the search found nothing, so there is nothing to confirm"
         reason = f"{obstacle}; nothing is trained" if record["findings"] else nothing_found

@@ -1,4 +1,4 @@
-"""What jobs read, are set by and ask for: input, params and resource functions of the wildcards of a job.
+"""Input, params and resource functions of the wildcards of a job.
 
 A rule that takes seconds or needs the network is a `localrule`: it runs where Snakemake runs, not on a node of a cluster.
 """
@@ -71,8 +71,8 @@ class Part(NamedTuple):
     job: Job
 
 
-class AtOnce(NamedTuple):
-    """What a rule measures of published checkpoints, the spans of its jobs, and the models."""
+class PublishedRule(NamedTuple):
+    """Kinds of measurement of published checkpoints in one rule, the spans of its jobs, and the models."""
 
     measured: tuple[str, ...]
     spans: tuple[str, ...]
@@ -100,8 +100,8 @@ class Inputs:
         self.ripser_checks = checked[:1] if "topology" in plan.config["weights"]["features"] else []
 
     @property
-    def of_the_user(self) -> list[str]:
-        """Return the files and folders of the user's that jobs read."""
+    def user_files(self) -> list[str]:
+        """Files and folders of the user that jobs read."""
         plan = self.plan
         folders = [plan.models[name].settings["checkpoints"].values() for name in plan.named(model_kinds.FOLDER)]
         files = [*self.corpus.values(), self.harness, plan.config["metrics"]["tables"], *folders]
@@ -109,7 +109,7 @@ class Inputs:
 
     @property
     def manifests(self) -> list[str]:
-        """Return what was fetched: a manifest of every published checkpoint."""
+        """Manifests of the published checkpoints."""
         return self.plan.work["weights"].files(self.paths.manifest, self.plan.published)
 
     def outputs(self, kind: str) -> dict[str, str]:
@@ -126,7 +126,7 @@ class Inputs:
         more = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
         return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in more.get(kind, ())}
 
-    def at_once(self) -> list[AtOnce]:
+    def published_rules(self) -> list[PublishedRule]:
         """Return the rules that fetch published checkpoints and make all measurements of them.
 
         Each makes exactly the files that are asked for: Snakemake compares no params of a job of which a file is missing.
@@ -138,20 +138,20 @@ class Inputs:
                 kinds = [kind for kind in _MEASURED if step_of(span) in self.plan.work[kind].steps.get(model, ())]
                 check = self.paths.ripser_check.format(model=model, span=span)
                 spans.setdefault((*kinds, *(["ripser"] * (check in self.ripser_checks))), []).append(span)
-            for measured, alike in spans.items():
-                models.setdefault((measured, tuple(alike)), []).append(model)
-        return [AtOnce(measured, alike, names) for (measured, alike), names in models.items()]
+            for measured, same in spans.items():
+                models.setdefault((measured, tuple(same)), []).append(model)
+        return [PublishedRule(measured, same, names) for (measured, same), names in models.items()]
 
-    def outputs_at_once(self, measured: Iterable[str]) -> dict[str, str]:
+    def published_outputs(self, measured: Iterable[str]) -> dict[str, str]:
         """Return the output of such a rule."""
         return {f"{kind}_{name}": path for kind in measured for name, path in self.outputs(kind).items()}
 
-    def params_at_once(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
+    def published_params(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
         """Return its param for a measurement: the params of the rule that makes it of a checkpoint that stays."""
         return lambda wildcards: {name: value(wildcards) for name, value in self.params(kind).items()}
 
     def weights(self, model: str, step: int) -> str:
-        """Return what holds the weights of a checkpoint: our file, the user's file or folder, or a download's manifest."""
+        """Return the source of the weights of a checkpoint: our file, the user's file or folder, or a manifest."""
         if self.plan.models[model].kind == model_kinds.FOLDER:
             return self.plan.models[model].settings["checkpoints"][step]
         pattern = self.paths.manifest if model in self.plan.published else self.paths.checkpoint
@@ -189,7 +189,7 @@ class Inputs:
             "settings": lambda _: plan.settings[section],
             "steps": self.steps(kind),
             "origin": self.origin(kind),
-            "allow_missing": self.from_elsewhere,
+            "allow_missing": self.is_from_elsewhere,
         }
         on_text = measured | {"tokenizer": self.tokenizer, "corpus": lambda _: config["corpus"]}
         of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
@@ -254,7 +254,7 @@ class Inputs:
         return [Part(pattern.format(model=model, source=source), kind, Job(model, ALL, source)) for model in models]
 
     def origin(self, kind: str) -> Callable[[Wildcards], str]:
-        """Return a params function: what tells the checkpoints of a job from others of the same names.
+        """Return a params function: what distinguishes the checkpoints of a job from others of the same names.
 
         How they are trained; where they are published; of the user's own, their sizes and samples of their content.
         """
@@ -284,7 +284,7 @@ class Inputs:
         folder = self.plan.models[wildcards.model].settings.get("tokenizer")
         return [folder] if folder else []
 
-    def from_elsewhere(self, wildcards: Wildcards) -> bool:
+    def is_from_elsewhere(self, wildcards: Wildcards) -> bool:
         """Return whether the checkpoints of a model come from elsewhere: a damaged one cannot be made again."""
         return wildcards.model not in self.plan.trained
 
@@ -299,8 +299,8 @@ class Inputs:
             return [Part(file, "training", Job(model)) for file in self.monitored("training", [model])]
         return self.parts("training", self.paths.training_log, models=[model])
 
-    def so_far(self, model: str) -> dict[str, list[str]]:
-        """Return what tells how far a model has come, by kind: files that are there, or will be."""
+    def progress_files(self, model: str) -> dict[str, list[str]]:
+        """Return the files that show the progress of a model, by kind, whether they exist yet or not."""
         published = [model] if model in self.plan.published else []
 
         def of(source: str, pattern: str) -> list[str]:
@@ -328,10 +328,10 @@ class Inputs:
 
         There is one more after a damaged download, and when the last comparison of the revisions says something else of it.
         """
-        noted = self.noted(wildcards.model, wildcards.span)
+        manifest = self.noted(wildcards.model, wildcards.span)
         compared = read_noted(self.paths.duplicates.format(model=wildcards.model)).get("duplicates", {})
         repeats = compared.get(str(step_of(wildcards.span)))
-        return int(noted.get("attempt", 0) + (bool(noted) and noted.get("repeats") != repeats))
+        return int(manifest.get("attempt", 0) + (bool(manifest) and manifest.get("repeats") != repeats))
 
     def sizes(self, wildcards: Wildcards) -> Sizes:
         """Return the sizes of a checkpoint from elsewhere; zeros where they are tiny or not usable.
@@ -371,7 +371,7 @@ def on_attempt(amount: int) -> Callable[[Wildcards, int], int]:
 
 
 _stored_sizes = cache(checkpoints.stored_sizes)
-"""The checkpoints of a folder are of one shape, so that the last one tells the sizes of all."""
+"""The checkpoints of a folder are of one shape, so that the last one has the sizes of all."""
 
 
 def _corpus_files(key: str, patterns: Iterable[str]) -> list[str]:

@@ -80,6 +80,6 @@ def twins(folder: str, names: Iterable[str], first: str, second: str) -> dict[st
 
 
 def page_files(page: str) -> list[str]:
-    """Return what a page is made of beside the library's code: a template, style sheets and scripts."""
+    """Return the files of a page beside the library's code: a template, style sheets and scripts."""
     folder = ROOT / "src" / "toposcale" / "pages"
     return [str(path) for name in ("base", page) for path in sorted(folder.glob(f"{name}.*")) if path.suffix != ".py"]

@@ -47,29 +47,29 @@ class Model:
 
     @property
     def loss_curve(self) -> str | None:
-        """Return the user's file with the losses of the training, where there is one."""
+        """File of the user with the losses of the training, or None."""
         return self.settings.get("path" if self.kind == model_kinds.TABLE else "trainer_state")
 
     @property
     def kind(self) -> model_kinds.ModelKind:
-        """Return where it comes from."""
+        """Kind of the model: where it comes from."""
         return model_kinds.MODEL_KINDS[self.settings["kind"]]
 
     @property
     def family(self) -> str:
-        """Return its family: models that differ in the number of parameters, such as repositories named but for that."""
+        """Family: models that differ in the number of parameters alone, also in the names of their repositories."""
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == model_kinds.HUB else self.kind.name
         return self.settings.get("family", default)
 
     @property
     def n_parameters_by_name(self) -> int:
-        """Return the number of parameters that a repository's name states, such as -70m; 0 if it states none."""
+        """Number of parameters that the name of a repository states, such as -70m; 0 if it states none."""
         size = _SIZE.search(self.settings["repo"])
         return int(number_of(size[0].lstrip("-_."))) if size else 0
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what the configuration and a monitor say of it: a row of the models table, None for unknown."""
+        """Row of the models table, from the configuration and a monitor; None for unknown."""
         facts: dict[str, Any] = {
             "family": self.family,
             "entry": self.entry,
@@ -139,14 +139,14 @@ def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
 
 def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
     """Return a model from elsewhere with its checkpoints, ascending: those asked for, or all that are there."""
-    asked = tuple(sorted(settings.get("steps", ())))
+    steps = tuple(sorted(settings.get("steps", ())))
     seed, configuration = settings.get("seed", seed), settings.get("configuration", name)
-    model = Model(name, name, seed, settings, asked, configuration=configuration)
+    model = Model(name, name, seed, settings, steps, configuration=configuration)
     if model.kind == model_kinds.MONITOR:
         folder = Folder(Path(settings["path"]), name)
         return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})
     if model.kind == model_kinds.FOLDER:
-        source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), asked)
+        source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), steps)
         source.check_one_training()
         steps, missing = source.usable_steps()
         paths = {step: str(source.checkpoint(step)) for step in steps}
@@ -176,13 +176,13 @@ class Producer:
 
     The part of a model's checkpoints that a job does is its span, which stands in the names of its files: one checkpoint
     (`step-00000100`), or `all` of them. steps: the checkpoints, by model. whole: the models of which one job does all
-    checkpoints. elsewhere: the folders of live monitors, by model, with files of one checkpoint under the names that a run
-    gives them. run: the folder of the run, with which patterns begin.
+    checkpoints. monitor_folders: by model, with files of one checkpoint under the names that a run gives them. run: the
+    folder of the run, with which patterns begin.
     """
 
     steps: Mapping[str, tuple[int, ...]]
     whole: Set[str] = frozenset()
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    monitor_folders: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
 
     def steps_of(self, model: str, span: str) -> list[int]:
@@ -200,7 +200,7 @@ class Producer:
     def file(self, pattern: str, model: str, span: str, **wildcards: str) -> str:
         """Return the file of a pattern with {model} and {span}."""
         name = pattern.removeprefix(self.run).format(model=model, span=span, **wildcards)
-        return self.elsewhere.get(model, self.run) + name
+        return self.monitor_folders.get(model, self.run) + name
 
     def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
         """Return the files of all jobs, or of those on some models."""
@@ -208,7 +208,7 @@ class Producer:
 
 
 class Plan:
-    """What a resolved configuration asks for: the models by name, lists of their names, and the work of each producer.
+    """Work that a resolved configuration asks for: the models by name, lists of their names, and the work of each producer.
 
     runnable: models that can read a text. loss_curves: the user's files with the losses of a training, by model; of some
     models there is nothing but this file. schedule_files: schedules that the user wrote into a file, by model. embedded,
@@ -254,7 +254,7 @@ class Plan:
         return [name for name, model in self.models.items() if model.kind in kinds]
 
     def staying(self, names: Iterable[str]) -> list[str]:
-        """Return those of some models whose checkpoints stay: jobs of their own make each measurement of them."""
+        """Return the models, of some, whose checkpoints stay: jobs of their own make each measurement of them."""
         return [name for name in names if self.config["hub"]["keep"] or name not in self.published]
 
     def one_of(self, names: Iterable[str]) -> str:
@@ -281,12 +281,12 @@ class Plan:
             "landscape": ("landscape", self.landscaped),
             "gradients": ("landscape", gradients),
         }
-        elsewhere = {name: self.models[name].settings["path"] for name in self.monitored}
+        monitor_folders = {name: self.models[name].settings["path"] for name in self.monitored}
         return {
             source: Producer(
                 steps,
                 whole=set(self.trained) if self.config[section]["jobs"] == "model" else set(),
-                elsewhere=elsewhere,
+                monitor_folders=monitor_folders,
                 run=self.paths.run,
             )
             for source, (section, steps) in of_source.items()
@@ -294,7 +294,7 @@ class Plan:
 
 
 def training_settings(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what shapes a trained model, without how the work is done and what is noted on the way."""
+    """Return the settings that shape a trained model, without those on how the work is done and logged."""
     return _without(training, "jobs", "device", "sketch")
 
 
@@ -321,8 +321,8 @@ def training_rules(work: Producer) -> Iterator[TrainingRule]:
         yield TrainingRule("{span}", ["{span}"], list(work.steps))
         return
     for steps in sorted(set(work.steps.values())):
-        alike = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
-        yield TrainingRule(ALL, [span_of(step) for step in steps], alike)
+        names = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
+        yield TrainingRule(ALL, [span_of(step) for step in steps], names)
 
 
 def span_of(step: int) -> str:

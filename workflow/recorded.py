@@ -37,7 +37,7 @@ def check(config: Mapping[str, Any], results: Path) -> None:
             f"{record}: not readable, and Snakemake's records of the run (.snakemake) are gone; delete {results}"
         ) from error
     if recorded is None:
-        return  # an empty record tells nothing
+        return  # an empty record
     changed = [
         f"{key} (it was {'absent' if was is None else shown(was, 60)})" for key, was in _changes(recorded, config)
     ]

@@ -29,13 +29,13 @@ class RunTables:
         needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
         self.analyses = {name: analysis for name, analysis in ANALYSES.items() if needed.get(name, True)}
         self.made = [table for analysis in self.analyses.values() for table in analysis.makes]
-        here = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
+        names = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
         self.files: dict[str, str | list[str]] = {
             **_fresh_files(fresh.fresh_run(config)),
             "published": str(ROOT / "workflow/published_values.csv"),
             "training": each(paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
             "all_features": paths.table("features"),
-            **{table: paths.table(table) for table in here},
+            **{table: paths.table(table) for table in names},
         }
         sources = {"metrics", *plan.sources}  # every run has metrics
         self.figures = {
@@ -46,7 +46,7 @@ class RunTables:
 
     @property
     def subjects(self) -> dict[str, list[str]]:
-        """Return the names of the figures of each subject."""
+        """Names of the figures of each subject."""
         subjects = dict.fromkeys(figure.subject for figure in self.figures.values())
         return {
             subject: [name for name, figure in self.figures.items() if figure.subject == subject]
@@ -55,7 +55,7 @@ class RunTables:
 
 
 def analysis_settings(plan: Plan) -> dict[str, Any]:
-    """Return what an analysis may be set by, by the name of its argument."""
+    """Return the settings of the analyses, by the name of their argument."""
     config = plan.config
     all_trained = set(plan.with_features) == set(plan.trained)
     obstacle = "not all of its models are trained here, so name another run as confirm.run"
@@ -111,5 +111,5 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
 def _fresh_files(run: str) -> dict[str, str | list[str]]:
     """Return the tables of the run with fresh seeds, by name; none of them before all are there."""
     files = {name: Paths.of(run).table(name.removeprefix("fresh_")) for name in FRESH}
-    there = all(Path(file).exists() for file in files.values())
-    return {name: file if there else [] for name, file in files.items()}
+    complete = all(Path(file).exists() for file in files.values())
+    return {name: file if complete else [] for name, file in files.items()}

@@ -14,10 +14,10 @@ NAMES = {
     "schedule": "",
     "data_fraction": "data",
 }
-"""What can be swept, and what stands before its value in a run's name."""
+"""Keys that can be swept, and the prefixes of their values in a run's name."""
 
 SIZES = ("learning_rate", "weight_decay", "batch_size", "warmup_steps", "data_fraction")
-"""Those that are numbers in the models table."""
+"""Swept keys that are numbers in the models table."""
 
 MOST_SEEDS = 1000
 

@@ -12,7 +12,6 @@ from studies.nulls.crossed import CrossedResiduals, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.over_seeds import run_permutation_table
 from toposcale.analysis.pooled import joint_test
-from toposcale.analysis.simulated_features import SimulatedEarlyFeatures
 from toposcale.io.errors import UserError
 
 STUDY, SECOND = ROOT / "studies/study/tables/study", ROOT / "studies/study2/tables"
@@ -123,18 +122,3 @@ def test_a_question_is_measured_where_its_controls_are(configurations):
     assert nulls.tested_features(configuration, NORM) == ["h0_total_scaled", "neural_persistence"]
     assert nulls.tested_features(configuration, CONTROLS["weight_norm_and_spectrum"]) == []
     assert nulls.tested_features(configuration, CONTROLS["weight_norm_and_variance"]) == []
-
-
-def test_features_simulated_between_runs_have_the_correlation_that_is_wanted(configurations):
-    chosen = [configurations[name].whole for name in ("tiny-3k.lr0.003.wd0", "med-21k.lr0.01.wd0")]
-    features, metrics, models = (pd.concat(tables) for tables in zip(*chosen, strict=True))
-    simulated = SimulatedEarlyFeatures(features, metrics, models)
-    assert len(simulated.names) == 80
-    effects = np.repeat([0.0, 0.5, 0.9], 150)
-    measured, p = simulated.test(effects, seed=1, purpose=0)
-    by_effect = pd.DataFrame({"effect": effects, "r": measured, "found": p <= 0.05}).groupby("effect").mean()
-    np.testing.assert_allclose(by_effect["r"], [0.0, 0.5, 0.9], atol=0.03)
-    # 150 draws at 5%: more than 10.5% has probability 0.003.
-    assert by_effect.loc[0.0, "found"] <= 0.105
-    assert by_effect.loc[0.5, "found"] >= 0.95
-    assert by_effect.loc[0.9, "found"] == 1

@@ -7,7 +7,7 @@ import pytest
 from paths import ROOT
 from studies.study3 import afterwards
 from studies.study3.configurations import TABLES as KINDS
-from toposcale.analysis.false_positives import PARAMETERS
+from toposcale.analysis.sensitivity import PARAMETERS
 from toposcale.statistics.multiple_testing import holm
 
 TABLES = ROOT / "studies/study3/tables"

@@ -7,7 +7,6 @@ import pandas as pd
 
 from toposcale.analysis.decisions import advice_table, candidate_table, decision_points
 from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
-from toposcale.analysis.ranking import ranking_tables
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.verdicts import verdict_tables
 
@@ -253,10 +252,7 @@ def analysed(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.Data
     """The tables that the statistics make of the features and metrics, with few resamples."""
     whole = features[features["layer"] == "all"]
     tables = verdict_tables(whole, metrics, models_table(), seed=1, resamples=20)
-    return {
-        **{name: tables[name] for name in ("correlations", "pooled_correlations", "verdicts")},
-        **ranking_tables(whole, metrics, seed=1, resamples=20),
-    }
+    return {name: tables[name] for name in ("correlations", "pooled_correlations", "verdicts")}
 
 
 def all_tables() -> dict[str, pd.DataFrame]:

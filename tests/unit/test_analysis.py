@@ -1,4 +1,4 @@
-"""The other analyses on runs with planted answers: rankings, scaling, transitions, and a run without a loss."""
+"""The other analyses on runs with planted answers: scaling, transitions, and a run without a loss."""
 
 import subprocess
 import sys
@@ -13,8 +13,7 @@ from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale import statistics
 from toposcale.analysis import ANALYSES, load
-from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
-from toposcale.analysis.ranking import ranking_tables
+from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_tables
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.transitions import transition_tables
 from toposcale.features.registry import group_of
@@ -26,24 +25,6 @@ from toposcale.io import tables as arrow_tables
 @pytest.fixture(scope="module")
 def run():
     return four_models()
-
-
-def test_ranking_puts_the_paired_difference_beside_the_norm(run):
-    features, metrics, _ = run
-    table = ranking_tables(features, metrics, seed=1, resamples=200)["ranking"]
-    assert sorted(table["rank"].dropna().astype(int)) == [1, 2, 3, 4, 5, 6]
-    norm = one(table, feature="frobenius_norm")
-    assert norm.over_norm == 0
-    assert np.isnan([norm.over_norm_low, norm.over_norm_high]).all()
-    weak = one(table, feature="effective_rank")
-    assert weak.over_norm_high < 0
-    # Pairing: the disguised norm differs from the norm by far less than either is uncertain.
-    disguised = one(table, feature="h0_total")
-    assert disguised.over_norm_high - disguised.over_norm_low < 0.5 * (disguised.strength_high - disguised.strength_low)
-    # ... also where one of them has a gap.
-    holed = one(table, feature="powerlaw_alpha")
-    assert holed.over_norm_high - holed.over_norm_low < 0.5 * (holed.strength_high - holed.strength_low)
-    assert one(table, feature="h1_count").n_models == 0
 
 
 @pytest.mark.parametrize(
@@ -96,7 +77,7 @@ def test_early_stopping_by_hand():
     features = rows("s", "neural_persistence", [1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0])
     loss = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 2.4]
     metrics = pd.DataFrame({"model": "s", "step": STEPS[:7], "metric": "validation_loss", "value": loss})
-    table = early_stopping_table(features, metrics, patience=[2, 4])
+    table = early_stopping_tables(features, metrics, patience=[2, 4])["early_stopping"]
     two = one(table, patience=2)
     assert (two.stop_step, two.metric_stop_step, two.steps_saved) == (300, 500, 200)
     assert two.regret == 0.0

@@ -124,6 +124,8 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
         ({"training": {"learning_rate": float("nan")}}, "config key training.learning_rate holds NaN, but"),
         ({"corpus": {"source": "wikitext"}}, "did you mean wikitext-2?"),
         ({"corpus": {"source": "files", "validation": ["x"]}}, "config key corpus.train is empty"),
+        ({"corpus": {"source": "filez", "train": ["x"]}}, "did you mean files?"),
+        ({"sweep": {"steps": [100]}}, "config key sweep.steps is given, but sweep.models names no model to sweep"),
         ({"corpus": {"train": ["x"]}}, "config key corpus.train is given, but is read only with corpus.source: files"),
         (
             {"run": "../../x"},

@@ -24,10 +24,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 import figure_tables
+from toposcale.features.roles import network_order
 from toposcale.figures import FIGURES, load, statistics, verdicts
-from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import with_compute
-from toposcale.figures.layers import layer_order, short_layer
+from toposcale.figures.layers import row_name
 from toposcale.figures.panels import spans_decades
 from toposcale.figures.style import STYLE, model_appearances, save
 from toposcale.figures.training import smooth
@@ -480,16 +480,6 @@ def test_candidates_of_runs_under_way_are_drawn_alone(run):
     assert "xl-97k at 50% (finished since)" in words(decision_candidates(pd.DataFrame(over), run["models"]))
 
 
-def test_rate_of_change_divides_by_the_steps_between_checkpoints():
-    rows = [(0, np.nan), (10, 5.0), (40, 6.0)]
-    features = pd.DataFrame(
-        [("a", step, "embeddings", "all", "h0_wasserstein_1", value) for step, value in rows],
-        columns=["model", "step", "source", "layer", "feature", "value"],
-    )
-    rates = rate_of_change(features, "h0_wasserstein_1", source="embeddings")
-    assert rates[["step", "value"]].to_numpy().tolist() == [[10, 0.5], [40, 0.2]]
-
-
 def test_layers_stand_in_the_order_of_the_network():
     shuffled = [
         "blocks.10.attention.qkv.weight",
@@ -498,7 +488,7 @@ def test_layers_stand_in_the_order_of_the_network():
         "token_embedding.weight",
         "blocks.2.attention.qkv.weight",
     ]
-    assert [short_layer(layer) for layer in sorted(shuffled, key=layer_order)] == [
+    assert [row_name(layer) for layer in sorted(shuffled, key=network_order)] == [
         "token_embedding",
         "2.attention.qkv",
         "2.feed_forward.expansion",

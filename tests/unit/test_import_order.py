@@ -139,9 +139,7 @@ def test_what_the_library_imports_is_declared():
     assert used - declared - set(sys.stdlib_module_names) <= {"toposcale"} | _OPTIONAL
 
 
-@pytest.mark.parametrize(
-    "module", ["analysis.ranking", "analysis.warnings", "laws.ridge", "figures.panels", "pages.report"]
-)
+@pytest.mark.parametrize("module", ["analysis.warnings", "laws.ridge", "figures.panels", "pages.report"])
 def test_who_reads_the_registry_of_features_finds_all_of_them(module):
     """In a process of its own, as a job of the workflow is."""
     asks = "from toposcale.features.registry import group_of; print(group_of('frobenius_norm'))"

@@ -76,7 +76,7 @@ def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):
 
 def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
     found = inputs_of()
-    assert [found.from_elsewhere(Job(model=model)) for model in ("a", "h")] == [False, True]
+    assert [found.is_from_elsewhere(Job(model=model)) for model in ("a", "h")] == [False, True]
 
 
 def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repository(inputs_of, folder, tmp_path):
@@ -108,7 +108,7 @@ def test_one_checkpoint_of_a_run_is_compared_with_ripser(inputs_of, folder, mode
 
 def test_how_far_a_model_has_come(inputs_of):
     found = inputs_of(training=TRAINING | {"jobs": "model"}, embeddings={"enabled": False})
-    trained, published = found.so_far("a"), found.so_far("h")
+    trained, published = found.progress_files("a"), found.progress_files("h")
     assert trained["training"] == ["results/mine/training/a.parquet", "results/mine/training/a/all.parquet"]
     assert trained["metrics"] == ["results/mine/metrics/training/a/all.parquet"]
     assert len(trained["weights"]) == 3

@@ -63,7 +63,7 @@ def test_jobs_of_a_checkpoint_and_of_a_model():
 
 
 def test_files_of_a_live_monitor_are_those_of_its_folder():
-    work = plan.Producer({"a": (0,), "b": (5,)}, elsewhere={"b": "topology"}, run="results/mine")
+    work = plan.Producer({"a": (0,), "b": (5,)}, monitor_folders={"b": "topology"}, run="results/mine")
     assert work.files("results/mine/features/{model}/{span}") == [
         "results/mine/features/a/step-00000000",
         "topology/features/b/step-00000005",

@@ -72,7 +72,7 @@ def test_a_positive_control_of_another_kind_is_told(monkeypatch):
     """A question over seeds with a simulation of its own: a row of sensitivity, rows of power, and no answer more."""
 
     class Simulated:
-        names, n_points, most_runs = ("a", "b"), 7, 20
+        names, n_points = ("a", "b"), 7
 
         def test(self, effects, seed, purpose):
             return effects, np.where(effects > 0.5, 1e-4, 0.5)

@@ -2,7 +2,7 @@
 ANALYSIS_SETTINGS = run_tables.analysis_settings(PLAN)
 
 
-# rule correlations, rule findings, rule confirmation, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
+# rule correlations, rule findings, rule confirmation, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
 # rule decisions, rule comparison, rule claims, rule summary
 for name, analysis in TABLES.analyses.items():
 
@@ -86,7 +86,7 @@ rule advice:
     params:
         run=PATHS.run,
         models={name: model.facts for name, model in PLAN.models.items()},
-        files=lambda wildcards: {name: INPUTS.so_far(name) for name in PLAN.with_features},
+        files=lambda wildcards: {name: INPUTS.progress_files(name) for name in PLAN.with_features},
         curves=PLAN.loss_curves,
         planned=PLAN.named(model_kinds.PLANNED),
         tables=config["metrics"]["tables"],

@@ -38,21 +38,21 @@ if config["hub"]["keep"]:
 
 else:
     # rule published, rule published_2 and so on: one for each set of measurements and of checkpoints.
-    for number, at_once in enumerate(INPUTS.at_once(), 1):
+    for number, published in enumerate(INPUTS.published_rules(), 1):
 
         rule:
             name:
                 f"published_{number}" if number > 1 else "published"
             input:
-                corpus=rules.corpus.output.tokens if {"embeddings", "landscape"} & set(at_once.measured) else [],
+                corpus=rules.corpus.output.tokens if {"embeddings", "landscape"} & set(published.measured) else [],
             output:
-                **INPUTS.outputs_at_once(at_once.measured),
+                **INPUTS.published_outputs(published.measured),
                 manifest=update(PATHS.manifest),
             log:
                 f"{PATHS.logs}/published/{{model}}/{{span}}.log",
             wildcard_constraints:
-                model=PLAN.one_of(at_once.models),
-                span="|".join(at_once.spans),
+                model=PLAN.one_of(published.models),
+                span="|".join(published.spans),
             conda:
                 "../../envs/toposcale.yaml"
             threads: max(config[source]["threads"] for source in ("weights", "embeddings"))
@@ -62,9 +62,9 @@ else:
                 gpu=1 if "cuda" in (config["embeddings"]["device"], config["landscape"]["device"]) else 0,
             params:
                 **FETCHED,
-                **{kind: INPUTS.params_at_once(kind) for kind in at_once.measured},
-                measured={kind: inputs.SCRIPTS[kind].removesuffix(".py") for kind in at_once.measured},
-                code=code_of("published.py", *(inputs.SCRIPTS[kind].removesuffix(".py") for kind in at_once.measured)),
+                **{kind: INPUTS.published_params(kind) for kind in published.measured},
+                measured={kind: inputs.SCRIPTS[kind].removesuffix(".py") for kind in published.measured},
+                code=code_of("published.py", *(inputs.SCRIPTS[kind].removesuffix(".py") for kind in published.measured)),
             message:
                 "Fetching and measuring {wildcards.model} at {wildcards.span}"
             script:

@@ -17,7 +17,7 @@ with environment.mistakes_in_a_line():
         environment.date_back(Path("results", config["run"]))
     PLAN = plan.Plan(config)
     INPUTS = inputs.Inputs(PLAN)
-    environment.refuse_future(INPUTS.of_the_user)
+    environment.refuse_future(INPUTS.user_files)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
 by_size = INPUTS.by_size

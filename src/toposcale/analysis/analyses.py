@@ -43,12 +43,6 @@ ANALYSES = {
         reads=("findings", "fresh_features", "fresh_metrics", "fresh_models"),
         settings=("seed", "confirm"),
     ),
-    "ranking": Analysis(
-        "ranking.ranking_tables",
-        "Topology against spectra, norms and curvature",
-        reads=_MEASURED,
-        settings=("seed", "resamples"),
-    ),
     "scaling": Analysis(
         "scaling.scaling_tables", "Power laws in model size", reads=_RUN, settings=("seed", "resamples")
     ),

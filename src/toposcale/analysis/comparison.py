@@ -19,8 +19,7 @@ PAPER_SETTING = {
     "weight_decay": 0.01,
     "gradient_clip": 1.0,
 }
-"""How the reproduced paper (docs/method.md) trained its five models, with seed 42, on characters of a text that it does not
-name."""
+"""Settings of the reproduced paper (docs/method.md) for its five models, with seed 42, on characters of an unnamed text."""
 
 _EMBEDDING_REPORT = "embedding_report"
 _TRAINED_MODELS = "1"  # the table of the reproduced paper that lists the models which it trains
@@ -55,7 +54,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     """
     names = set(run["models"]["model"])
     trained = set(published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"])
-    together = {
+    models_of = {
         (PAPER, "all"): trained,
         (_EMBEDDING_REPORT, "all"): set(_EMBEDDING_REPORT_MODELS),
         (_EMBEDDING_REPORT, "mean of three"): set(_EMBEDDING_REPORT_MODELS),
@@ -63,7 +62,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     rows = []
     for record in published.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
-        about = together.get((row["source"], row["model"]), {row["model"]})
+        about = models_of.get((row["source"], row["model"]), {row["model"]})
         ours = look_up(row, about, run) if about <= names else None
         if ours is None:
             continue
@@ -147,4 +146,4 @@ _TAKES: dict[str, Callable[[pd.Series], float | None]] = {
         float(values.abs().mean()) if len(values) == len(_EMBEDDING_REPORT_MODELS) else None
     ),
 }
-"""How rows of a table become one number, by the names in `take`."""
+"""Reductions of rows to one number, by the names in `take`."""

@@ -26,8 +26,8 @@ def findings_tables(
     verdicts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, tasks: list[str]
 ) -> dict[str, pd.DataFrame]:
     """Make the table findings: tested questions that a whole-model feature passed over all runs, on the headline metric."""
-    asked = pooled_verdicts(verdicts, headline_metric(metrics["metric"], tasks))
-    tested = asked[asked["p"].notna()]
+    pooled = pooled_verdicts(verdicts, headline_metric(metrics["metric"], tasks))
+    tested = pooled[pooled["p"].notna()]
     rows = tested.assign(
         n_searched=tested.groupby("question")["p"].transform("size"),
         n_seeds=int(pd.Series(configurations_of(models)).value_counts().max()) if len(models) else 0,
@@ -63,8 +63,9 @@ def confirmation_tables(
     finding_keys = pd.MultiIndex.from_frame(findings[SERIES_KEY])
     is_found = pd.MultiIndex.from_frame(fresh_features[SERIES_KEY]).isin(finding_keys)
     # The features that were found and nothing else: p is corrected for these alone.
-    used, losses = whole_model(fresh_features[is_found | is_control]), fresh_metrics[fresh_metrics["metric"] == metric]
-    tables = verdicts_on_features(used, losses, fresh_models, metric, seed=seed, resamples=FRESH_RESAMPLES)
+    chosen_features = whole_model(fresh_features[is_found | is_control])
+    losses = fresh_metrics[fresh_metrics["metric"] == metric]
+    tables = verdicts_on_features(chosen_features, losses, fresh_models, metric, seed=seed, resamples=FRESH_RESAMPLES)
     fresh = pooled_verdicts(tables["verdicts"], metric)
     rows = rows.merge(fresh[[*_KEY, "estimate", "p", "reason"]], on=_KEY, how="left", validate="one_to_one")
     rows["p_holm"] = holm(rows["p"])

@@ -33,7 +33,7 @@ class Control:
 
     @property
     def is_tested(self) -> bool:
-        """Whether the test of prewhitened residuals is made given this control.
+        """True if the test of prewhitened residuals is made given this control.
 
         With nothing but the trend in the step it has false positives, since runs share their trend (docs/statistics.md,
         "Withdrawn").
@@ -42,8 +42,8 @@ class Control:
 
     def is_asked_of(self, keys: pd.DataFrame) -> np.ndarray:
         """Return which rows of source, layer and feature have this control."""
-        named = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
-        return named.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
+        is_named = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
+        return is_named.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
 
     def keys(self, layer: str) -> dict[tuple[str, str, str], bool]:
         """Return the series that are held fixed for a layer, and whether each is required; a layer may have no norm."""

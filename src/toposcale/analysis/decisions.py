@@ -67,8 +67,8 @@ class DecisionPoint(NamedTuple):
 def decision_points(
     trainings: Sequence[TrainingRun], fractions: Sequence[float] = FRACTIONS, request: Request = USUAL
 ) -> list[DecisionPoint]:
-    """Return those of runs under way now, and of finished ones as they stood at the first of `fractions`."""
-    made = []
+    """Return the decision points of runs under way now, and of finished ones at the first of `fractions`."""
+    points = []
     for training in trainings:
         if training.is_over:
             share = min(fractions)
@@ -76,8 +76,8 @@ def decision_points(
         else:
             share = training.last_step / training.final_step
             advice = advise_on(training, trainings, request)
-        made.append(DecisionPoint(share, not training.is_over, advice))
-    return made
+        points.append(DecisionPoint(share, not training.is_over, advice))
+    return points
 
 
 def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
@@ -112,7 +112,7 @@ def _finished_of_family(training: TrainingRun, trainings: Sequence[TrainingRun])
 
 
 def _smaller(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Return what is known at a decision point of a finished run beside its own beginning: the smaller sizes."""
+    """Return the runs that are known at a decision point of a finished run: the finished smaller sizes."""
     family = _finished_of_family(training, trainings)
     return [other for other in family if other.n_parameters < training.n_parameters]
 
@@ -176,27 +176,27 @@ def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[floa
 
 def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: float) -> Iterator[dict[str, Any]]:
     """Yield the rows of one decision, or a row of every policy with the reason why there is none."""
-    training, now = hindsight.training, hindsight.training.first(fraction)
+    training, run = hindsight.training, hindsight.training.first(fraction)
     # Of sizes that have not started the schedule alone is known, not one loss.
-    others = [*(other.unstarted() for other in hindsight.larger), *smaller]
-    options = candidates(now, others, multiples=())
+    other_runs = [*(other.unstarted() for other in hindsight.larger), *smaller]
+    options = candidates(run, other_runs, multiples=())
     starts = [candidate for candidate in options if candidate.from_scratch]
     point = {
         "model": training.model,
         "fraction": fraction,
-        "spent": now.compute(now.last_step),
-        "remaining": now.compute_left,
+        "spent": run.compute(run.last_step),
+        "remaining": run.compute_left,
         "n_candidates": len(options),
     }
-    if not starts or not now.has_begun:
+    if not starts or not run.has_begun:
         reason = "no other size can be started" if not starts else "no loss"
         yield from (point | {"policy": policy, "reason": reason} for policy in POLICIES)
         return
     outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in options}
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > training.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
-    advice = advise_on(now, others, Request(multiples=()))
+    advice = advise_on(run, other_runs, Request(multiples=()))
     choices = usual_choices(Choice.of(advice), following.name if following else "")
-    at_random = hindsight.random_stop(now, following.target.n_parameters) if following else NO_OUTCOME
+    at_random = hindsight.random_stop(run, following.target.n_parameters) if following else NO_OUTCOME
     for row in judged(choices, outcomes, at_random):
         yield point | row

@@ -15,24 +15,19 @@ DIRECTIONS = {"neural_persistence": "higher", "neural_persistence_p2": "higher"}
 """Direction in which a feature improves; others count any new record, up or down, as progress."""
 
 
-def early_stopping_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Make the tables early_stopping and early_stopping_summary."""
-    table = early_stopping_table(features, metrics)
-    return {"early_stopping": table, "early_stopping_summary": early_stopping_summary(table)}
-
-
-def early_stopping_table(
+def early_stopping_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, *, patience: Sequence[int] = (2, 3, 5)
-) -> pd.DataFrame:
-    """Compare patience (in checkpoints) on each whole-model feature with patience on the validation loss.
+) -> dict[str, pd.DataFrame]:
+    """Make the tables early_stopping and early_stopping_summary.
 
-    A rule that never stops ends at the last step; the best checkpoint up to the stop is kept.
+    Patience (in checkpoints) on each whole-model feature is compared with patience on the validation loss. A rule that
+    never stops ends at the last step; the best checkpoint up to the stop is kept.
     """
     losses = metrics[(metrics["metric"] == "validation_loss") & np.isfinite(metrics["value"])]
     usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]
-    both = usable.merge(losses[["model", "step", "value"]], on=["model", "step"], suffixes=("", "_metric"))
+    pairs = usable.merge(losses[["model", "step", "value"]], on=["model", "step"], suffixes=("", "_metric"))
     rows = []
-    for key, series in both.sort_values("step").groupby(["model", *SERIES_KEY], sort=True):
+    for key, series in pairs.sort_values("step").groupby(["model", *SERIES_KEY], sort=True):
         steps = series["step"].to_numpy(np.int64)
         values, loss = series["value"].to_numpy(np.float64), series["value_metric"].to_numpy(np.float64)
         best = np.minimum.accumulate(loss)
@@ -50,7 +45,8 @@ def early_stopping_table(
                 "regret": float(best[end] - best[reference_end]),
             }
             rows.append(row)
-    return schemas.TABLES["early_stopping"].frame(rows)
+    table = schemas.TABLES["early_stopping"].frame(rows)
+    return {"early_stopping": table, "early_stopping_summary": early_stopping_summary(table)}
 
 
 def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:

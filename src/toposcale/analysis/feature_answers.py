@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.false_positives import MEASURED
 from toposcale.analysis.questions import NOT_TESTED, YES, Question
-from toposcale.analysis.sensitivity import POWER_WANTED
+from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
 from toposcale.features.registry import WEIGHT_NORM, group_of
@@ -27,9 +26,9 @@ class Answer(NamedTuple):
 
 def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     """Count the whole-model features that follow the metric, with the closest topological one and the weight norm."""
-    asked = verdicts[verdicts["question"] == "follows_the_loss"].drop(columns="control")
+    answers = verdicts[verdicts["question"] == "follows_the_loss"].drop(columns="control")
     plain = pooled.loc[pooled["control"] == NOTHING, [*SERIES_KEY, "spearman_lowest", "spearman_highest"]]
-    correlated = asked.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
+    correlated = answers.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
     if correlated.empty:
         return Answer(UNTESTED, "No feature could be correlated: too few checkpoints.")
     followers = correlated[correlated["answer"] == YES]
@@ -52,13 +51,13 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
 def beyond(
     verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
-    """Say what was found beyond a control, and what could have been: positive control and power."""
-    what, (power, why) = question.beyond, power_of(sensitivity, question.name)
+    """Answer which features add information to a control, with positive control and power."""
+    control, (power, why) = question.beyond, power_of(sensitivity, question.name)
     counts = counted(tested[tested["question"] == question.name])
     if power is None:
         return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
-    asked = verdicts[verdicts["question"] == question.name]
-    passed = asked[asked["answer"] == YES].sort_values("q")
+    answers = verdicts[verdicts["question"] == question.name]
+    passed = answers[answers["answer"] == YES].sort_values("q")
     numbers = (
         f"Positive control ({metric_name(metric)} with noise, "
         f"correlation of prewhitened residuals {power['correlation']:.2f}): "
@@ -68,7 +67,7 @@ def beyond(
     if power["outside"]:
         limit = f" Its false-positive rate was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
-    for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
+    for _, row in answers.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
         numbers += f" Strongest: {name_of(row)}, correlation of prewhitened residuals {row['estimate']:.2f}, "
         numbers += f"p = {row['p']:.2g}, q = {row['q']:.2g}."
     least = f" {could(power['detectable'])}."
@@ -82,9 +81,9 @@ def beyond(
         text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
         return Answer(f"{len(passed)} of {n_tested}", text, numbers)
     if power["found"] != YES:
-        text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {what}."
+        text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer("None found", f"No feature adds information to {what}.{least}{limit}", numbers)
+    return Answer("None found", f"No feature adds information to {control}.{least}{limit}", numbers)
 
 
 def counted(tested: pd.DataFrame) -> str:
@@ -119,11 +118,11 @@ def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None
     return (None, power["reason"]) if power["found"] == NOT_TESTED else (power, "")
 
 
-def could(detectable: float, who: str = "This run") -> str:
+def could(detectable: float, subject: str = "This run") -> str:
     """Describe the smallest correlation that would have been found."""
     if math.isnan(detectable):
-        return f"{who} had power only for features that are almost the loss itself"
-    return f"{who} had {POWER_WANTED:.0%} power for correlations of {detectable:.2f} or more"
+        return f"{subject} had power only for features that are almost the loss itself"
+    return f"{subject} had {POWER_WANTED:.0%} power for correlations of {detectable:.2f} or more"
 
 
 def is_topology(rows: pd.DataFrame) -> np.ndarray:
@@ -141,6 +140,6 @@ def name_of(row: pd.Series) -> str:
     return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
 
 
-def counting(number: int, what: str) -> str:
+def counting(number: int, noun: str) -> str:
     """Return a count with its noun: "1 feature", "2 features"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"

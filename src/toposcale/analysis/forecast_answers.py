@@ -118,7 +118,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
 
 
 def now(advice: pd.DataFrame) -> Answer | None:
-    """Return what is best for every run under way; None if there is none."""
+    """Return the best choice for every run under way; None if there is none."""
     live = advice[advice["is_live"].astype(bool)].sort_values("model")
     if live.empty:
         return None
@@ -149,8 +149,8 @@ def _short(row: Mapping[Any, Any]) -> str:
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:
     """Return the rows at the smallest share of training above 0."""
-    begun = evaluation[evaluation["fraction"] > 0]
-    return begun[begun["fraction"] == begun["fraction"].min()]
+    rows = evaluation[evaluation["fraction"] > 0]
+    return rows[rows["fraction"] == rows["fraction"].min()]
 
 
 def _interval(low: float, high: float, form: str) -> str:

@@ -20,7 +20,7 @@ from toposcale.runs.training_run import TrainingRun
 
 FRACTIONS = (0.2, 0.3, 0.5)
 BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
-"""What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
+"""Baselines: the methods that read the loss alone, or the number of parameters alone."""
 MOST_OF_THEM = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
 LEAST_COVERAGE = 0.8
@@ -61,11 +61,11 @@ def forecast_table(
     finals = {training.model: training.final_loss for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
     rows = []
-    begun = [training for training in trainings if training.has_begun or training.features]
+    started = [training for training in trainings if training.has_begun or training.features]
     for fraction in fractions:
-        family = [whole.first(fraction) for whole in begun]
+        family = [training.first(fraction) for training in started]
         # A run that has not come so far has no first part of this length.
-        due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
+        due = [cut for cut, training in zip(family, started, strict=True) if training.reaches(fraction)]
         actual = [finals[cut.model] for cut in due]
         for method in methods:
             forecaster = make(method, Family(family, finished, seed))
@@ -148,12 +148,12 @@ def evaluate(
     configurations = configurations or {}
     for _, group in forecasts.groupby(["fraction", "method"], sort=True):
         fraction, method = group["fraction"].iloc[0], group["method"].iloc[0]
-        here = forecasts[forecasts["fraction"] == fraction]
-        best = _best_baseline(here)
-        row: dict[str, Any] = {"fraction": fraction, "method": method, "baseline": best}
+        cohort = forecasts[forecasts["fraction"] == fraction]
+        baseline = _best_baseline(cohort)
+        row: dict[str, Any] = {"fraction": fraction, "method": method, "baseline": baseline}
         row |= _accuracy(group, configurations, resamples, seed)
-        row |= _against_baseline(group, here[here["method"] == best], configurations, resamples, seed)
-        power_law = _against_baseline(group, here[here["method"] == "power_law"], configurations, resamples, seed)
+        row |= _against_baseline(group, cohort[cohort["method"] == baseline], configurations, resamples, seed)
+        power_law = _against_baseline(group, cohort[cohort["method"] == "power_law"], configurations, resamples, seed)
         row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
         if method.startswith("ridge") and len(trainings):
             row |= _permutation(method, fraction, trainings, row["mae"], permutations, seed)

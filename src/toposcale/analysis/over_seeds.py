@@ -112,10 +112,10 @@ def between_runs_table(
 
     Controls: the metric at `EARLY` and `SHARE`, the square of the latter, and the weight norm at `SHARE`.
     """
-    read = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
-    if read is None:
+    values = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
+    if values is None:
         return schemas.TABLES["over_seeds"].frame([])
-    rows = _rows(list(read.features.index), metric, partial(read.test, seed))
+    rows = _rows(list(values.features.index), metric, partial(values.test, seed))
     return schemas.TABLES["over_seeds"].frame(rows)
 
 
@@ -148,12 +148,12 @@ def early_values(
     if not configurations or not set(norm_keys) <= set(early.index) or any(table.empty for table in losses.values()):
         return None
     names = sorted(configurations)
-    final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
+    final, current, early_loss = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
     labels = pd.Series([configurations[name] for name in names])
     # Around the mean of the configuration, where the square is far from a line.
-    square = (pd.Series(now) - pd.Series(now).groupby(labels).transform("mean")) ** 2
+    square = (pd.Series(current) - pd.Series(current).groupby(labels).transform("mean")) ** 2
     early = early.reindex(columns=names)
-    controls = np.vstack([before, now, square, early.loc[norm_keys].to_numpy(np.float64)])
+    controls = np.vstack([early_loss, current, square, early.loc[norm_keys].to_numpy(np.float64)])
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
         return None
     return EarlyValues(early.dropna(), final, controls, labels.tolist())

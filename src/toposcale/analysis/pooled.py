@@ -23,10 +23,10 @@ def pooled_table(
 ) -> pd.DataFrame:
     """Return median and range over configurations of each correlation, given each control."""
     labels, estimates = correlations["model"].map(configurations_of(models)), ["spearman", "residual_correlation"]
-    named = correlations.assign(configuration=labels.fillna(correlations["model"]))
-    by_configuration = named.groupby([*POOLED_KEY, "configuration"], sort=True)[estimates].mean().reset_index()
+    labelled = correlations.assign(configuration=labels.fillna(correlations["model"]))
+    by_configuration = labelled.groupby([*POOLED_KEY, "configuration"], sort=True)[estimates].mean().reset_index()
     grouped = by_configuration.groupby(POOLED_KEY, sort=True)
-    table = named.groupby(POOLED_KEY, sort=True)["spearman"].count().rename("n_runs").to_frame()
+    table = labelled.groupby(POOLED_KEY, sort=True)["spearman"].count().rename("n_runs").to_frame()
     table["n_configurations"] = grouped["spearman"].count()
     for column in estimates:
         table[column] = grouped[column].median()

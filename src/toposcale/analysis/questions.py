@@ -11,7 +11,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, NOTHING
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.simulated_features import SimulatedEarlyFeatures, SimulatedFeatures
+from toposcale.analysis.simulated_features import SimulatedFeatures
 from toposcale.statistics.run_permutation import MIN_SEEDS
 
 LEVEL = 0.05
@@ -48,16 +48,16 @@ class Question:
     given: str = ""
     estimate: str = "residual_correlation"
     test: Callable[..., pd.DataFrame] | None = None
-    simulation: Callable[..., SimulatedFeatures | SimulatedEarlyFeatures] | None = None
+    simulation: Callable[..., SimulatedFeatures] | None = None
 
     @property
     def title(self) -> str:
-        """The name as words: "beyond the norm"."""
+        """Name in words: "beyond the norm"."""
         return self.name.replace("_", " ")
 
     @property
     def is_tested(self) -> bool:
-        """Whether a p-value decides; else the size of the estimate does."""
+        """True if a p-value decides, and not the size of the estimate."""
         return self.estimate != "spearman"
 
 
@@ -119,8 +119,7 @@ QUESTIONS = {
             needs=f"{MIN_SEEDS} seeds of a configuration, all finished",
             estimate="",
             test=between_runs_table,
-            simulation=SimulatedEarlyFeatures,
         ),
     )
 }
-"""Every question by name, in the order in which it is told."""
+"""Every question by name, in the order of the report."""

@@ -22,18 +22,18 @@ def scaling_tables(
     finite = final[np.isfinite(final["value"])].sort_values(["n_parameters", "model"])
     for key, series in finite.groupby(SERIES_KEY, sort=True):
         sizes, values = (series[name].to_numpy(np.float64) for name in ("n_parameters", "value"))
-        named = dict(zip(SERIES_KEY, map(str, key), strict=True))
+        key_columns = dict(zip(SERIES_KEY, map(str, key), strict=True))
         trend = spearman(sizes, values)[0, 0] if len(sizes) > 1 else np.nan
         for law, fit_law in _FITS.items():
             p = float(correlation_p_value(trend, len(sizes)))
-            row = {**named, "law": law, "n_models": len(sizes), "spearman": trend, "p": p}
+            row = {**key_columns, "law": law, "n_models": len(sizes), "spearman": trend, "p": p}
             try:
                 fit = fit_law(sizes, values)
             except ValueError as error:
                 rows.append({**row, "reason": str(error)})
                 continue
             offset, rng = law == "power_law_with_offset", np.random.default_rng([seed, len(sizes)])
-            drawn = scaling.bootstrap_exponents(sizes, values, offset=offset, resamples=resamples, rng=rng)
-            ends = zip(("low", "high"), np.quantile(drawn, TAILS), strict=True)
+            exponents = scaling.bootstrap_exponents(sizes, values, offset=offset, resamples=resamples, rng=rng)
+            ends = zip(("low", "high"), np.quantile(exponents, TAILS), strict=True)
             rows.append(row | vars(fit) | {f"exponent_bootstrap_{end}": value for end, value in ends})
     return {"scaling": schemas.TABLES["scaling"].frame(rows)}

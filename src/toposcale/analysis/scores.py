@@ -47,11 +47,11 @@ def score_tables(
     for name in score_metrics:
         measured = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
         series = {model: rows.set_index("step")["value"].sort_index() for model, rows in measured.groupby("model")}
-        begun = [whole for whole in trainings if whole.model in series]
+        started = [run for run in trainings if run.model in series]
         for fraction in fractions:
-            family = [whole.first(fraction) for whole in begun]
-            due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
-            actual = [_final(whole, series[whole.model]) for whole in begun if whole.reaches(fraction)]
+            family = [run.first(fraction) for run in started]
+            due = [cut for cut, run in zip(family, started, strict=True) if run.reaches(fraction)]
+            actual = [_final(run, series[run.model]) for run in started if run.reaches(fraction)]
             seen = {cut.model: series[cut.model].loc[: fraction * cut.final_step + 1e-6] for cut in family}
             for method, predictions in (
                 ("two_stages", _two_stages(family, due, seen)),

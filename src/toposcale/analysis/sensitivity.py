@@ -1,15 +1,15 @@
-"""What a run could have shown: a positive control, and the power of the tests of all runs together.
+"""Sensitivity of a run: a positive control, and the power of the tests of all runs together.
 
 The positive control is the metric with noise that leaves a correlation of about 0.9. If it is not found, "no" means
 nothing.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.false_positives import outside
 from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
@@ -22,6 +22,12 @@ EFFECTS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8,
 """Correlations of prewhitened residuals that are simulated."""
 CONTROL, POWER = range(2)
 
+PARAMETERS = (2_936, 300_808)
+"""Smallest and largest model for which the false-positive rates were measured (`make nulls`, docs/statistics.md)."""
+TOGETHER = 5
+"""Most runs that were tested together there."""
+MEASURED = f"measured at {PARAMETERS[0]:,} to {PARAMETERS[1]:,} parameters, up to {TOGETHER} runs together"
+
 
 def sensitivity_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, verdicts: pd.DataFrame, *, seed: int
@@ -31,16 +37,16 @@ def sensitivity_tables(
     for question in QUESTIONS.values():
         if question.simulation is None:
             continue
-        asked = verdicts[verdicts["question"] == question.name]
-        p_values = asked["p"].to_numpy(np.float64)
+        answers = verdicts[verdicts["question"] == question.name]
+        p_values = answers["p"].to_numpy(np.float64)
         n_tested = int(np.isfinite(p_values).sum())
         simulated = question.simulation(features, metrics, models)
         row: dict[str, Any] = {"question": question.name, "control": question.control, "n_tested": n_tested}
         row["n_runs"] = len(simulated.names)
-        row["outside"] = outside(models, simulated.names, simulated.most_runs)
+        row["outside"] = outside(models, simulated.names)
         if not simulated.names or not n_tested:
-            of_weights = asked[asked["source"] == "weights"]  # they have every checkpoint
-            why = most_common(of_weights["reason"]) or most_common(asked["reason"]) or "nothing was measured"
+            of_weights = answers[answers["source"] == "weights"]  # they have every checkpoint
+            why = most_common(of_weights["reason"]) or most_common(answers["reason"]) or "nothing was measured"
             rows.append(row | {"found": NOT_TESTED, "reason": why})
             continue
         (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)
@@ -56,6 +62,17 @@ def sensitivity_tables(
         rows.append(row)
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     return {"sensitivity": schemas.TABLES["sensitivity"].frame(rows), "power": schemas.TABLES["power"].frame(power)}
+
+
+def outside(models: pd.DataFrame, tested: Collection[str]) -> str:
+    """Describe which of the tested models lie outside of what was measured ("the sizes of 2 of 5 models"), else ""."""
+    trainings = models[models["model"].isin(tested)]
+    sizes = trainings["n_parameters"] if "n_parameters" in trainings else pd.Series(float("nan"), index=trainings.index)
+    n_outside = int((~sizes.astype(float).between(*PARAMETERS)).sum())  # an unknown size lies outside
+    differences = [f"the sizes of {n_outside} of {len(trainings)} models"] if n_outside else []
+    if len(trainings) > TOGETHER:
+        differences.append(f"{len(trainings)} runs together")
+    return " and ".join(differences)
 
 
 def most_common(reasons: pd.Series) -> str:

@@ -178,8 +178,8 @@ def with_metrics(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
 
 def final_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     """Return every feature and metric (`with_metrics`) at the last step at which its model has it."""
-    both = with_metrics(features, metrics)
-    last = both.sort_values("step", kind="stable").groupby(["model", *SERIES_KEY], sort=True).tail(1)
+    rows = with_metrics(features, metrics)
+    last = rows.sort_values("step", kind="stable").groupby(["model", *SERIES_KEY], sort=True).tail(1)
     return last.sort_values(["model", *SERIES_KEY]).reset_index(drop=True)
 
 

@@ -4,26 +4,16 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import Control
-from toposcale.analysis.false_positives import BETWEEN, TOGETHER
-from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, configurations_of, warmups_of, whole_model
-from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.coefficients import Floats, orthogonal_to
-from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
-from toposcale.statistics.permutations import members_of
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.prewhitening import Prewhitened, prewhiten, residual_test, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
-
-SIMULATION_DRAWS = 2_000
-"""Permutations of the test between runs."""
 
 
 class SimulatedFeatures:
     """Simulated features for the test of prewhitened residuals; runs: the longest testable segment of each of `names`."""
-
-    most_runs = TOGETHER
 
     def __init__(
         self, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, control: Control
@@ -61,32 +51,6 @@ class SimulatedFeatures:
             measured += weight * np.nan_to_num(test.correlation[:, 0])
             total += weight
         return measured / total, pool.p_values()
-
-
-class SimulatedEarlyFeatures:
-    """Simulated features at 30% of training, of the finished runs `names` in full configurations."""
-
-    n_points = 1
-    most_runs = BETWEEN
-
-    def __init__(self, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> None:
-        [metric] = set(metrics["metric"]) or {""}
-        self._read = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
-        self.names = [] if self._read is None else list(self._read.features.columns)
-
-    def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
-        """Test one feature per partial correlation in `effects`; return measured correlations and p-values."""
-        assert self._read is not None
-        _, outcome, controls, configurations = self._read
-        random = np.random.default_rng([seed, purpose])
-        values = random.standard_normal((len(effects), len(outcome)))
-        for members in members_of(configurations):
-            fit = fit_of_configuration(values, outcome[None], controls, members)
-            noise, _ = orthogonal_to(values[:, members], fit.design)
-            signal = fit.residuals * np.sqrt(fit.degrees_of_freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
-            values[:, members] = effects[:, None] * signal + np.sqrt(1 - effects[:, None] ** 2) * noise
-        test = between_runs(values, outcome, configurations, controls, draws=SIMULATION_DRAWS, seed=seed)
-        return test.correlation, test.p
 
 
 def _prewhitened(run: Aligned) -> Prewhitened:

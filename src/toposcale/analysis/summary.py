@@ -46,11 +46,11 @@ def summary_tables(
     if metric is None:
         first, on_features = NEEDS_A_CHOICE, dict.fromkeys([which, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))
     else:
-        asked = pooled_verdicts(verdicts, metric)
+        on_metric = pooled_verdicts(verdicts, metric)
         correlations = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
-        first = topology_sentence(asked, sensitivity, confirmation, metric)
-        on_features = {which: feature_answers.following(asked, correlations)} | {
-            asks[question.name]: feature_answers.beyond(asked, tested_features, sensitivity, question, metric)
+        first = topology_sentence(on_metric, sensitivity, confirmation, metric)
+        on_features = {which: feature_answers.following(on_metric, correlations)} | {
+            asks[question.name]: feature_answers.beyond(on_metric, tested_features, sensitivity, question, metric)
             for question in powered
         }
         norm = on_features[asks["beyond_the_norm"]]
@@ -85,14 +85,16 @@ def topology_sentence(
     name, (power, why) = metric_name(metric), feature_answers.power_of(sensitivity, "beyond_the_norm")
     if power is None:
         return f"This run could not test whether topology adds information to the norm of the weights: {why}."
-    asked = confirmation[confirmation["question"] == "beyond_the_norm"]
-    findings = asked[feature_answers.is_topology(asked)]
+    rows = confirmation[confirmation["question"] == "beyond_the_norm"]
+    findings = rows[feature_answers.is_topology(rows)]
     if len(findings):
         return found_sentence(findings, confirmation, name)
     if power["found"] != YES:
-        what = "This run could not have shown that topology adds information to the norm of the weights"
+        clause = "This run could not have shown that topology adds information to the norm of the weights"
         runs = feature_answers.counting(power["n_runs"], "run")
-        return f"{what}: with {power['n_points']} checkpoints of {runs} its test does not detect the {name} itself."
+        return (
+            f"{clause}: with {power['n_points']:.0f} checkpoints of {runs} its test does not detect the {name} itself."
+        )
     could = feature_answers.could(power["detectable"], "the run")
     return f"No test found that topology adds information to the norm of the weights; {could}."
 
@@ -111,11 +113,11 @@ def found_sentence(findings: pd.DataFrame, confirmation: pd.DataFrame, metric: s
         )
     confirmed = findings[findings["answer"] == CONFIRMED]
     if confirmed.empty:
-        found, row = f"Not confirmed with fresh seeds: {count} seemed to add", clearest
+        clause, row = f"Not confirmed with fresh seeds: {count} seemed to add", clearest
     else:
-        found = f"Confirmed with fresh seeds: {len(confirmed)} of {count} adding"
+        clause = f"Confirmed with fresh seeds: {len(confirmed)} of {count} adding"
         row = confirmed.sort_values("p_holm").iloc[0]
-    return f"{found} information to the weight norm; {both_numbers(row)}."
+    return f"{clause} information to the weight norm; {both_numbers(row)}."
 
 
 def both_numbers(row: pd.Series) -> str:

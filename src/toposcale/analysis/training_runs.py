@@ -101,19 +101,19 @@ def model_rows(
     facts: `schedule`, where given, is what `schedule_of` takes, `warmup_steps` the steps of the warm-up. steps, rates
     (rows,): those of the training log. UserError: the log contradicts the schedule.
     """
-    given = schedule_of(facts["schedule"]) if facts.get("schedule") else None
+    stated = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     try:
-        schedule = LearningRateSchedule.of_log(row["final_step"], steps, rates, given, facts.get("warmup_steps"))
+        schedule = LearningRateSchedule.of_log(row["final_step"], steps, rates, stated, facts.get("warmup_steps"))
     except UserError as error:
         raise UserError(f"models.{row['model']}.{error}") from None
     columns: dict[str, Any] = {
         "schedule_provenance": schedule.provenance.value,
         "schedule_unknown_because": schedule.unknown_because,
     }
-    if row.get("warmup_steps") is None and isinstance(given, ScheduleTable):
+    if row.get("warmup_steps") is None and isinstance(stated, ScheduleTable):
         columns["warmup_steps"] = schedule.warmup_steps
-    at = breakpoints(schedule.rates).tolist() if schedule.is_known else []
-    of_schedule = [{"model": row["model"], "step": k, "learning_rate": float(schedule.rates[k])} for k in at]
+    breaks = breakpoints(schedule.rates).tolist() if schedule.is_known else []
+    of_schedule = [{"model": row["model"], "step": k, "learning_rate": float(schedule.rates[k])} for k in breaks]
     return ModelRows({**row, **columns}, of_schedule)
 
 

@@ -107,26 +107,26 @@ def verdict_table(
         if question.test is None:
             rows = _of_correlations(question, correlations, pooled_correlations)
         else:
-            asked = series.whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
-            rows = _over_seeds(asked, over_seeds[over_seeds["question"] == question.name], has_seeds)
+            pooled = series.whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
+            rows = _over_seeds(pooled, over_seeds[over_seeds["question"] == question.name], has_seeds)
         parts.append(_answered(question, rows).reindex(columns=schemas.TABLES["verdicts"].names))
     return schemas.TABLES["verdicts"].frame(pd.concat(parts, ignore_index=True))
 
 
-def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataFrame) -> pd.DataFrame:
+def _of_correlations(question: Question, of_runs: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
     """Return estimate, range over configurations, p and reason of each run, and of all runs."""
     name = question.estimate
-    alone = alone[alone["control"] == question.control].rename(columns={"residual_p": "p"})
-    alone = alone.assign(lowest=alone[name], highest=alone[name])
-    together = together[together["control"] == question.control].assign(model=POOLED)
-    together = together.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
+    of_runs = of_runs[of_runs["control"] == question.control].rename(columns={"residual_p": "p"})
+    of_runs = of_runs.assign(lowest=of_runs[name], highest=of_runs[name])
+    pooled = pooled[pooled["control"] == question.control].assign(model=POOLED)
+    pooled = pooled.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
     columns = ["model", *series.PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
-    return pd.concat([table.assign(estimate=table[name])[columns] for table in (alone, together)], ignore_index=True)
+    return pd.concat([table.assign(estimate=table[name])[columns] for table in (of_runs, pooled)], ignore_index=True)
 
 
-def _over_seeds(asked: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
+def _over_seeds(pooled: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
     """Return the same for a question over seeds, with why it was not tested."""
-    pairs = asked[series.PAIR_KEY].drop_duplicates()
+    pairs = pooled[series.PAIR_KEY].drop_duplicates()
     rows = pairs.merge(tests, on=series.PAIR_KEY, how="left", indicator=True, validate="one_to_one")
     absent = "not measured at the same checkpoints in every run" if has_seeds else NO_SEEDS
     why = np.where(rows["_merge"] == "both", "fully explained by the controls, or too few runs", absent)

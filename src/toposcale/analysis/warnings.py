@@ -15,7 +15,7 @@ _DIVERGED = "check the training around these steps; it may have diverged"
 
 
 def warning_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, noted: Iterable[Mapping[str, Any]] = ()
+    features: pd.DataFrame, metrics: pd.DataFrame, warning_rows: Iterable[Mapping[str, Any]] = ()
 ) -> pd.DataFrame:
     """Make the table warnings: values that are not finite, and what was noted while the tables were made.
 
@@ -23,7 +23,7 @@ def warning_table(
     """
     names = ("model", "concerns", "warning", "remedy")
     steps_of: dict[tuple[str, ...], set[int]] = {}
-    for row in [*noted, *_undefined_features(features), *_undefined_metrics(metrics)]:
+    for row in [*warning_rows, *_undefined_features(features), *_undefined_metrics(metrics)]:
         steps = steps_of.setdefault(tuple(row[name] for name in names), set())
         steps |= set() if row["step"] is None else {int(row["step"])}
     rows = [dict(zip(names, key, strict=True)) | {"steps": _listed(steps)} for key, steps in steps_of.items()]

@@ -119,9 +119,9 @@ class HubSource:
             if not _COMMIT.fullmatch(info["sha"]):
                 raise ValueError(f"the commit is {info['sha']!r}")
             files = {entry["rfilename"]: entry for entry in info["siblings"]}
-            what = self.named(revision)
-            weights = tuple(_remote_file(what, files[name]) for name in choose_weight_files(files))
-            others = tuple(_remote_file(what, files[name]) for name in _SMALL_FILES if name in files)
+            revision_name = self.named(revision)
+            weights = tuple(_remote_file(revision_name, files[name]) for name in choose_weight_files(files))
+            others = tuple(_remote_file(revision_name, files[name]) for name in _SMALL_FILES if name in files)
             return Listing(info["sha"], weights, others)
 
         path = f"api/models/{self.repo}/revision/{quote(commit or revision, safe='')}?blobs=true"
@@ -223,7 +223,7 @@ class HubSource:
 
     @property
     def folder(self) -> Path:
-        """Return the folder of this repository in the cache."""
+        """Folder of this repository in the cache."""
         cache = Path(self.cache or constants.HF_HUB_CACHE).expanduser().resolve()
         return cache / f"models--{self.repo.replace('/', '--')}"
 
@@ -258,34 +258,34 @@ def check_digests(folder: Path) -> None:
             raise UserError(f"{path}: damaged in the cache; run with network access to fetch it again")
 
 
-def _download(what: str, path: str, size: int, content: Path, timeout: float) -> None:
+def _download(name: str, path: str, size: int, content: Path, timeout: float) -> None:
     """Download a file, resuming what an earlier attempt or run has received."""
-    part, name = content.with_suffix(".part"), path.rpartition("/")[2]
+    part, file_name = content.with_suffix(".part"), path.rpartition("/")[2]
     part.touch()
     if part.stat().st_size > size:
         os.truncate(part, 0)
 
     def receive(status: int, blocks: Iterator[bytes]) -> None:
         with part.open("ab") as stream:
-            left = size - stream.tell()
+            n_left = size - stream.tell()
             if status != 206:  # the server sends everything again
                 stream.truncate(0)
-                left = size
+                n_left = size
             for block in blocks:  # written at once, so that an interruption loses nothing
-                if len(block) > left:
+                if len(block) > n_left:
                     stream.truncate(0)
-                    raise WrongLengthError(f"{name} is longer than the {size} bytes that the Hub states")
-                left -= stream.write(block)
+                    raise WrongLengthError(f"{file_name} is longer than the {size} bytes that the Hub states")
+                n_left -= stream.write(block)
                 stream.flush()
-        if left:
-            raise WrongLengthError(f"{name} ends after {size - left} of the {size} bytes that the Hub states")
+        if n_left:
+            raise WrongLengthError(f"{file_name} ends after {size - n_left} of the {size} bytes that the Hub states")
 
     if part.stat().st_size < size:
-        get(what, path, receive, timeout=timeout, size=size, done=lambda: part.stat().st_size)
+        get(name, path, receive, timeout=timeout, size=size, received=lambda: part.stat().st_size)
     part.replace(content)
 
 
-def _remote_file(what: str, entry: Mapping[str, Any]) -> RemoteFile:
+def _remote_file(revision_name: str, entry: Mapping[str, Any]) -> RemoteFile:
     name, size, digest = entry["rfilename"], entry.get("size"), entry.get("blobId")
     if size is None or digest is None:
         raise SharedError(
@@ -295,9 +295,9 @@ def _remote_file(what: str, entry: Mapping[str, Any]) -> RemoteFile:
     if large := entry.get("lfs"):
         digest = large.get("sha256") if isinstance(large, Mapping) else large
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise DownloadError(f"{what}: the Hub states {digest!r} as the checksum of {name}")
+        raise DownloadError(f"{revision_name}: the Hub states {digest!r} as the checksum of {name}")
     if not isinstance(size, int) or size < 0:
-        raise DownloadError(f"{what}: the Hub states {size!r} as the size of {name}")
+        raise DownloadError(f"{revision_name}: the Hub states {size!r} as the size of {name}")
     return RemoteFile(name, size, digest)
 
 

@@ -56,27 +56,27 @@ _FINAL: dict[type[Exception], tuple[type[UserError], str]] = {
 
 
 def get(
-    what: str,
+    subject: str,
     path: str,
     receive: Callable[[int, Iterator[bytes]], _T],
     *,
     timeout: float,
     size: int = 0,
-    done: Callable[[], int] = lambda: 0,
+    received: Callable[[], int] = lambda: 0,
 ) -> _T:
-    """Return the result of `receive` on status and content of the response for a path of the Hub, from byte `done()` on.
+    """Return the result of `receive` on status and content of the response for a path, from byte `received()` on.
 
-    An attempt ends after `timeout` seconds without data; one in which `done()` grows does not count as failed. All attempts
+    An attempt ends after `timeout` seconds without data; one in which `received()` grows has not failed. All attempts
     together may take `PATIENCE` timeouts plus the time of `size` bytes at the slowest rate, without waits. Errors are one
-    line about `what`: HubUnreachableError in offline mode, after the last attempt or after that time; SharedError for a
+    line about `subject`: HubUnreachableError in offline mode, after the last attempt or after that time; SharedError for a
     missing or gated repository or a full disk; DownloadError if the server does not give this path, or never in the stated
     length; UserError for a missing revision.
     """
-    failures, reached, left = 0, done(), PATIENCE * timeout + min(size / SLOWEST, LONGEST_DOWNLOAD)
+    failures, reached, seconds_left = 0, received(), PATIENCE * timeout + min(size / SLOWEST, LONGEST_DOWNLOAD)
 
     def attempt(ends: float) -> _T:
         headers = build_hf_headers() | {"Accept-Encoding": "identity"}
-        if start := done():
+        if start := received():
             headers["Range"] = f"bytes={start}-"
         request = get_session().build_request("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout)
         with closing(_answer(request)) as response:
@@ -85,29 +85,31 @@ def get(
     while True:
         started = time.monotonic()
         try:
-            return _within(left, partial(attempt, started + left))
+            return _within(seconds_left, partial(attempt, started + seconds_left))
         except TimeoutError as error:
-            raise HubUnreachableError(f"{what}: too slow, not complete in the time allowed, at {endpoint()}") from error
+            raise HubUnreachableError(
+                f"{subject}: too slow, not complete in the time allowed, at {endpoint()}"
+            ) from error
         except (httpx2.HTTPError, OSError, ValueError) as error:
-            _raise_if_final(what, error)
-            cause, (reason, asked) = error, _passing_reason(error, timeout)
-        left -= time.monotonic() - started
-        if done() > reached:
-            failures, reached = 0, done()
+            _raise_if_final(subject, error)
+            cause, (reason, requested_wait) = error, _passing_reason(error, timeout)
+        seconds_left -= time.monotonic() - started
+        if received() > reached:
+            failures, reached = 0, received()
         else:
             failures += 1
-        wait = max(FIRST_WAIT * 2.0 ** max(failures - 1, 0), asked)
+        wait = max(FIRST_WAIT * 2.0 ** max(failures - 1, 0), requested_wait)
         if wait > LONGEST_WAIT:
-            raise HubUnreachableError(f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}") from cause
+            raise HubUnreachableError(f"{subject}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}") from cause
         if failures >= ATTEMPTS:
-            line = f"{what}: {reason}, after {failures} attempts"
+            line = f"{subject}: {reason}, after {failures} attempts"
             # The file is shorter than stated: 416 answers a request beyond the end.
             refused = isinstance(cause, errors.HfHubHTTPError) and cause.response.status_code == 416
             if refused or isinstance(cause, WrongLengthError):
                 raise DownloadError(line) from cause
             progress = " without progress" if reached else ""
             raise HubUnreachableError(f"{line}{progress} at {endpoint()}") from cause
-        logger.info("%s: %s; next attempt in %g s", what, reason, wait)
+        logger.info("%s: %s; next attempt in %g s", subject, reason, wait)
         time.sleep(wait)
 
 
@@ -157,7 +159,7 @@ def _within(seconds: float, attempt: Callable[[], _T]) -> _T:
     return future.result(timeout=max(seconds, 0.0))
 
 
-def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float) -> _T:
+def get_json(subject: str, path: str, parse: Callable[[Any], _T], *, timeout: float) -> _T:
     """Return the result of `parse` on a response in JSON; errors as in `get`."""
 
     def receive(_: int, blocks: Iterator[bytes]) -> _T:
@@ -171,7 +173,7 @@ def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
-    return get(what, path, receive, timeout=timeout)
+    return get(subject, path, receive, timeout=timeout)
 
 
 def endpoint() -> str:
@@ -179,14 +181,14 @@ def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
 
 
-def _raise_if_final(what: str, error: Exception) -> None:
+def _raise_if_final(subject: str, error: Exception) -> None:
     for kind, (raised, reason) in _FINAL.items():
         if isinstance(error, kind):
-            raise raised(f"{what}: {reason}") from error
+            raise raised(f"{subject}: {reason}") from error
     if isinstance(error, errors.HfHubHTTPError) and error.response.status_code not in _RETRIED_STATUS:
-        raise DownloadError(f"{what}: the server answered {error.response.status_code} ({_text(error)})") from error
+        raise DownloadError(f"{subject}: the server answered {error.response.status_code} ({_text(error)})") from error
     if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
-        raise SharedError(f"{what}: the cache cannot be written ({_text(error)})") from error
+        raise SharedError(f"{subject}: the cache cannot be written ({_text(error)})") from error
 
 
 def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:

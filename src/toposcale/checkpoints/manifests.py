@@ -29,10 +29,10 @@ def duplicates(path: str | Path, source: HubSource, steps: Sequence[int], since:
     one by now. If the Hub is unreachable, the last comparison counts; without one HubUnreachableError is raised.
     """
     with locked(f"{path}.lock"):
-        asked = {"repo": source.repo, "revisions": source.pattern, "steps": sorted(steps)}
-        noted = read_noted(path)
-        compared_before = {key: noted.get(key) for key in asked} == asked
-        if not compared_before or noted["compared"] < since:
+        request = {"repo": source.repo, "revisions": source.pattern, "steps": sorted(steps)}
+        record = read_noted(path)
+        compared_before = {key: record.get(key) for key in request} == request
+        if not compared_before or record["compared"] < since:
             try:
                 repeats = source.duplicates(steps)
             except HubUnreachableError as error:
@@ -40,9 +40,9 @@ def duplicates(path: str | Path, source: HubSource, steps: Sequence[int], since:
                     raise
                 logger.warning("%s; the last comparison counts", error)
             else:
-                noted = asked | {"compared": time.time(), "duplicates": {str(key): repeats[key] for key in repeats}}
-                write_text(path, json.dumps(noted) + "\n")
-    return {int(step): revision for step, revision in noted["duplicates"].items()}
+                record = request | {"compared": time.time(), "duplicates": {str(key): repeats[key] for key in repeats}}
+                write_text(path, json.dumps(record) + "\n")
+    return {int(step): revision for step, revision in record["duplicates"].items()}
 
 
 def write_manifest(

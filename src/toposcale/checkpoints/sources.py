@@ -28,16 +28,10 @@ _BLOCK = 4096  # bytes
 
 @dataclass(frozen=True)
 class FolderSource:
-    """Checkpoints of one training run in a folder.
+    """Checkpoints of one training run in a folder, each a file or a folder.
 
-    Parameters
-    ----------
-    path : Path
-        Folder of the checkpoints, each a file or a folder.
-    pattern : str
-        Their names, with `{step}` for the step; if empty, the first of `PATTERNS` that matches.
-    wanted : tuple of int
-        Steps to use; all if empty.
+    pattern: their names, with `{step}` for the step; if empty, the first of `PATTERNS` that matches. wanted: the steps to
+    use; all if empty.
     """
 
     path: Path
@@ -152,14 +146,14 @@ def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str
 
 
 def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
-    """Return what a checkpoint lacks, besides its weights, to process a text; empty if nothing.
+    """Return the reason why a checkpoint cannot process a text, besides its weights; empty if it can.
 
     A file needs the sizes of the project's GPT in its metadata; a folder config.json and, if asked for, a `tokenizer`.
     """
     path = Path(checkpoint)
     if path.is_file():
-        ours = path.suffix == ".safetensors" and read_metadata(path)
-        return "" if ours else "a file of weights has no config.json beside it"
+        is_gpt = path.suffix == ".safetensors" and read_metadata(path)
+        return "" if is_gpt else "a file of weights has no config.json beside it"
     if not (path / "config.json").is_file():
         return "there is no config.json"
     return "" if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"

@@ -56,7 +56,7 @@ class ForwardPass:
 
     @property
     def perplexity(self) -> float:
-        """Return exp(total cross-entropy / total predicted tokens); infinite if that overflows."""
+        """Perplexity, exp(total cross-entropy / total predicted tokens); infinite if that overflows."""
         with np.errstate(over="ignore"):
             return float(np.exp(self.cross_entropies.sum() / self.predicted.sum()))
 

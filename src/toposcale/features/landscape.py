@@ -55,8 +55,8 @@ def compute_features(
     are not finite give NaN features, no surface, density or profile, one NaN bar in degree 0, and a RuntimeWarning.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters.values()):
-        what = "the weights hold NaN or infinity: the features of the landscape are NaN"
-        warnings.warn(what, RuntimeWarning, stacklevel=2)
+        message = "the weights hold NaN or infinity: the features of the landscape are NaN"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
         return _undefined(parameters, settings, model, draws=len(losses))
     measured, gradients = [], []
     for index, loss in enumerate(losses):

@@ -218,7 +218,7 @@ register(
         "persistent-homology dimension",
         "dimensionless",
         TOPOLOGY,
-        when_nan="the window of sketches is too short to tell it: raise trajectory.window",
+        when_nan="the window of sketches is too short for an estimate: raise trajectory.window",
     ),
     Feature("n_minima_{plane}_{graph}", "minima", "count", TOPOLOGY),
     Feature("n_saddles_{plane}_{graph}", "saddles", "count", TOPOLOGY),

@@ -29,10 +29,21 @@ _PATTERNS = {
     Role.EMBEDDING: re.compile(r"embed|wte|wpe|lm_head|token"),
 }
 
+_OUTPUT = re.compile(r"lm_head|embed_out|unembed|output")
+
 
 def role_of(layer: str) -> Role:
     """Return the role of a layer by its name."""
     return next((role for role, pattern in _PATTERNS.items() if pattern.search(layer.lower())), Role.OTHER)
+
+
+def network_order(layer: str) -> tuple[int, str, list[int], int]:
+    """Return a key that sorts embeddings first, then the blocks, attention before feed-forward, and the output last."""
+    numbers, index = [int(number) for number in re.findall(r"\d+", layer)], list(Role).index(role_of(layer))
+    if numbers:
+        return 1, re.split(r"\d", layer)[0], numbers, index
+    is_input = role_of(layer) is Role.EMBEDDING and not _OUTPUT.search(layer.lower())
+    return 0 if is_input else 2, "", numbers, index
 
 
 class OddLayer(NamedTuple):

@@ -195,8 +195,8 @@ def compute_features(
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
         if np.isnan(scale) and not any(np.isnan(tree).any() for tree in trees.values()):
-            what = "a matrix that is not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"
-            warnings.warn(what, RuntimeWarning, stacklevel=2)
+            message = "a matrix that is not chosen holds NaN or infinity, so neural_persistence_p2 is NaN"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
@@ -232,16 +232,16 @@ def _feed_forward_pair(
     partner has not been read yet; this one may join them.
     """
     block, _, name = layer.removesuffix(".weight").rpartition(".")
-    other = _PROJECTION_OF.get(name) or _EXPANSION_OF.get(name)
-    if other is None:
+    partner = _PROJECTION_OF.get(name) or _EXPANSION_OF.get(name)
+    if partner is None:
         return None
-    if (block, other) not in waiting:
+    if (block, partner) not in waiting:
         waiting[block, name] = layer, weight
         if len(waiting) > _MOST_WAITING:
             del waiting[next(iter(waiting))]
         return None
-    both = [waiting.pop((block, other)), (layer, weight)]
-    (_, first), (projection, second) = both if name in _EXPANSION_OF else both[::-1]
+    pair = [waiting.pop((block, partner)), (layer, weight)]
+    (_, first), (projection, second) = pair if name in _EXPANSION_OF else pair[::-1]
     return (projection, first, second) if len(first) == second.shape[1] else None
 
 

@@ -53,10 +53,10 @@ def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.Da
     if name not in ("features", "metrics", "training", "correlations"):
         kept = table[table["model"].isin(first.values()) | ~is_named]
         return kept.assign(model=kept["model"].map(names).fillna(kept["model"]))
-    named = table[is_named].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)
-    numbers: list[Any] = [column for column in named.select_dtypes("number").columns if column not in ("step", "seed")]
-    keys = [column for column in named.columns if column not in numbers and not column.endswith("reason")]
-    runs = named.groupby(keys, sort=True)
+    rows = table[is_named].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)
+    numbers: list[Any] = [column for column in rows.select_dtypes("number").columns if column not in ("step", "seed")]
+    keys = [column for column in rows.columns if column not in numbers and not column.endswith("reason")]
+    runs = rows.groupby(keys, sort=True)
     gathered = runs[numbers].median()
     if "value" in numbers:
         gathered["low"], gathered["high"] = runs["value"].quantile(LOW), runs["value"].quantile(HIGH)

@@ -17,7 +17,7 @@ from toposcale.runs.training_run import flop
 
 _MOST_PANELS = 12
 _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
-"""Of the shares of training that forecasts read."""
+"""Colours of the shares of training that forecasts read."""
 
 
 def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
@@ -93,9 +93,9 @@ def forecast_fans(
 ) -> Figure:
     """Each model's loss with the forecasts of its end as fans from where they were made, and the learning rate beneath."""
     losses = panels.finite(final_losses(metrics))
-    made = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
-    made = panels.finite(made, ["forecast", "low", "high"])
-    names = [name for name, _ in panels.in_order(made["model"], models)]
+    usable = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
+    usable = panels.finite(usable, ["forecast", "low", "high"])
+    names = [name for name, _ in panels.in_order(usable["model"], models)]
     if not names:
         return panels.missing_figure("no forecast could be made")
     shown = names[:_MOST_PANELS]
@@ -103,14 +103,14 @@ def forecast_fans(
     rows = -(-len(shown) // columns)
     figure = panels.new_figure(0.6 + 2.9 * rows)
     grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
-    fractions = sorted(made["fraction"].unique())
+    fractions = sorted(usable["fraction"].unique())
     told_apart = len(fractions) <= len(_COLOURS)
     colours = dict(zip(fractions, _COLOURS if told_apart else repeat(_COLOURS[0]), strict=False))
     pairs = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
     for (upper, lower), model in zip(pairs, shown, strict=False):
         final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
         curve = losses[(losses["model"] == model) & (losses["step"] > 0)]
-        _fans(upper, curve, made[made["model"] == model], final, colours)
+        _fans(upper, curve, usable[usable["model"] == model], final, colours)
         upper.set_title(model, fontsize=9)
         _rate(lower, schedules[schedules["model"] == model], final)
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):

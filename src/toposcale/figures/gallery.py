@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Panel(NamedTuple):
-    """A panel over training: a feature of a source, or a metric (source "metric"); "" is the title of either."""
+    """A panel over training: a feature of a source; by default its title is that of the feature."""
 
     source: str
     name: str
@@ -105,24 +105,12 @@ FIGURES: dict[str, FigureEntry] = {
         of="model",
         panels=_of("weights", "neural_persistence", "h0_total_scaled", "frobenius_norm"),
     ),
-    "attention_and_feed_forward": _weights(
-        "layers",
-        "Neural persistence by part of the block",
-        "Neural persistence of the attention matrices beside that of the feed-forward matrices.",
-    ),
     "correlation_heat_map": _statistics(
         "statistics",
         "Spearman correlation of every feature with the loss",
         "Spearman correlation of every feature of the whole model with the validation loss. Most correlations are high, "
         "because both series drift with training. Compare each row with the row of the norm of the weights.",
         tables=("correlations", "models"),
-    ),
-    "ranking": _statistics(
-        "verdicts",
-        "Features ranked by correlation with the loss",
-        "Features ranked by how closely they follow the validation loss, with moving-block intervals, coloured by "
-        "group: topology, spectrum, norm, curvature.",
-        tables=("ranking",),
     ),
     "scaling": _statistics(
         "statistics",
@@ -157,14 +145,6 @@ FIGURES: dict[str, FigureEntry] = {
         "compute, if both started from scratch.",
         tables=("metrics", "models"),
     ),
-    "embedding_summary": _embeddings(
-        "grids",
-        "Embeddings over training",
-        "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same texts.",
-        tables=("features", "metrics", "models"),
-        panels=_of("embeddings", "h0_total", "h1_total", "effective_rank") + _of("metric", "perplexity"),
-        columns=2,
-    ),
     "topological_evolution": _embeddings(
         "grids",
         "Topology of the embeddings over training",
@@ -184,11 +164,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Embedding features against perplexity",
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         tables=("features", "metrics", "models"),
-    ),
-    "wasserstein_rate": _embeddings(
-        "embeddings",
-        "Rate of change of the diagrams of the embeddings",
-        "How far the persistence diagrams of the embeddings move from one checkpoint to the next.",
     ),
     "embedding_layer_heat_map": _embeddings(
         "layers",
@@ -232,10 +207,6 @@ FIGURES: dict[str, FigureEntry] = {
         "in a ball beside a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
         tables=("profiles", "models"),
         of="model",
-    ),
-    "landscape_evolution": _landscape(
-        "Loss landscape over training",
-        "Saddles and persistence of the loss surface on each plane, and its curvature, over training.",
     ),
     "property_evaluation": _landscape(
         "Shape of the landscape against performance and curvature",

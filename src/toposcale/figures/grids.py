@@ -1,49 +1,30 @@
 """Small multiples over training: figures that the gallery describes as data, and their shared parts."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from toposcale.features.names import PERPLEXITY, metric_label, sentence
+from toposcale.features.names import feature_name, sentence
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
 
 
-def grid(name: str, **tables: pd.DataFrame) -> Figure:
-    """Draw a figure of the gallery whose panels each show a feature of the whole model, or a metric, over training."""
+def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Draw a figure of the gallery whose panels each show a feature of the whole model over training."""
     entry = FIGURES[name]
-    series = [panels.labelled(tables, panel.source, panel.name) for panel in entry.panels]
-    titles = [panel.title for panel in entry.panels]
-    return line_grid(tables["models"], series, titles, entry.columns)
-
-
-def line_grid(
-    models: pd.DataFrame,
-    series: Sequence[tuple[pd.DataFrame, str]],
-    titles: Sequence[str],
-    columns: int,
-    title: str = "",
-    **options: Any,
-) -> Figure:
-    """Draw lettered panels over training; `series`: rows and axis label of each; a title "" is derived from the label."""
+    series = [panels.labelled({"features": features}, panel.source, panel.name) for panel in entry.panels]
     if all(panels.finite(rows).empty for rows, _ in series):
         labels = dict.fromkeys(" ".join(label.split()) for _, label in series)
-        return panels.missing_figure(f"no values of: {', '.join(labels)}", title)
+        return panels.missing_figure(f"no values of: {', '.join(labels)}")
     if all(rows["step"].nunique() < 2 for rows, _ in series):
-        return panels.missing_figure("at least two checkpoints are needed", title)
-    figure, axes_of = panels.new_grid(len(series), columns, title=title, **options)
+        return panels.missing_figure("at least two checkpoints are needed")
+    figure, axes_of = panels.new_grid(len(series), entry.columns)
     line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, series, strict=True)])
-    if len(series) > 1:
-        named = (sentence(label.partition("(")[0].strip()) for _, label in series)
-        panels.lettered(axes_of, [title or name for title, name in zip(titles, named, strict=True)])
-    for axes, (_, label) in zip(axes_of, series, strict=True):
-        if label == metric_label(PERPLEXITY) and axes.lines:
-            axes.set_yscale("log")
-            panels.plain_log_ticks(axes.yaxis)
+    titles = [panel.title or sentence(feature_name(panel.name, panel.source)) for panel in entry.panels]
+    panels.lettered(axes_of, titles)
     return figure
 
 

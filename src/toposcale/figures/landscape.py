@@ -1,4 +1,4 @@
-"""Figures of the loss landscape: surface and merge tree, curvature, path, evolution, evaluation."""
+"""Figures of the loss landscape: surface and merge tree, curvature, path, evaluation."""
 
 import re
 
@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, metric_name
 from toposcale.features.registry import LOSS_UNIT, lookup
-from toposcale.figures import grids, panels
+from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
 from toposcale.figures.surfaces import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.io.schemas import METRIC_SOURCE
@@ -22,18 +22,18 @@ AXIS_LABEL = "distance along direction {} (weight units)"
 SHAPES = ("n_saddles", "average_persistence_closed", "total_persistence")
 CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
 _MOST_PLANES = 2
-"""Planes of one figure: the most telling one, and a random one as published."""
+"""Planes of one figure: the most informative one, and a random one as published."""
 _GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
 
 
-def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
-    """Return the planes with saddles in the table, the published one first, and the first of `_GRAPHS` that it has."""
+def _plane_of(features: pd.DataFrame) -> tuple[str, str]:
+    """Return the most informative plane with saddles in the table, and the first of `_GRAPHS` that it has."""
     present = set(features.loc[features["source"] == SOURCE, "feature"])
     for graph in _GRAPHS:
         matches = [re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present]
-        if planes := sorted(match[1] for match in matches if match):
-            return sorted(planes, key=lambda plane: not plane.startswith(RANDOM)), graph
-    return [f"{RANDOM}_1"], _GRAPHS[0]
+        if planes := {match[1] for match in matches if match}:
+            return most_informative(planes), graph
+    return f"{RANDOM}_1", _GRAPHS[0]
 
 
 def _not_finite(losses: np.ndarray) -> str:
@@ -158,24 +158,9 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
     axes.grid(axis="x", visible=False)
 
 
-def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Saddles and persistence on each plane, a row a plane, and the curvature over training."""
-    planes, graph = _planes_of(features)
-    shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
-    series, titles = [], []
-    for name in [*shapes, *CURVATURE_FEATURES]:
-        shape, plane = shapes.get(name, (name, ""))
-        title = feature_name(shape, SOURCE)
-        title += f"\n{plane_label(plane)}" if plane else ""
-        series.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
-        titles.append(title)
-    return grids.line_grid(models, series, titles, 3, title=f"shape by {graph}")
-
-
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw each shape feature of the most informative plane (rows) against the loss and each curvature (columns)."""
-    planes, graph = _planes_of(features)
-    plane = most_informative(planes)
+    plane, graph = _plane_of(features)
     title = f"{plane} {graph}".replace("_", " ")
     if features[features["source"] == SOURCE].empty:
         return panels.missing_figure("no landscape features were computed", title)

@@ -1,4 +1,4 @@
-"""Figures that resolve layers (heat maps, attention against feed-forward) or radii (CROCKER)."""
+"""Figures that resolve layers (heat maps) or radii (CROCKER)."""
 
 import re
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toposcale import homology
-from toposcale.features.names import STEP_LABEL, feature_label, feature_name
-from toposcale.features.registry import NEURAL_PERSISTENCE, lookup
-from toposcale.features.roles import Role, role_of
-from toposcale.figures import grids, panels
+from toposcale.features.names import STEP_LABEL, feature_label, feature_name, short_layer
+from toposcale.features.registry import lookup
+from toposcale.features.roles import network_order
+from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
 from toposcale.io.errors import one_line
@@ -25,7 +25,8 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw a figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
     entry = FIGURES[name]
     source, chosen = entry.source, [panel.name for panel in entry.panels]
-    rows, model = panels.of_the_largest(_of_layers(features, source, chosen), models)
+    of_layers = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
+    rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(chosen)], models)
     if rows.empty:
         names = ", ".join(feature_name(feature) for feature in chosen)
         remedy = " (embeddings.layers: all)" if source == "embeddings" else ""
@@ -33,7 +34,7 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     if (n_steps := rows["step"].nunique()) < FEWEST_STEPS:
         return panels.missing_figure(f"at least {FEWEST_STEPS} checkpoints are needed, and there are {n_steps}", model)
     present = [feature for feature in chosen if (rows["feature"] == feature).any()]
-    layers = sorted(rows["layer"].unique(), key=layer_order)
+    layers = sorted(rows["layer"].unique(), key=network_order)
     figure, axes_of = panels.new_grid(len(present), row_height=1.1 + 0.2 * len(layers), sharey=True, title=model)
     panels.lettered(axes_of, [feature_name(feature, source) for feature in present])
     undefined = 0
@@ -44,15 +45,9 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         colour_bar = {"label": feature_label(feature, source), "location": "bottom", "shrink": 0.9, "aspect": 25}
         panels.heat_map(axes, table, colour_bar, cmap=SEQUENTIAL, yticklabels=False)
         _step_columns(axes, [int(step) for step in table.columns])
-    axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
+    axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [row_name(layer) for layer in layers])
     panels.add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
     return figure
-
-
-def _of_layers(features: pd.DataFrame, source: str, chosen: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of single layers."""
-    of_source = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
-    return of_source[of_source["feature"].isin(chosen)]
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
@@ -62,34 +57,10 @@ def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
     axes.set(xticks=places + 0.5, xticklabels=labels, xlabel=STEP_LABEL)
 
 
-def layer_order(layer: str) -> tuple[int, list[int], str]:
-    """Return the sort key of a layer's name: embeddings, then blocks by number, then the rest."""
-    if numbers := [int(number) for number in re.findall(r"\d+", layer)]:
-        return 1, numbers, layer
-    return (0 if "emb" in layer and "unembed" not in layer and "embed_out" not in layer else 2), [], layer
-
-
-def short_layer(layer: str) -> str:
+def row_name(layer: str) -> str:
     """Return a layer's name without its common parts: `gpt_neox.layers.0.mlp.x.weight` -> `0.mlp.x`."""
-    name = re.sub(r"\.weight$", "", one_line(layer))  # control characters are invalid in SVG
+    name = short_layer(one_line(layer))  # control characters are invalid in SVG
     return re.sub(r"^.*?(?:layers|blocks|h)\.(?=\d)", "", name)
-
-
-def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw neural persistence over training, averaged over the attention and over the feed-forward matrices."""
-    source, _, feature = NEURAL_PERSISTENCE
-    rows = _of_layers(features, source, [feature])
-    part_of = rows["layer"].map(role_of)
-    series, parts = [], (Role.ATTENTION, Role.FEED_FORWARD)
-    for part in parts:
-        values_of = rows[part_of == part].groupby(["model", "step"])["value"]
-        # A mean over the matrices that are left would hide a NaN.
-        means = values_of.agg(lambda values: values.mean(skipna=False)).reset_index()
-        series.append((means, f"mean {feature_label(feature)}"))
-    figure = grids.line_grid(models, series, [part.capitalize() for part in parts], 2, sharey=True)
-    for axes in figure.axes[1:]:
-        axes.set_ylabel("")
-    return figure
 
 
 def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
@@ -115,7 +86,7 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
         _step_columns(axes, steps)
         axes.set_ylabel(f"radius ({lookup('h0_max', source).unit})")
         axes.grid(visible=False)
-        # On the scale log(1 + count) small counts can be told apart.
+        # On the scale log(1 + count) small counts can be distinguished.
         counts = [count for count in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000) if count <= max(betti.max(), 1)]
         bar = figure.colorbar(mesh, ax=axes, label="Betti number (count)")
         bar.set_ticks([float(np.log10(1 + count)) for count in counts], labels=[str(count) for count in counts])

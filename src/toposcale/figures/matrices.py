@@ -9,7 +9,7 @@ import pandas as pd
 
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.registry import SUMMARY, lookup
-from toposcale.features.roles import Role, odd_layers, role_of
+from toposcale.features.roles import Role, network_order, odd_layers, role_of
 from toposcale.io import pictures
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
@@ -27,7 +27,6 @@ except ImportError as error:
 _MOST_NAMED, _MOST_CHANGED, _MOST_TICKS, _LONGEST = 24, 3, 16, 110
 _LETTER = 0.085  # inches of a letter of a tick label, amply
 _WIDE = 30  # ratio of the largest size to the median from which an axis is logarithmic
-_OUTPUT = re.compile(r"lm_head|embed_out|unembed|output")
 _LOOKS = dict(zip(Role, SEVERAL_LOOKS, strict=True))
 
 
@@ -72,7 +71,7 @@ def draw(table: pd.DataFrame) -> Figure:
     features = [name for name in SUMMARY if name in matrices]
     if not features or matrices.empty:
         raise UserError("plot_matrices: a table of toposcale.describe or toposcale.compare is needed")
-    matrices = matrices.loc[sorted(matrices.index, key=_network_order)]
+    matrices = matrices.loc[sorted(matrices.index, key=network_order)]
     is_change = "odd" not in matrices
     names = list(map(short_layer, matrices.index)) if len(matrices) <= _MOST_NAMED else []
     is_level = _LETTER * sum(map(len, names)) < WIDTH - 1
@@ -92,14 +91,6 @@ def draw(table: pd.DataFrame) -> Figure:
     )
     figure.suptitle("Relative change of each matrix" if is_change else "Weight matrices", x=0.01, ha="left")
     return figure
-
-
-def _network_order(layer: str) -> tuple[int, str, int, int]:
-    """Return a key that sorts embeddings first, then the blocks, attention before feed-forward, and the output last."""
-    before, number = re.match(r"(\D*)(\d*)", layer).groups()  # type: ignore[union-attr]  # it matches any text
-    is_output, role = bool(_OUTPUT.search(layer.lower())) and not number, role_of(layer)
-    place = 2 if is_output else 0 if role is Role.EMBEDDING else 1
-    return place, before if number else "", int(number or 0), list(Role).index(role)
 
 
 def _panel(axes: Axes, values: pd.Series, is_change: bool) -> None:

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, VALIDATION_LOSS, feature_label, metric_label
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM, lookup
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
 from toposcale.io.schemas import METRIC_SOURCE
 
@@ -225,11 +225,6 @@ def model_legend(
 def mark_key(label: str, **look: Any) -> Line2D:
     """Return a legend entry that is a marker without a line."""
     return Line2D([], [], linestyle="", label=label, **look)
-
-
-def compared_key(feature: str) -> Line2D:
-    """Return the legend entry for one of `COMPARED`."""
-    return mark_key(lookup(feature, "weights").title.replace(" persistence", "\npersistence"), **COMPARED[feature])
 
 
 def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:

@@ -25,13 +25,13 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
         return panels.missing_figure(f"no correlations with {names.metric_name(metric)}", title)
     order = [name for name, _ in panels.in_order(chosen["model"], models)]
     if len(order) < 2:
-        return panels.missing_figure("at least two models are needed; the ranking has the correlations of one", title)
+        return panels.missing_figure("at least two models are needed; the verdicts have the correlations of one", title)
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
     strength = table.abs().mean(axis=1)
     norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in table.index:
-        strength.loc[norm] = np.inf  # the yardstick is always there
+        strength.loc[norm] = np.inf  # the baseline is always shown
     shown = table.loc[strength.nlargest(MAX_ROWS).index]
     shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
     figure = panels.new_figure(1.4 + 0.215 * len(shown), title)

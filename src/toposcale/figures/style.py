@@ -53,15 +53,6 @@ STYLE: dict[str, Any] = {
 }
 """The style sheet, for `matplotlib.style.use` or `matplotlib.style.context`."""
 
-GROUP_LOOKS: dict[str, dict[str, Any]] = {
-    "topology": {"facecolor": "#8fbfe0", "hatch": ""},
-    "spectrum": {"facecolor": "#f3c77a", "hatch": "///"},
-    "norm": {"facecolor": "#c9c9c9", "hatch": "xxx"},
-    "curvature": {"facecolor": "#a9d3b8", "hatch": "\\\\\\"},
-    "other": {"facecolor": "#e3d3e8", "hatch": ".."},
-}
-"""Groups of features: told apart by colour, by lightness and by hatch."""
-
 STRIKING = "#b0347a"
 """The colour of what a reader should see first."""
 SEVERAL_COLOURS = ("#0b4f8a", "#1a1a1a", "#5aa6d6", "#e08e0b")
@@ -88,7 +79,7 @@ class Appearance(NamedTuple):
 
     @property
     def line(self) -> dict[str, Any]:
-        """Return the arguments of `Axes.plot` and of a legend's `Line2D`."""
+        """Arguments of `Axes.plot` and of a legend's `Line2D`."""
         return {"color": self.color, "linestyle": self.linestyle, "marker": self.marker}
 
 

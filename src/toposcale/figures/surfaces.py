@@ -19,19 +19,19 @@ Surface = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def loss_grid(rows: pd.DataFrame) -> Surface:
-    """Rows (x, y, loss) of one surface -> x (w,), y (h,), loss (h, w); NaN where a point is absent."""
+    """Return x (w,), y (h,) and loss (h, w) of the rows of one surface; NaN where a point is absent."""
     table = rows.pivot(index="y", columns="x", values="loss")
     return table.columns.to_numpy(), table.index.to_numpy(), table.to_numpy(dtype=float)
 
 
 def counted_tree(losses: np.ndarray) -> MergeTree:
-    """The merge tree of a drawn surface, without pairs below 1% of its range."""
+    """Return the merge tree of a drawn surface, without pairs below 1% of its range."""
     least = persistence_threshold(losses, THRESHOLD, 0.0)
     return merge_tree(losses, grid_edges(losses.shape, GRAPH), threshold=least)
 
 
 def counts_in_words(tree: MergeTree) -> str:
-    """`1 minimum, 0 saddles`."""
+    """Return the counts of a tree in words: `1 minimum, 0 saddles`."""
     minima = "minimum" if tree.n_minima == 1 else "minima"
     saddles = "saddle" if tree.n_saddles == 1 else "saddles"
     return f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles}"
@@ -40,7 +40,7 @@ def counts_in_words(tree: MergeTree) -> str:
 def draw_surface_and_tree(
     space: Axes, plane: Axes, surface: Surface, *, unit: str, logarithmic: bool = False
 ) -> MergeTree:
-    """A surface in space with its minima and saddles marked, and its merge tree, which comes back."""
+    """Draw a surface in space with its minima and saddles marked, and its merge tree; return the tree."""
     tree = counted_tree(surface[2])
     _draw_surface(space, surface, tree, unit=unit, logarithmic=logarithmic)
     _draw_tree(plane, tree, unit=unit, logarithmic=logarithmic)
@@ -76,7 +76,7 @@ def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree, *, unit: str, l
 
 
 def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
-    """A merge tree from the surface's least loss to its largest."""
+    """Draw a merge tree from the surface's least loss to its largest."""
     layout = merge_tree_layout(tree)
     axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
     minima, saddles = layout.nodes[: tree.n_minima], layout.nodes[tree.n_minima :]

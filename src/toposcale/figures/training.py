@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
 from toposcale.features.names import LOSS_LABEL, VALIDATION_LOSS, metric_name
-from toposcale.features.registry import NEURAL_PERSISTENCE
+from toposcale.features.registry import NEURAL_PERSISTENCE, lookup
 from toposcale.figures import grids, panels
 from toposcale.figures.style import MUTED
 from toposcale.io.schemas import METRIC_SOURCE
@@ -56,7 +56,8 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
         heights = chosen["model"].map(position).to_numpy() + 0.22 * (1 - index)
         ends = chosen["spearman_block_low"], chosen["spearman_block_high"]
         panels.draw_intervals(axes, heights, chosen["spearman"], *ends, **look)
-        keys.append(panels.compared_key(feature))
+        title = lookup(feature, "weights").title.replace(" persistence", "\npersistence")
+        keys.append(panels.mark_key(title, **look))
     if not keys:
         panels.say_missing(axes, f"no correlations with {metric_name(metric)}")
         return keys

@@ -1,4 +1,4 @@
-"""Figures that judge the features: their ranking and the verdicts."""
+"""Figure of the verdicts on the features."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import NOT_TESTED, QUESTIONS, YES
@@ -16,37 +15,7 @@ from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures import panels
-from toposcale.figures.style import GROUP_LOOKS, INK, MUTED, SEVERAL_LOOKS
-
-MAX_BARS = 24
-
-
-def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """Draw each feature's correlation with a metric and its interval, strongest on top."""
-    metric = panels.chosen_metric(ranking["metric"], metric)
-    title = metric_name(metric)
-    rows = panels.finite(ranking[ranking["metric"] == metric], ["strength"])
-    if rows.empty:
-        return panels.missing_figure(f"no feature has a correlation with {title}", title)
-    total = len(rows)
-    rows = rows.sort_values(["strength", "source", "feature"]).tail(MAX_BARS)
-    figure = panels.new_figure(1.5 + 0.24 * len(rows), title)
-    axes = figure.subplots()
-    for place, (strength, group) in enumerate(zip(rows["strength"], rows["group"], strict=True)):
-        axes.barh(place, strength, **GROUP_LOOKS[group], edgecolor="white", linewidth=0)
-    ends = rows["strength_low"], rows["strength_high"]
-    panels.draw_intervals(axes, range(len(rows)), rows["strength"], *ends, color=INK, marker="|")
-    several = rows["source"].nunique() > 1
-    keys = zip(rows["source"], rows["feature"], strict=True)
-    panels.name_rows(axes, [series_name(source if several else "weights", feature) for source, feature in keys])
-    axes.set(xlim=(0, 1.02), xlabel="|Spearman ρ|, mean over models (0 to 1), 95% block bootstrap")
-    axes.tick_params(axis="y", length=0)
-    groups = dict.fromkeys(reversed(rows["group"].tolist()))
-    patches = [Patch(**GROUP_LOOKS[group], edgecolor="white", label=group) for group in groups]
-    panels.key_legend(figure, patches, "group")
-    panels.add_note(figure, [panels.strongest_note(len(rows), total)])
-    return figure
-
+from toposcale.figures.style import INK, MUTED, SEVERAL_LOOKS
 
 DRAWN = [question for question in QUESTIONS.values() if question.given]
 """Questions that are tested for every feature."""
@@ -68,7 +37,7 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
     keep = list(strength.index[-MAX_ROWS:])
     norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in strength.index and norm not in keep:
-        keep = [norm, *keep[1:]]  # the yardstick stays in sight
+        keep = [norm, *keep[1:]]  # the baseline is always shown
     figure = panels.new_figure(2.0 + 0.3 * len(keep), title)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.3, 2.1])
     shown = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in by_question.items()}

@@ -30,12 +30,9 @@ from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_con
 __all__ = [
     "betti_curve",
     "cloud_features",
-    "crocker",
     "deep_graph_persistence",
     "diagram_distance",
-    "diagram_distances",
     "h0_lifetimes",
-    "mean_pairwise_distance",
     "nearest_neighbour_mean",
     "neural_persistence",
     "null_z_scores",
@@ -44,7 +41,6 @@ __all__ = [
     "representation_topology_divergence",
     "rips_diagrams",
     "spatial_concentration",
-    "subsample_rows",
     "summarize_diagram",
     "weight_variance",
 ]

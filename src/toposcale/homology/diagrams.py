@@ -97,34 +97,7 @@ def betti_curve(diagram: ArrayLike, radii: ArrayLike) -> Floats:
 
 
 def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike) -> Floats:
-    """Compute a CROCKER matrix: the Betti curve of each diagram of a sequence on one grid of radii.
-
-    Parameters
-    ----------
-    diagrams : sequence of array_like of shape (k, 2)
-        One diagram per step.
-    radii : array_like of shape (m,)
-        Ascending radii, in the unit of the diagrams.
-
-    Returns
-    -------
-    ndarray of shape (n_steps, m)
-        Betti numbers, float64.
-
-    Raises
-    ------
-    ValueError
-        As in `betti_curve`.
-
-    References
-    ----------
-    Topaz, Ziegelmeier and Halverson, PLOS ONE 10(5), 2015.
-
-    Examples
-    --------
-    >>> crocker([[[0.0, 1.0]], [[0.0, 2.0]]], [0.0, 1.0]).tolist()
-    [[1.0, 0.0], [1.0, 1.0]]
-    """
+    """Return a CROCKER matrix (n_steps, m): the Betti curve of each diagram on one grid of radii (Topaz et al. 2015)."""
     curves = [betti_curve(diagram, radii) for diagram in diagrams]
     return np.array(curves).reshape(len(curves), np.size(radii))
 

@@ -53,30 +53,7 @@ def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float
 def diagram_distances(
     a: ArrayLike, b: ArrayLike, *, kinds: Sequence[DistanceKind] = KINDS
 ) -> dict[DistanceKind, float]:
-    """Compute several distances between two persistence diagrams.
-
-    Parameters
-    ----------
-    a, b : array_like of shape (k, 2) and (l, 2)
-        Diagrams of finite bars, in one unit.
-    kinds : sequence of {"wasserstein_1", "wasserstein_2", "bottleneck"}
-        Distances to compute; see `diagram_distance`.
-
-    Returns
-    -------
-    dict of str to float
-        Distance by kind, in the unit of the diagrams.
-
-    Raises
-    ------
-    ValueError
-        If a diagram is not of shape (k, 2) or holds NaN or infinity.
-
-    Examples
-    --------
-    >>> diagram_distances([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kinds=("wasserstein_1", "bottleneck"))
-    {'wasserstein_1': 2.0, 'bottleneck': 1.0}
-    """
+    """Return several distances between two persistence diagrams by kind; see `diagram_distance`."""
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
     diagonal = [np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0 for diagram in (first, second)]

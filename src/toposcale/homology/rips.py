@@ -16,7 +16,7 @@ _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
 _TILE_POINTS = 1024  # rows and columns of a tile of the distance matrix: 4 MB of float32
-_FEW_CANDIDATES = 8  # a row with more neighbours than float32 can tell apart is compared in float64
+_FEW_CANDIDATES = 8  # a row with more neighbours than float32 can distinguish is compared in float64
 
 
 def pairwise_distances(points: ArrayLike) -> Floats:
@@ -48,23 +48,7 @@ def pairwise_distances(points: ArrayLike) -> Floats:
 
 
 def mean_pairwise_distance(distances: Floats) -> float:
-    """Compute the mean of a distance matrix over its pairs, the unit of the `_scaled` features.
-
-    Parameters
-    ----------
-    distances : ndarray of shape (n, n)
-        Distances, from `pairwise_distances`.
-
-    Returns
-    -------
-    float
-        Mean, in the unit of `distances`; NaN, with a RuntimeWarning, for one point.
-
-    Examples
-    --------
-    >>> mean_pairwise_distance(pairwise_distances([[0.0], [1.0], [3.0]]))
-    2.0
-    """
+    """Return the mean of distances (n, n) over the pairs, the unit of the `_scaled` features; NaN for one point."""
     n_points = len(distances)
     if n_points < 2:
         return undefined("one point has no mean pairwise distance")

@@ -27,31 +27,9 @@ def seeded_number(seed: Sequence[SeedPart]) -> int:
 
 
 def subsample_rows(n_rows: int, max_points: int, *, seed: Sequence[SeedPart]) -> NDArray[np.intp]:
-    """Draw rows of a matrix without replacement.
+    """Return ascending indices of at most `max_points` random rows.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows of the matrix.
-    max_points : int
-        Largest number of rows to draw.
-    seed : sequence of int or str
-        Seed; (seed, model, layer), without the step, draws the same rows at every checkpoint.
-
-    Returns
-    -------
-    ndarray of shape (min(n_rows, max_points),)
-        Ascending row indices.
-
-    Raises
-    ------
-    ValueError
-        If `n_rows` or `max_points` is below 1.
-
-    Examples
-    --------
-    >>> subsample_rows(3, 200, seed=(42, "model", "layer")).tolist()
-    [0, 1, 2]
+    The seed (seed, model, layer), without the step, draws the same rows at every checkpoint.
     """
     for name, number in (("n_rows", n_rows), ("max_points", max_points)):
         if number < 1:
@@ -62,39 +40,11 @@ def subsample_rows(n_rows: int, max_points: int, *, seed: Sequence[SeedPart]) ->
 
 
 def spectrum_surrogate(weight: ArrayLike, *, seed: Sequence[SeedPart]) -> Floats:
-    """Return a random matrix with the singular values and the right singular vectors of another one.
+    """Return a random matrix (n_out, n_in) with the singular values and the right singular vectors of `weight`.
 
-    It is ``Q @ R``: `R` from the QR decomposition of `weight`, and `Q` with orthonormal columns, uniformly distributed
-    (Haar measure). So ``R.T @ R``, the Gram matrix of the columns, is that of `weight`, while the left singular vectors,
-    which place the rows, are random.
-
-    Parameters
-    ----------
-    weight : array_like of shape (n_out, n_in)
-        The matrix, finite, in weight units.
-    seed : sequence of int or str
-        All that the draw depends on, for example (42, "xl-97k", "blocks.0", 3).
-
-    Returns
-    -------
-    ndarray of shape (n_out, n_in)
-        The surrogate, float64, in weight units.
-
-    Raises
-    ------
-    ValueError
-        If `weight` is not 2-D, is empty, or has a NaN or an infinity.
-
-    References
-    ----------
-    Mezzadri, "How to generate random matrices from the classical compact groups", Notices of the AMS 54, 2007.
-
-    Examples
-    --------
-    >>> weight = np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]])
-    >>> surrogate = spectrum_surrogate(weight, seed=(42, "layer", 0))
-    >>> np.allclose(surrogate.T @ surrogate, np.diag([9.0, 16.0]))
-    True
+    It is Q R: R from the QR decomposition of `weight`, and Q with orthonormal columns, uniformly distributed (Mezzadri
+    2007). So the Gram matrix of the columns is that of `weight`, while the left singular vectors, which place the rows,
+    are random.
     """
     matrix = as_finite_float64(weight, "weight")
     triangle = np.linalg.qr(matrix, mode="r")

@@ -279,14 +279,6 @@ _DEFINITIONS = {
         number("found", "share of them that is found"),
         count("simulations", "simulated features"),
     ),
-    "ranking": table(
-        "features by how closely they follow a metric",
-        (METRIC, number("rank", "1 is the strongest"), SOURCE, LAYER, FEATURE),
-        text("group", "group of the feature: topology, spectrum, norm, curvature, other"),
-        N_MODELS,
-        *interval("strength", "mean over models of |Spearman|"),
-        *interval("over_norm", "strength less that of the plain weight norm"),
-    ),
     "scaling": table(
         "power laws in model size of every feature and metric at the last step",
         (SOURCE, LAYER, FEATURE, text("law", "power_law (a N^b) or power_law_with_offset (a N^b + c)")),

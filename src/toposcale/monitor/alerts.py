@@ -1,4 +1,4 @@
-"""What is wrong with a loss under way: it is not a number, does not come back from a spike, or is off track."""
+"""Alerts about a loss under way: it is not a number, does not come back from a spike, or is off track."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -40,42 +40,26 @@ class Outlook(NamedTuple):
 
 
 def alerts(steps: ArrayLike, losses: ArrayLike) -> list[Alert]:
-    """Return what is wrong at the last row of a training log, at most one alert of each kind.
+    """Return the alerts at the last row of a training log (n_rows,), in nats per token; at most one of each kind.
 
-    Parameters
-    ----------
-    steps, losses : array-like of shape (n_rows,)
-        Ascending steps and their losses in nats per token; the last 600 are read.
-
-    Returns
-    -------
-    list of Alert
-        `NOT_FINITE` where a loss of the last `PATIENCE` steps is NaN or infinite; `SPIKE` where the median of the last
-        `PATIENCE` steps, and at least `FEWEST_ROWS` rows, lies above the lowest level before by 3% and six times the noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from toposcale.monitor.alerts import alerts
-    >>> steps = np.arange(0, 4000, 100)
-    >>> alerts(steps, np.where(steps < 3000, 3.0, 3.5))
-    [Alert(kind=<AlertKind.SPIKE: 'spike'>, step=3000, message='the loss is 3.5, was 3, and has not come back')]
+    `NOT_FINITE`: a loss of the last `PATIENCE` steps is NaN or infinite. `SPIKE`: the median of the last `PATIENCE` steps,
+    and at least `FEWEST_ROWS` rows, lies above the lowest level before by 3% and six times the noise.
     """
     steps, losses = (np.asarray(rows, dtype=np.float64)[-_WINDOW:] for rows in (steps, losses))
     recent, finite = steps > steps.max(initial=0.0) - PATIENCE, np.isfinite(losses)
-    found = []
+    result = []
     if len(broken := np.flatnonzero(recent & ~finite)):
-        found.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), "the loss is not a finite number"))
-    at, values = steps[finite], losses[finite]
+        result.append(Alert(AlertKind.NOT_FINITE, int(steps[broken[0]]), "the loss is not a finite number"))
+    finite_steps, values = steps[finite], losses[finite]
     if risen := rise(values, max(FEWEST_ROWS, int(np.sum(recent & finite)))):
         since = int(np.flatnonzero(values <= risen.lowest * (1 + 1e-9))[-1]) + 1
         message = f"the loss is {risen.now:.4g}, was {risen.lowest:.4g}, and has not come back"
-        found.append(Alert(AlertKind.SPIKE, int(at[min(since, len(at) - 1)]), message))
-    return found
+        result.append(Alert(AlertKind.SPIKE, int(finite_steps[min(since, len(finite_steps) - 1)]), message))
+    return result
 
 
 class Watch:
-    """Follow a training log row by row, and give each alert once, until what it tells of is over."""
+    """Follow a training log row by row, and give each alert once, until its cause is over."""
 
     def __init__(self) -> None:
         self._rows: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
@@ -92,7 +76,7 @@ class Watch:
         return self.begun(alerts(*np.transpose(self._rows)), AlertKind.NOT_FINITE, AlertKind.SPIKE)
 
     def begun(self, now: Sequence[Alert], *kinds: AlertKind) -> list[Alert]:
-        """Return those alerts that were not given yet; those of `kinds` that are not there now are over."""
+        """Return the alerts that are new; earlier ones of `kinds` that are not among them are over."""
         fresh = [alert for alert in now if alert.kind not in self._standing]
         self._standing = self._standing.difference(kinds) | {alert.kind for alert in now}
         return fresh

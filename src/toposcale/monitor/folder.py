@@ -56,8 +56,8 @@ class Folder:
         if steps := list(self.files("features/weights")):
             return steps
         others = sorted(path.name for path in (self.path / "features/weights").glob("*"))
-        there = f"it has {', '.join(others)}" if others else "no monitor has written there yet"
-        raise UserError(f"{self.path}: no rows of a model named {self.model}; {there}")
+        content = f"it has {', '.join(others)}" if others else "no monitor has written there yet"
+        raise UserError(f"{self.path}: no rows of a model named {self.model}; {content}")
 
     def holds_rows(self) -> bool:
         """Return whether there are rows of this model."""
@@ -104,5 +104,5 @@ class Folder:
 
     @property
     def facts_file(self) -> Path:
-        """Return the path of the JSON file with facts of the model."""
+        """Path of the JSON file with facts of the model."""
         return self.path / "models" / f"{self.model}.json"

@@ -52,15 +52,15 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """Return the fraction of the wall time that was spent in the monitor, 0 to 1."""
+        """Fraction of the wall time that was spent in the monitor, 0 to 1."""
         return self.seconds / self.wall if self.wall else 0.0
 
     def __str__(self) -> str:
         """Return the overhead in one line."""
-        each = self.background / max(1, self.snapshots)
+        seconds_each = self.background / max(1, self.snapshots)
         return (
             f"{self.snapshots} snapshots, {self.dropped} dropped; {self.seconds:.2f} s of {self.wall:.1f} s "
-            f"({self.share:.1%}) spent in the monitor, {each:.2f} s a snapshot in the background"
+            f"({self.share:.1%}) spent in the monitor, {seconds_each:.2f} s a snapshot in the background"
         )
 
 
@@ -179,9 +179,9 @@ class TopologyMonitor:
         on_alert: Callable[[Alert], object] | None = None,
     ) -> None:
         counts = {"every": every, "max_rows": max_rows, "final_step": final_step, "tokens_per_step": tokens_per_step}
-        for what, count in counts.items():
+        for argument, count in counts.items():
             if count is not None and (count < 1 or count != int(count)):
-                raise ValueError(f"{what} must be a whole number of at least 1, got {count}")
+                raise ValueError(f"{argument} must be a whole number of at least 1, got {count}")
         if when_busy not in ("drop", "wait"):
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
         if not 0 < timeout <= 1e6:
@@ -365,7 +365,7 @@ class TopologyMonitor:
             self._hand_over(step, *self._matrices(model))
 
     def _write_log(self) -> None:
-        """Write what is kept, and tell the alerts that begin in it."""
+        """Write the rows that are kept, and report the alerts that begin in them."""
         for step, loss in self._log.write(self.last_step).items():
             self._alert(self._watch.add(step, loss))
 
@@ -395,8 +395,8 @@ class TopologyMonitor:
         chosen = {name: self._some_rows(name, value) for name, value in weights.items() if self.settings.wants(name)}
         if not chosen:
             raise UserError("there is no matrix to monitor: the settings exclude all of them, or the model has none")
-        elsewhere = [value for name, value in weights.items() if chosen.get(name) is not value]
-        return chosen, float(np.max([_largest_entry(value) for value in elsewhere], initial=0.0))
+        not_copied = [value for name, value in weights.items() if chosen.get(name) is not value]
+        return chosen, float(np.max([_largest_entry(value) for value in not_copied], initial=0.0))
 
     def _some_rows(self, name: str, matrix: Tensor) -> Tensor:
         if self.max_rows is None or len(matrix) <= self.max_rows:
@@ -453,7 +453,7 @@ class TopologyMonitor:
         self._show(outcome.step, {**outcome.features, **outcome.outlook.curves})
 
     def _lose(self, worker: Worker, reason: str) -> None:
-        """Say that a background process is gone. The next snapshot starts another one, but not twice without a result."""
+        """Report that a background process is gone; the next snapshot starts another one, unless that gave no result."""
         self._worker = None
         self.cost.dropped += 1
         if self._finished_at_loss == self.cost.snapshots:

@@ -25,7 +25,7 @@ class Slot(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Return the size of the matrix in bytes."""
+        """Size of the matrix in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 

@@ -30,10 +30,10 @@ def outlook(folder: Folder) -> Outlook:
         with suppress(UserError):  # another model, which cannot be read
             family.append(run_of(Folder(folder.path, name)))
     advice = advise_on(run, [other for other in family if other])
-    found, end = advice.track, advice.end
+    status, end = advice.track, advice.end
     return Outlook(
         {CURVE: end.value, f"{CURVE}_low": end.low, f"{CURVE}_high": end.high} if end else {},
-        (Alert(AlertKind.OFF_TRACK, found.since, track(found)),) if found and found.since is not None else (),
+        (Alert(AlertKind.OFF_TRACK, status.since, track(status)),) if status and status.since is not None else (),
     )
 
 
@@ -45,12 +45,12 @@ def run_of(folder: Folder) -> TrainingRun | None:
     kinds = "training", "metrics/monitor"
     training, metrics = (tables.gather(TABLES[kind], folder.files(kind).values()).to_pandas() for kind in kinds)
     log = {str(name): values.to_numpy(dtype=np.float64) for name, values in training.items()}
-    given = schedule_of(facts["schedule"]) if facts["schedule"] else None
+    schedule = schedule_of(facts["schedule"]) if facts["schedule"] else None
     validation = metrics[metrics["metric"] == VALIDATION_LOSS]
     # All models of one folder are sizes of one family.
     return TrainingRun.of(
         RunMetadata(folder.model, facts["n_parameters"], facts["tokens_per_step"], family="monitor"),
-        LearningRateSchedule.of_log(facts["final_step"], log["step"], log["learning_rate"], given),
+        LearningRateSchedule.of_log(facts["final_step"], log["step"], log["learning_rate"], schedule),
         log,
         {VALIDATION_LOSS: (validation["step"].to_numpy(np.float64), validation["value"].to_numpy(np.float64))},
     )

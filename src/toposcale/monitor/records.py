@@ -84,8 +84,8 @@ class Log:
             *((past, "training_loss", log[past]["loss"]) for past in log if past in self.snapshots),
         ]
         if metrics:
-            of = {"model": self.folder.model}
-            rows = [of | {"step": past, "metric": name, "value": _number(value)} for past, name, value in metrics]
+            key = {"model": self.folder.model}
+            rows = [key | {"step": past, "metric": name, "value": _number(value)} for past, name, value in metrics]
             add(self.folder, "metrics/monitor", step, rows)
         self._training.clear()
         self._metrics.clear()

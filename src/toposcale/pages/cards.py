@@ -26,12 +26,12 @@ def cards(
 ) -> list[Card]:
     """Return a card for each row of the table models; the other frames are the tables of these names."""
     tables = {"metrics": metrics, "features": features, "warnings": warnings, "advice": advice}
+    empty = {name: table.iloc[:0] for name, table in tables.items()}
     by_model = {name: dict(list(table.groupby("model"))) for name, table in tables.items()}
-    made = []
+    result = []
     for row in models.sort_values(["n_parameters", "model"]).to_dict("records"):
-        of_model = {name: parts.get(row["model"], pd.DataFrame()) for name, parts in by_model.items()}
-        weights = of_model["features"]
-        weights = weights[weights["source"] == "weights"] if len(weights) else weights
+        of_model = {name: parts.get(row["model"], empty[name]) for name, parts in by_model.items()}
+        weights = of_model["features"][of_model["features"]["source"] == "weights"]
         lines = {
             "Size": _size(row),
             "Checkpoints": _checkpoints(of_model["features"], row["final_step"]),
@@ -42,8 +42,8 @@ def cards(
             "Warnings": _warnings(of_model["warnings"]),
             "Advice": _advice(of_model["advice"]),
         }
-        made.append(Card(str(row["model"]), [(label, text) for label, text in lines.items() if text]))
-    return made
+        result.append(Card(str(row["model"]), [(label, text) for label, text in lines.items() if text]))
+    return result
 
 
 def _size(row: Mapping[Any, Any]) -> str:
@@ -65,22 +65,18 @@ def _checkpoints(features: pd.DataFrame, final_step: float) -> str:
 def _loss(metrics: pd.DataFrame) -> str:
     """Return the last and the lowest loss: validation, or else training."""
     for name in (VALIDATION_LOSS, TRAINING_LOSS):
-        rows = metrics[metrics["metric"] == name] if len(metrics) else metrics
-        rows = rows[np.isfinite(rows["value"])].sort_values("step") if len(rows) else rows
+        rows = metrics[(metrics["metric"] == name) & np.isfinite(metrics["value"])].sort_values("step")
         if len(rows):
             last, lowest = rows.iloc[-1], rows.iloc[int(rows["value"].argmin())]
-            text = f"{metric_name(name)} {last['value']:.4g} at step {last['step']:,}"
-            return text + (
-                f", lowest {lowest['value']:.4g} at {lowest['step']:,}"
-                if f"{lowest['value']:.4g}" != f"{last['value']:.4g}"
-                else ""
-            )
+            end, least = f"{last['value']:.4g}", f"{lowest['value']:.4g}"
+            text = f"{metric_name(name)} {end} at step {last['step']:,}"
+            return text if least == end else f"{text}, lowest {least} at {lowest['step']:,}"
     return "none was measured"
 
 
 def _forecast(advice: pd.DataFrame) -> str:
     """Return the forecast of the final loss of a run under way."""
-    live = advice[advice["is_live"].astype(bool) & advice["forecast"].notna()] if len(advice) else advice
+    live = advice[advice["is_live"].astype(bool) & advice["forecast"].notna()]
     if live.empty:
         return ""
     row = live.iloc[0]
@@ -89,8 +85,8 @@ def _forecast(advice: pd.DataFrame) -> str:
 
 def _changes(weights: pd.DataFrame) -> str:
     """Return the features of the whole model that changed most from the first checkpoint to the last, by their ratio."""
-    whole = weights[weights["layer"] == ALL_LAYERS] if len(weights) else weights
-    if whole.empty or whole["step"].nunique() < 2:
+    whole = weights[weights["layer"] == ALL_LAYERS]
+    if whole["step"].nunique() < 2:
         return ""
     first, last = (
         whole[whole["step"] == step].set_index("feature")["value"]
@@ -107,9 +103,7 @@ def _changes(weights: pd.DataFrame) -> str:
 
 def _odd(weights: pd.DataFrame) -> str:
     """Return the layers that are unlike the same layer of other blocks at the last checkpoint."""
-    layers = weights[weights["layer"] != ALL_LAYERS] if len(weights) else weights
-    if layers.empty:
-        return ""
+    layers = weights[weights["layer"] != ALL_LAYERS]
     last = layers[(layers["step"] == layers["step"].max()) & layers["feature"].isin(SUMMARY)]
     features = {
         str(layer): dict(zip(rows["feature"], rows["value"], strict=True)) for layer, rows in last.groupby("layer")

@@ -30,8 +30,8 @@ LOSS_DIGITS = 6
 
 def explorer(**tables: Any) -> str:
     """Return the page as text; the arguments are those of `parts`."""
-    made = parts(**tables)
-    return page(made["run"], [pages.embedded(name, part) for name, part in made.items()])
+    page_parts = parts(**tables)
+    return page(page_parts["run"], [pages.embedded(name, part) for name, part in page_parts.items()])
 
 
 def page(run: Mapping[str, Any], data: Sequence[str] = (), *, live: bool = False) -> str:
@@ -66,7 +66,7 @@ def parts(
         surfaces = surfaces[surfaces["plane"] == most_informative(set(surfaces["plane"]))]
     stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / most_losses))))  # of the rows and columns of each surface
     sizes = models.drop_duplicates("model").set_index("model")["n_parameters"]
-    made: dict[str, dict[str, Any]] = {
+    page_parts: dict[str, dict[str, Any]] = {
         "run": {
             "name": run,
             "keys": described(keys),
@@ -78,13 +78,13 @@ def parts(
         }
     }
     for number, name in enumerate(looks):
-        made[f"model-{number}"] = {
+        page_parts[f"model-{number}"] = {
             **columns(values[values["model"] == name], keys),
             "diagrams": _diagrams(diagrams[diagrams["model"] == name], longest),
             "surfaces": _surfaces(surfaces[surfaces["model"] == name], stride),
             **((extras or {}).get(name, {})),
         }
-    return made
+    return page_parts
 
 
 def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces: bool) -> list[str]:
@@ -99,8 +99,8 @@ def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces
     if not has_surfaces:
         notes.append("No loss surface was computed, so there are neither merge trees nor surfaces.")
     if stride > 1:
-        which = "every second" if stride == 2 else f"one in {stride}"
-        notes.append(f"Thinned: of the rows and columns of each loss surface {which} is drawn; merge trees are whole.")
+        share = "every second" if stride == 2 else f"one in {stride}"
+        notes.append(f"Thinned: of the rows and columns of each loss surface {share} is drawn; merge trees are whole.")
     return notes
 
 

@@ -31,7 +31,7 @@ def what_was_run(
     else:
         origins = [f"{kinds.count(kind)} {kind.origin}" for kind in MODEL_KINDS.values() if kind in kinds]
         lede = f"{count}: {', '.join(origins)}; {n_checkpoints:,} checkpoints in all."
-    facts = [("Models", "; ".join(_model(row) for row in sizes.to_dict("records")))]
+    facts = []
     if GPT in kinds:
         schedule = (
             f"{training['steps']:,} steps of {training['batch_size']} × {training['context']} tokens, a checkpoint every "
@@ -41,7 +41,6 @@ def what_was_run(
         facts.append(("Training", schedule))
     if text := _text(corpus, config, kinds, set(features["source"])):
         facts.append(("Text", text))
-    facts.append(("Checkpoints", f"{n_checkpoints:,} in all, of {len(sizes)} model{'s' if len(sizes) > 1 else ''}"))
     counts = features.groupby("source")["feature"].nunique()
     measured = [f"{count} features of the {source}" for source, count in counts.items()]
     facts.append(("Measured", ", ".join(measured) or "no features"))
@@ -83,12 +82,6 @@ def _read(corpus: Mapping[str, Any] | None, config: Mapping[str, Any]) -> str:
     return f"{corpus['tokens']['train']:,} tokens ({corpus['tokenizer']}) of {text}"
 
 
-def _model(row: Mapping[Any, Any]) -> str:
-    words = {"n_parameters": "{:,} parameters", "d_model": "width {}", "n_layers": "layers {}", "n_heads": "heads {}"}
-    parts = [text.format(int(row[key])) for key, text in words.items() if pd.notna(row[key])]
-    return f"{row['model']} ({', '.join(parts)})" if parts else str(row["model"])
-
-
 def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
     """Return the cost of the jobs by rule and model, from the records beside their logs.
 
@@ -110,7 +103,7 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
 
 
 def agreement(check: Mapping[str, Any] | None) -> str:
-    """How far diagrams of the run are from those of ripser, in one sentence; empty where none were compared with it."""
+    """Say in one sentence how far diagrams of the run are from those of ripser; "" if none were compared with it."""
     if check is None or not check["clouds"]:
         return ""
     clouds = check["clouds"]

@@ -30,7 +30,7 @@ LARGEST_SVG = 500_000
 
 LISTED = (
     *("verdicts", "confirmation", "tested_features", "sensitivity", "over_seeds"),
-    *("pooled_correlations", "correlations", "ranking", "scaling", "transitions", "early_stopping_summary"),
+    *("pooled_correlations", "correlations", "scaling", "transitions", "early_stopping_summary"),
     *("forecasts", "forecast_evaluation", "score_forecasts", "score_evaluation"),
     *("decisions", "decision_evaluation"),
 )
@@ -46,7 +46,7 @@ COLUMNS = {
         *("spearman_low", "spearman_high", "spearman_block_low", "spearman_block_high", "reason"),
     ),
 }
-"""Of tables that have more than a page holds."""
+"""Columns that are shown of the widest tables."""
 
 
 class Picture(NamedTuple):
@@ -85,11 +85,11 @@ def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
     key = ["source", "feature", "metric"]
     wide = verdicts[key].drop_duplicates()
     for question in QUESTIONS.values():
-        asked = verdicts[verdicts["question"] == question.name]
+        answers = verdicts[verdicts["question"] == question.name]
         numbers = ["estimate", "p", "q", "reason"] if question.is_tested else ["estimate", "reason"]
         names = {"answer": question.name} | {name: f"{question.name}_{name}" for name in numbers}
-        if len(asked):
-            wide = wide.merge(asked[[*key, *names]].rename(columns=names), on=key, how="left")
+        if len(answers):
+            wide = wide.merge(answers[[*key, *names]].rename(columns=names), on=key, how="left")
             wide[question.name] = wide[question.name].fillna("not asked")
     return wide
 

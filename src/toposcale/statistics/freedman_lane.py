@@ -1,4 +1,4 @@
-"""Test whether a feature tells which run of a configuration ends lower: partial correlations with permuted residuals.
+"""Test whether a feature predicts which run of a configuration ends lower: partial correlations with permuted residuals.
 
 Each configuration has a mean and slopes of its own for the controls, and gives one partial correlation, so that none
 decides because its runs spread more.
@@ -133,7 +133,7 @@ def fitted_configurations(
     features: Floats, outcome: Floats, controls: Floats, configurations: Sequence[object]
 ) -> list[ConfigurationFit]:
     """Fit the configurations that are tested: features (S, R), outcome (1, R), controls (C, R)."""
-    fits = [fit_of_configuration(features, outcome, controls, own) for own in members_of(configurations)]
+    fits = [fit_of_configuration(features, outcome, controls, runs) for runs in members_of(configurations)]
     return [fit for fit in fits if fit.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM and fit.residuals.any()]
 
 
@@ -147,7 +147,7 @@ def permuted_correlations(
     labels = np.repeat(np.arange(len(tested)), [len(fit.residuals) for fit in tested])
     members = [np.flatnonzero(labels == index) for index in range(len(tested))]
     for orders, all_of_them in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
-        fits = zip(tested, (orders[:, own] - own[0] for own in members), strict=True)
+        fits = zip(tested, (orders[:, runs] - runs[0] for runs in members), strict=True)
         yield [fit.correlations(fit.residuals[order]) for fit, order in fits], all_of_them
 
 

@@ -12,7 +12,7 @@ from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 MAX_EXACT = 50_000
-"""As many permutations are counted one by one: a configuration of eight runs has 40,320."""
+"""Most permutations that are all counted: a configuration of eight runs has 40,320."""
 DRAWS, MANY_DRAWS, CLOSE_CALL = 10_000, 100_000, (0.02, 0.10)
 """Draws of a test, and of one whose corrected p lies in `CLOSE_CALL`, so that the level does not depend on the draws."""
 _BLOCK = 10_000
@@ -20,7 +20,7 @@ _BLOCK = 10_000
 
 def members_of(configurations: Sequence[object]) -> list[NDArray[np.int64]]:
     """Return the indices of the runs of each configuration."""
-    return [np.flatnonzero([own == one for own in configurations]) for one in dict.fromkeys(configurations)]
+    return [np.flatnonzero([label == name for label in configurations]) for name in dict.fromkeys(configurations)]
 
 
 def within_configurations(

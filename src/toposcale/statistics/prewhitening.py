@@ -9,7 +9,7 @@ numbers.
 
 The cosine is the shape of a decaying learning rate: without it five unrelated runs together have a false-positive rate of
 up to 13% at a significance level of 5%. Chosen among seven methods (`python -m studies.nulls.surrogates`;
-docs/statistics.md). A relation that shows in the slow common trend alone is not found: one run cannot tell it from chance.
+docs/statistics.md). A relation in the slow common trend alone is not found: one run cannot distinguish it from chance.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class ResidualTest:
 
     @property
     def statistic(self) -> Floats:
-        """The statistic (S, M) for the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
+        """Statistic (S, M) for the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
 
         Both residuals are orthogonal to the same trend, so their correlation spreads as over that many points.
         """

@@ -26,20 +26,14 @@ def independent_counts(n: int, resamples: int, rng: np.random.Generator) -> Floa
     return _multiplicities(rng.integers(0, n, (resamples, n)), n)
 
 
-def default_block_length(n: int) -> int:
-    """Return the length of a moving block for n points: the square root, rounded up.
-
-    Longer than n^(1/3), which is best for short memory; `python -m studies.nulls.surrogates` prints the measured coverage.
-    """
-    return max(1, int(np.ceil(np.sqrt(n))))
-
-
 def moving_block_counts(n: int, resamples: int, rng: np.random.Generator, block_length: int | None = None) -> Floats:
     """Draw moving-block resamples (Kuensch 1989) of n points in time: multiplicities (resamples, n).
 
-    Blocks start anywhere from 0 to n - block_length; the last one is cut so that n points are drawn.
+    Blocks start anywhere from 0 to n - block_length; the last one is cut so that n points are drawn. By default a block has
+    the square root of n points, rounded up: more than n^(1/3), which is best for short memory
+    (`python -m studies.nulls.surrogates` prints the measured coverage).
     """
-    length = default_block_length(n) if block_length is None else block_length
+    length = max(1, int(np.ceil(np.sqrt(n)))) if block_length is None else block_length
     if not 1 <= length <= n:
         raise ValueError(f"block_length: {length} is not within 1 and {n}")
     starts = rng.integers(0, n - length + 1, (resamples, -(-n // length)))
@@ -82,8 +76,8 @@ def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
 def percentile_interval(samples: Floats) -> tuple[Floats, Floats]:
     """Return the bounds of the 95% percentile interval over the first axis of `samples`.
 
-    NaN where over `MAX_UNDEFINED` of the resamples are NaN, or the bounds are equal: resamples that cannot differ tell
-    nothing.
+    NaN where over `MAX_UNDEFINED` of the resamples are NaN, or the bounds are equal: resamples that cannot
+    differ hold no information.
     """
     flat = samples.reshape(len(samples), -1)
     bounds = np.full((2, flat.shape[1]), np.nan)

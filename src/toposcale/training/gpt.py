@@ -26,7 +26,7 @@ class GPTShape:
 
     @property
     def n_parameters(self) -> int:
-        """Return the number of parameters without building the model."""
+        """Number of parameters, computed without building the model."""
         d = self.d_model
         return (self.vocab_size + self.context) * d + self.n_layers * (12 * d * d + 13 * d) + 2 * d
 

@@ -59,7 +59,7 @@ class TrainingSettings:
 
     @cached_property
     def rates(self) -> Schedule | ScheduleTable:
-        """Return the learning-rate schedule."""
+        """Learning-rate schedule."""
         if self.schedule is not None:
             return self.schedule
         return Schedule("cosine", self.learning_rate, self.steps, self.warmup_steps)
@@ -82,7 +82,7 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        """Return the device of the weights."""
+        """Device of the weights."""
         return self.weights.device
 
 
