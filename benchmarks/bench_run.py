@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.bench_workflow import ROOT, snakemake
+from benchmarks.runs import ROOT, snakemake
 from benchmarks.timing import Row
 
 CONFIGURATION = "config/config.yaml"

@@ -149,8 +149,8 @@ class Combined:
     def predict(self, step: float) -> Prediction:
         """Return the mean of both forecasts."""
         predictions = [part.predict(step) for part in self.parts]
-        ends = np.mean([(one.value, one.low, one.high) for one in predictions], axis=0)
-        return Prediction(*map(float, ends))
+        value, low, high = np.mean([(one.value, one.low, one.high) for one in predictions], axis=0)
+        return Prediction(float(value), float(low), float(high))
 
 
 def _known_rates(training: TrainingRun) -> np.ndarray:
