@@ -210,7 +210,7 @@ register(
     Feature("persistence_landscape", "persistence landscape", "", TOPOLOGY),
     Feature("effective_rank", "effective rank", "dimensions", SPECTRUM),
     Feature("participation_ratio", "participation ratio", "dimensions", SPECTRUM),
-    Feature("eigenspectrum_decay", "eigenspectrum decay α", "dimensionless", SPECTRUM),
+    Feature("eigenspectrum_decay", "α-ReQ exponent", "dimensionless", SPECTRUM),
     Feature("pca_variance_kept", "variance kept by the PCA", "share", SPECTRUM),
     Feature("gradient_norm", "gradient norm", "nats per weight unit", NORM),
     Feature(

@@ -132,7 +132,7 @@ def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
 
 @matrix_feature(
     Feature("stable_rank", "stable rank", "dimensions", SPECTRUM),
-    Feature("powerlaw_alpha", "spectral power-law α", "dimensionless", SPECTRUM),
+    Feature("powerlaw_alpha", "ESD exponent α", "dimensionless", SPECTRUM),
 )
 def weight_spectra(weight: np.ndarray) -> Features:
     """Return the stable rank and the ESD exponent, from the squared singular values."""

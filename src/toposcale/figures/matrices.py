@@ -18,7 +18,7 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import AsinhLocator
+    from matplotlib.ticker import NullLocator
 
     from toposcale.figures.style import MUTED, SEVERAL_LOOKS, STRIKING, WIDTH, styled
 except ImportError as error:
@@ -113,7 +113,10 @@ def _panel(axes: Axes, values: pd.Series, is_change: bool) -> None:
     if len(sizes) and sizes.max() > _WIDE * np.median(sizes):
         # Logarithmic, but for the neighbourhood of 0: a value may be 0 or, as a change, negative.
         axes.set_yscale("asinh", linear_width=np.median(sizes))
-        axes.yaxis.set_major_locator(AsinhLocator(np.median(sizes), numticks=5))
+        decades = 10.0 ** np.arange(np.ceil(np.log10(2 * np.median(sizes))), np.log10(sizes.max()))
+        ticks = np.concatenate([-decades, [0.0], decades])
+        axes.set_yticks(ticks[(ticks >= np.nanmin(numbers)) & (ticks <= np.nanmax(numbers))])
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter("{x:g}")
     if marked:
         ringed = values.index.isin(marked)
