@@ -4,9 +4,9 @@ The constants of a family (`CONSTANTS`) are those of the joint law fitted to its
 is the mean over sources, and its width holds a source that was not seen: the spread over so few sources is drawn towards a
 width that was stated beforehand, which counts as `STATED` sources. B, by which a decay lowers the loss, is fitted to each
 whole curve and regressed on the logarithms of peak rate, tokens of a step and size, with sources and families as random
-effects; its width is stated: the regression leaves 0.2, with which the ends of random laws, whose gain knows no plan, are
-covered in 89%. The exponents of time and decay and the size of the discrepancy are round numbers (`START`): a search over
-six sources moved them by 0.01, 0.01 and a fifth.
+effects; its width is stated: the regression leaves 0.2, and a source that was not seen may lie further off. The exponents
+of time and decay and the size of the discrepancy are round numbers (`START`): a search over six sources moved them by 0.01,
+0.01 and a fifth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toposcale.runs.training_run import TrainingRun
 
 START = Prior(
     log_alpha=Gaussian(np.log(0.5), 0.5),
-    log_b=Gaussian(np.log(0.15), 0.35),
+    log_b=Gaussian(np.log(0.15), 0.25),
     kappa=Gaussian(0.0, 0.5),
     share=Gaussian(0.7, 1.0),
     log_alpha_n=Gaussian(np.log(0.34), 0.5),
