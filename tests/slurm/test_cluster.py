@@ -229,13 +229,18 @@ def test_one_job_for_the_whole_workflow(slurm, workspace, undisturbed):
     size = ["--cpus-per-task=2", "--mem=8000", "--time=10", f"--chdir={workspace.path}", "--parsable"]
     number = user.call("sbatch", *size, str(ROOT / "profiles/slurm/run.sh"), *arguments).strip()
     log = workspace.path / f"toposcale-{number}.log"
-    wait_for(lambda: list(workspace.results.glob("checkpoints/*/*.safetensors")))
+    ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+
+    def jobs_that_ended():
+        return [job for job in user.jobs("", *ended) if job.number == number]
+
+    wait_for(lambda: list(workspace.results.glob("checkpoints/*/*.safetensors")) or jobs_that_ended())
+    assert not jobs_that_ended(), log.read_text()
     user.call("scancel", "--batch", "--signal=USR1", number)
     # SLURM lets two minutes pass before it starts the job again, so that nothing of it runs any more.
     wait_for(lambda: user.jobs("", "PENDING") and not processes(f"SLURM_JOB_ID={number}\0"))
     user.call("scontrol", "update", f"JobId={number}", "StartTime=now")
-    ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-    job = wait_for(lambda: [job for job in user.jobs("", *ended) if job.number == number])[0]
+    job = wait_for(jobs_that_ended)[0]
     assert job.state == "COMPLETED", log.read_text()
     assert finished_jobs(log.read_text())["train"] <= SUBMITTED["train"] + 2
     assert_same_bytes(workspace, undisturbed)
