@@ -37,17 +37,17 @@ def workspace(tmp_path) -> Workspace:
 
 
 @pytest.fixture(scope="session")
-def local_tables(tmp_path_factory):
-    """A function that waits for a local run, which goes on beside the tests, and returns the bytes of its tables."""
+def undisturbed(tmp_path_factory):
+    """A function that waits for a local run, which goes on beside the tests, and returns its workspace."""
     made = small_workspace(tmp_path_factory.mktemp("local") / "work")
     log = made.path / "output.txt"
     with log.open("w") as file:
         process = subprocess.Popen(made.command("tables", cores=1), stdout=file, stderr=file)
 
-    def tables() -> dict[str, bytes]:
+    def finished() -> Workspace:
         assert process.wait(PATIENCE) == 0, log.read_text()
-        return made.tables()
+        return made
 
-    yield tables
+    yield finished
     process.kill()
     process.wait()

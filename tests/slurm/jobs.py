@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-PATIENCE = 400
+PATIENCE = 1800
+"""Seconds after which something hangs. A busy machine may need a good part of them: linters run beside these tests."""
 
 
 @dataclass

@@ -28,8 +28,10 @@ HOSTS = Path("/etc/hosts")
 PATIENCE = 30.0  # seconds that a daemon may take to come up, or to end
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
-# linuxproc and task/none stand in for cgroups. CPUs and memory are claimed, not checked: the node is as large as a test
-# wants it to be. EnforcePartLimits refuses at submission what could never start.
+# linuxproc and task/none stand in for cgroups. The CPUs and the memory of the node are claimed, not checked: it is as large
+# as a test wants it to be. What a job takes is checked each second, and a job that takes more memory than it asked for is
+# killed. EnforcePartLimits refuses at submission what could never start. A busy machine may answer late (MessageTimeout),
+# and a test asks for jobs that ended long ago (MinJobAge).
 CONFIGURATION = """\
 ClusterName=toposcale
 SlurmctldHost={host}(127.0.0.1)
@@ -56,11 +58,14 @@ GresTypes=gpu
 ReturnToService=2
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 EnforcePartLimits=ALL
-MinJobAge=300
+MinJobAge=3600
+MessageTimeout=100
 KillWait=1
 OverTimeLimit=0
 AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} Gres=gpu:1 State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES DefaultTime=10 MaxTime=1-0 State=UP
 """

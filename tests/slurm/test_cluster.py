@@ -1,18 +1,23 @@
 """The workflow on a real SLURM cluster: whatever happens to its jobs, the tables end as those of a local run."""
 
+import os
 import re
 import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+import faults
+from environment import NONE_LEFT
 from jobs import PATIENCE, Cluster, wait_for
 from one_node import HOSTS, cluster
 from paths import ROOT
+from small_hub import Repository, SmallHub
+from tiny_model import REPO, save_checkpoints
 
 pytestmark = pytest.mark.workflow
 
@@ -23,17 +28,27 @@ SUBMITTED = {"train": 4, "weight_features": 4, "diagram_distances": 2}
 
 
 @contextmanager
-def started(slurm, workspace, *arguments):
+def started(slurm, workspace, *arguments, **environment):
     """Snakemake on the cluster as a process, which is ended with the block; its output is in output.txt."""
     with (workspace.path / "output.txt").open("w") as file:
         process = subprocess.Popen(
-            workspace.command(*PROFILE, *arguments), env=slurm.environment, stdout=file, stderr=file
+            workspace.command(*PROFILE, *arguments),
+            env=slurm.environment | environment,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
     try:
         yield process
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            send(process, signal.SIGKILL)
         process.wait()
+
+
+def send(process, number):
+    """A signal to a process and to what it started, as a terminal sends Ctrl-C: no sbatch outlives its Snakemake."""
+    os.killpg(process.pid, number)
 
 
 def output(workspace) -> str:
@@ -49,7 +64,14 @@ def finished_jobs(log: str) -> Counter:
     return Counter(re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", log))
 
 
-def test_cancelled_timed_out_and_killed(slurm, workspace, local_tables):
+def assert_same_bytes(workspace, undisturbed):
+    """The tables that stand in both are the same, and none is missing."""
+    expected, found = undisturbed().tables(), workspace.tables()
+    assert sorted(found) == sorted(expected)
+    assert [name for name in found if found[name] != expected[name]] == []
+
+
+def test_cancelled_timed_out_and_killed(slurm, workspace, undisturbed):
     one, two = (f"rule_train_wildcards_{model}_step-00000000" for model in ("one", "two"))
     with started(slurm, workspace, "tables") as process:
         # One job is cancelled, another one hangs until SLURM ends it at its time limit.
@@ -66,7 +88,7 @@ def test_cancelled_timed_out_and_killed(slurm, workspace, local_tables):
         assert (first.limit, first.memory) == (60, 1500)
         # The main process is killed when it has seen jobs end and others are left.
         wait_for(lambda: finished_jobs(output(workspace))["train"], process)
-        process.send_signal(signal.SIGKILL)
+        send(process, signal.SIGKILL)
         process.wait()
     slurm.cancel(stalled.name)
     done = finished_jobs(output(workspace))
@@ -79,9 +101,110 @@ def test_cancelled_timed_out_and_killed(slurm, workspace, local_tables):
     with started(slurm, workspace, "tables") as process:
         assert process.wait(PATIENCE) == 0, output(workspace)
     assert {rule: started_jobs(output(workspace))[rule] for rule in SUBMITTED} == left
-    expected, found = local_tables(), workspace.tables()
-    assert sorted(found) == sorted(expected)
-    assert [name for name in found if found[name] != expected[name]] == []
+    assert_same_bytes(workspace, undisturbed)
+
+
+RESULTS = "results/small/"
+CHECKPOINT = "checkpoints/one/step-00000000.safetensors"
+FEATURES = "features/weights/one/step-00000008.parquet"
+TRAIN_ONE = "rule_train_wildcards_one_step-00000000"
+
+
+def of_run(slurm, job):
+    """The jobs of the run of a job, oldest first."""
+    return [other for other in slurm.jobs() if other.name == job.name]
+
+
+def completes(slurm, workspace, undisturbed, name, **environment):
+    """Start a run to a file, which ends well and with the bytes of the undisturbed run."""
+    with started(slurm, workspace, RESULTS + name, **environment) as process:
+        assert process.wait(PATIENCE) == 0, output(workspace)
+    assert (workspace.results / name).read_bytes() == (undisturbed().results / name).read_bytes()
+
+
+def test_out_of_memory_is_one_line_or_a_try_with_more(slurm, workspace, undisturbed):
+    """The job needs more than its first 1500 MB, and less than the 3000 MB of its second try."""
+    fault = {"where": "job", "event": "os.rename", "path": rf"{CHECKPOINT}$", "victim": "memory"}
+    planted = faults.environment({**fault, "bytes": 1_600_000_000, "seconds": 4})
+    environment = {name: planted[name] for name in ("PYTHONPATH", "TOPOSCALE_FAULT")}
+    with started(slurm, workspace, "--retries", "0", RESULTS + CHECKPOINT, **environment) as process:
+        alone = wait_for(lambda: slurm.jobs(TRAIN_ONE, "PENDING", "RUNNING"), process)[0]
+        assert process.wait(PATIENCE) == 1
+    assert output(workspace).rstrip().splitlines()[-1] == NONE_LEFT
+    assert [(job.memory, job.state) for job in of_run(slurm, alone)] == [(1500, "FAILED")]
+    completes(slurm, workspace, undisturbed, CHECKPOINT, **environment)
+    tries = of_run(slurm, slurm.jobs(TRAIN_ONE)[-1])
+    assert [(job.memory, job.state) for job in tries] == [(1500, "FAILED"), (3000, "COMPLETED")]
+    logs = [path.read_text() for path in (workspace.path / ".snakemake" / "slurm_logs").rglob("*.log")]
+    assert sum("exceeded memory limit" in log for log in logs) == 2
+
+
+def test_ctrl_c_cancels_the_jobs(slurm, workspace, undisturbed):
+    with started(slurm, workspace, RESULTS + FEATURES) as process:
+        job = wait_for(lambda: slurm.jobs(TRAIN_ONE, "RUNNING"), process)[0]
+        wait_for(lambda: f"{job.number}.0" in slurm.call("squeue", "--steps"), process)
+        send(process, signal.SIGINT)
+        assert process.wait(PATIENCE) != 0
+    assert output(workspace).rstrip().splitlines()[-1] == NONE_LEFT
+    wait_for(lambda: not slurm.call("squeue", "--noheader", "--name", job.name))
+    assert [other.state for other in of_run(slurm, job)] == ["CANCELLED"]
+    assert not (workspace.results / CHECKPOINT).exists()
+    completes(slurm, workspace, undisturbed, FEATURES)
+
+
+def test_sigterm_waits_for_the_jobs_that_are_submitted(slurm, workspace, undisturbed):
+    """Also for one that has not begun; what would come next is not submitted, and what is done is kept."""
+    slurm.call("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        with started(slurm, workspace, RESULTS + FEATURES) as process:
+            job = wait_for(lambda: slurm.jobs(TRAIN_ONE, "PENDING"), process)[0]
+            wait_for(lambda: f"SLURM jobid {job.number}" in output(workspace), process)
+            process.send_signal(signal.SIGTERM)
+            wait_for(lambda: "Will exit after finishing" in output(workspace), process)
+            slurm.call("scontrol", "update", "PartitionName=main", "State=UP")
+            assert process.wait(PATIENCE) != 0
+    finally:
+        slurm.call("scontrol", "update", "PartitionName=main", "State=UP")
+    assert [other.state for other in of_run(slurm, job)] == ["COMPLETED"]
+    assert finished_jobs(output(workspace))["train"] == 1
+    completes(slurm, workspace, undisturbed, FEATURES)
+    assert started_jobs(output(workspace)) == {"train": 1, "weight_features": 1}
+
+
+def of_a_hub(workspace, *, keep):
+    """The features of the weights of two published checkpoints, as the targets of a run."""
+    published = {"kind": "hub", "repo": REPO, "revisions": "step{step}", "steps": [0, 10], "tokens_per_step": 1024}
+    workspace.config["models"] = {"tiny": published}
+    workspace.config["hub"] = {"cache": str(workspace.path / "cache"), "keep": keep}
+    return [f"{RESULTS}features/weights/tiny/step-{step:08}.parquet" for step in (0, 10)]
+
+
+def test_published_checkpoints(slurm, workspace, tmp_path, monkeypatch):
+    """With keep: false the nodes fetch them, and nothing is left; with keep: true the nodes need no network."""
+    kept = workspace.copied(tmp_path / "kept")
+    files = of_a_hub(workspace, keep=False)
+    of_a_hub(kept, keep=True)
+    folders = save_checkpoints(tmp_path / "saved")
+    steps = ("step0", "step10")
+    branches = {step: {file.name: file.read_bytes() for file in folders[step].iterdir()} for step in steps}
+    with SmallHub() as hub:
+        hub.repositories[REPO] = Repository(branches)
+        user = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": hub.url}
+        with started(slurm, workspace, *files, **user) as process:
+            assert process.wait(PATIENCE) == 0, output(workspace)
+        assert started_jobs(output(workspace)).keys() == {"published", "published_2"}
+        assert hub.fetched("model.safetensors") == 2
+        for name, value in user.items():
+            monkeypatch.setenv(name, value)
+        kept.snakemake("--until", "fetch", "--", *files)
+        assert hub.fetched("model.safetensors") == 4
+    assert not list(workspace.path.rglob("model.safetensors"))
+    # There is no hub any more.
+    with started(slurm, kept, *files, **user, HF_HUB_OFFLINE="1") as process:
+        assert process.wait(PATIENCE) == 0, output(kept)
+    assert started_jobs(output(kept)) == {"weight_features": 2}
+    for file in files:
+        assert (workspace.path / file).read_bytes() == (kept.path / file).read_bytes()
 
 
 def processes(variable: str) -> list[str]:
@@ -96,7 +219,7 @@ def processes(variable: str) -> list[str]:
     return found
 
 
-def test_one_job_for_the_whole_workflow(slurm, workspace, local_tables):
+def test_one_job_for_the_whole_workflow(slurm, workspace, undisturbed):
     """Sent back into the queue in the middle, as it is a minute before its time is up."""
     command = workspace.command("tables", cores=0)
     arguments = command[command.index("--snakefile") :]
@@ -106,16 +229,21 @@ def test_one_job_for_the_whole_workflow(slurm, workspace, local_tables):
     size = ["--cpus-per-task=2", "--mem=8000", "--time=10", f"--chdir={workspace.path}", "--parsable"]
     number = user.call("sbatch", *size, str(ROOT / "profiles/slurm/run.sh"), *arguments).strip()
     log = workspace.path / f"toposcale-{number}.log"
-    wait_for(lambda: list(workspace.results.glob("checkpoints/*/*.safetensors")))
+    ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+
+    def jobs_that_ended():
+        return [job for job in user.jobs("", *ended) if job.number == number]
+
+    wait_for(lambda: list(workspace.results.glob("checkpoints/*/*.safetensors")) or jobs_that_ended())
+    assert not jobs_that_ended(), log.read_text()
     user.call("scancel", "--batch", "--signal=USR1", number)
     # SLURM lets two minutes pass before it starts the job again, so that nothing of it runs any more.
     wait_for(lambda: user.jobs("", "PENDING") and not processes(f"SLURM_JOB_ID={number}\0"))
     user.call("scontrol", "update", f"JobId={number}", "StartTime=now")
-    ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-    job = wait_for(lambda: [job for job in user.jobs("", *ended) if job.number == number])[0]
+    job = wait_for(jobs_that_ended)[0]
     assert job.state == "COMPLETED", log.read_text()
     assert finished_jobs(log.read_text())["train"] <= SUBMITTED["train"] + 2
-    assert workspace.tables() == local_tables()
+    assert_same_bytes(workspace, undisturbed)
 
 
 def test_a_model_that_asks_for_cuda_gets_a_gpu(slurm, workspace):

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toposcale.checkpoints.matrices import count_weights, is_buffer, stored_tensors, tensor_shapes, weight_files
+from toposcale.checkpoints.bin_files import is_buffer
+from toposcale.checkpoints.matrices import count_weights, stored_tensors, tensor_shapes, weight_files
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import parse_json, read_text, regular_files
 from toposcale.io.tensor_files import read_metadata

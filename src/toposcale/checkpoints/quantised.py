@@ -6,7 +6,7 @@ Each reader of a format is a generator: it yields the shape (..., n_out, n_in), 
 import math
 import re
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +57,8 @@ class _Layer:
 
     def setting(self, key: str, default: Any = None, among: tuple[Any, ...] = ()) -> Any:
         """Return what config.json says of the quantisation; raise _UnknownError if it is missing, or none of `among`."""
-        value = self.settings.get(key, default)
+        of_layer = self.settings.get(self.name)  # MLX lets a layer have settings of its own
+        value = (of_layer if isinstance(of_layer, dict) else {}).get(key, self.settings.get(key, default))
         if value is None or (among and value not in among):
             said = "is missing" if value is None else f"is {value!r}, which is not supported"
             raise _UnknownError(f"its {key} in the config.json beside it {said}")
@@ -155,8 +156,6 @@ def _awq(layer: _Layer) -> _Reading:
 
 def _mlx(layer: _Layer) -> _Reading:
     """Read integers with a scale and a bias per group of columns."""
-    of_layer = layer.settings.get(layer.name)
-    layer = replace(layer, settings={**layer.settings, **(of_layer if isinstance(of_layer, dict) else {})})
     size = layer.setting("group_size")
     yield (shape := (*layer.shape(".scales")[:-1], layer.shape(".scales")[-1] * size))
     layer.setting("mode", "affine", ("affine",))
@@ -265,9 +264,8 @@ def dequantise(
             if is_of_type and all(layer + end in stored for end in form.beside):
                 settings = _settings(folder) if settings is None else settings
                 reader = form.reader(_Layer(layer, stored, read, settings))
-                about = (
-                    f"{where}quantised weights ({form.name}: {name} is {tensor.dtype} beside {layer}{form.beside[0]})"
-                )
+                evidence = f"{name} is {tensor.dtype} beside {layer}{form.beside[0]}"
+                about = f"{where}quantised weights ({form.name}: {evidence})"
                 shape = _next(reader, about, most=32 * math.prod(tensor.shape))  # a word is at most 32 weights
                 weight = layer if form.packed == "_blocks" else f"{layer}.weight"
                 contents.tensors[weight] = Stored(shape, "F32", form.name)
@@ -308,11 +306,8 @@ def _settings(folder: Path | None) -> dict[str, Any]:
     if settings.get("quant_method") == "fp8":  # transformers' block if none is stated
         settings.setdefault("weight_block_size", [128, 128])
     groups = settings.get("config_groups")
-    ways = (
-        [group.get("weights") for group in groups.values() if isinstance(group, dict)]
-        if isinstance(groups, dict)
-        else []
-    )
+    groups = groups.values() if isinstance(groups, dict) else ()
+    ways = [group.get("weights") for group in groups if isinstance(group, dict)]
     # Different ways of one file belong to layers of other names.
     if ways and isinstance(ways[0], dict) and all(way == ways[0] for way in ways):
         settings |= {key: value for key, value in ways[0].items() if value is not None}

@@ -5,7 +5,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerState
 
-from toposcale.checkpoints.matrices import count_weights, plain_names
+from toposcale.checkpoints.bin_files import plain_names
+from toposcale.checkpoints.matrices import count_weights
 from toposcale.io import loss_curves
 from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
 

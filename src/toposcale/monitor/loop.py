@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.matrices import is_buffer, matrix_layouts, plain_names, split
+from toposcale.checkpoints.bin_files import is_buffer, plain_names
+from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows

@@ -3,7 +3,8 @@
 The moment is the first one at which a file is opened for writing (`event` open) or gets its name as every output does
 (os.rename) whose path `path` matches, in Snakemake itself (`where` snakemake) or in one of its jobs (`where` job). `victim`
 is what is killed: the process itself ("self"), Snakemake ("snakemake") or both ("both"). With "hold" nobody is killed:
-the process waits until somebody writes to the named pipe `hold`, after it wrote to the named pipe `reached`.
+the process waits until somebody writes to the named pipe `hold`, after it wrote to the named pipe `reached`. With "memory"
+it takes so many `bytes` for the rest of its life, and gives the cluster, which looks each second, `seconds` to see them.
 """
 
 import json
@@ -11,6 +12,9 @@ import os
 import re
 import signal
 import sys
+import time
+
+taken = []
 
 
 def plant(fault):
@@ -43,6 +47,10 @@ def strike(main, fault):
             pipe.write("reached")
         with open(fault["hold"]) as pipe:
             pipe.read()
+        return
+    if fault["victim"] == "memory":
+        taken.append(b"1" * fault["bytes"])
+        time.sleep(fault["seconds"])
         return
     if fault["victim"] in ("snakemake", "both"):
         os.kill(main, signal.SIGKILL)
