@@ -1,6 +1,6 @@
 """Weight features of matrices as large models have them: each against the plain way of computing the same, or a floor.
 
-One thread. `python -m benchmarks scale`; the largest matrix takes a minute.
+One thread. `python -m benchmarks scale`; the largest matrix and the nearest rows take a minute each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EMBEDDING = (50304, 512)
 
 
 def rows() -> Iterator[Row]:
-    """Spectra by size, then the groups of features of a token embedding, then two layers together."""
+    """Spectra by size, then the features of a token embedding, then two layers together."""
     for model, n_rows, n_columns in _EXPANSIONS:
         matrix = _random(n_rows, n_columns)
         yield _row(
@@ -32,15 +32,37 @@ def rows() -> Iterator[Row]:
             rounds=1 if n_columns > 2048 else 2,
         )
     embedding = _random(*_EMBEDDING)
-    for group in weights.CHOOSABLE_GROUPS:
-        settings = weights.WeightSettings(features=(group,))
+    topology = weights.WeightSettings(features=("topology",))
+    for what, ours, limit in (
+        ("topology", lambda: weights.compute_features([("w", embedding)], topology, model="m"), 3.0),
+        (
+            "norms and baselines",
+            lambda: (weights.norms(embedding), weights.baselines_of_neural_persistence(embedding)),
+            6.0,
+        ),
+        ("stable rank and ESD exponent", lambda: weights.weight_spectra(embedding), 6.0),
+    ):
         yield _row(
-            f"{group} of a token embedding / one product with its transpose",
-            lambda settings=settings: weights.compute_features([("w", embedding)], settings, model="m"),
+            f"{what}, embedding / product with its transpose",
+            ours,
             lambda: embedding.T @ embedding,
-            limit={"topology": 3.0, "norms": 6.0, "spectra": 6.0}[group],
+            limit=limit,
             rounds=2,
         )
+    yield _row(
+        "nuclear norm, embedding / NumPy's singular values",
+        lambda: spectra.nuclear_norm(embedding),
+        lambda: np.linalg.svd(embedding.astype(np.float64), compute_uv=False),
+        limit=1.5,
+        rounds=1,
+    )
+    yield _row(
+        "nearest rows, embedding / the products of all rows",
+        lambda: homology.nearest_neighbour_mean(embedding),
+        lambda: _plain_nearest(embedding),
+        limit=1.5,
+        rounds=1,
+    )
     first, second = _random(4096, 1024), _random(1024, 4096)
     yield _row(
         "deep graph persistence of 410M's pair / the spectra of both",
@@ -54,6 +76,17 @@ def rows() -> Iterator[Row]:
 def _row(name: str, ours: Callable[[], object], reference: Callable[[], object], *, limit: float, rounds: int) -> Row:
     mine, theirs = best_in_turn(ours, reference, rounds=rounds)
     return Row(name=name, ours=mine, reference=theirs, limit=limit)
+
+
+def _plain_nearest(rows: np.ndarray) -> float:
+    """Mean distance to the nearest row from the products of all rows, block by block, in float32."""
+    squares, total = np.einsum("ij,ij->i", rows, rows), 0.0
+    for start in range(0, len(rows), 1024):
+        block = rows[start : start + 1024]
+        distances = squares[start : start + 1024, None] + squares - 2 * (block @ rows.T)
+        distances[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
+        total += float(np.sqrt(np.maximum(distances.min(axis=1), 0)).sum(dtype=np.float64))
+    return total / len(rows)
 
 
 def _random(n_rows: int, n_columns: int) -> np.ndarray:

@@ -16,7 +16,9 @@
 ##SBATCH --gpus=1
 
 # A minute before its time is up the job goes back into the queue, and goes on from its last checkpoints when it comes again.
-trap 'scontrol requeue "$SLURM_JOB_ID"' USR1
+# It ends what it started: without control groups SLURM would lose sight of it, and it would go on beside the next start.
+set -m  # what starts in the background is a process group
+trap 'scontrol requeue "$SLURM_JOB_ID" && kill -KILL -- -$!' USR1
 
 snakemake=${SNAKEMAKE:-.venv/bin/snakemake}
 # A job that was ended leaves its lock behind. It removes that lock when it comes again; another run's lock is respected, so
