@@ -347,3 +347,19 @@ def test_a_weight_feature_job_imports_nothing_heavy():
 
 def test_rows_that_are_all_one_have_lifetimes_of_zero_however_many_they_are():
     assert np.array_equal(h0_lifetimes(np.ones((3000, 4))), np.zeros(2999))
+
+
+def test_the_nearest_distances_of_some_rows_are_those_of_all_rows():
+    cloud = np.random.default_rng(0).normal(size=(3000, 6))
+    cloud[[17, 2999]] = cloud[1500]
+    every = nearest_distances(cloud)
+    rows = np.linspace(0, 2999, 700).round().astype(int)
+    assert rows[-1] == 2999
+    np.testing.assert_array_equal(nearest_distances(cloud, 700), every[rows])
+    assert every[17] == every[1500] == every[2999] == 0
+    assert nearest_neighbour_mean(cloud, 700) == every[rows].mean()
+    np.testing.assert_array_equal(nearest_distances(cloud, 5000), every)
+    np.testing.assert_array_equal(
+        nearest_distances(cloud[:50], 7), nearest_distances(cloud[:50])[[0, 8, 16, 24, 33, 41, 49]]
+    )
+    np.testing.assert_array_equal(nearest_distances(np.ones((2500, 2)), 10), np.zeros(10))

@@ -254,3 +254,20 @@ def test_only_the_chosen_groups_are_computed(chosen, monkeypatch):
     for layer, values in features.items():
         assert values == {name: everything[layer][name] for name in values}
     assert all(bool(of_layer) == ("topology" in chosen) for of_layer in diagrams.values())
+
+
+def test_features_of_a_large_matrix_stay_within_their_stated_errors(monkeypatch):
+    weight = np.random.default_rng(0).normal(size=(900, 300)).astype(np.float32)
+    names = ["nuclear_norm", "nearest_neighbour_mean"]
+
+    def measured():
+        return weights.compute_features([("w", weight)], weights.WeightSettings(), model="m", names=names)[0]["w"]
+
+    exact = measured()
+    for constant, value in (("MOST_SINGULAR_VALUES", 100), ("MOST_ROWS", 500), ("SAMPLED_ROWS", 300)):
+        monkeypatch.setattr(weights, constant, value)
+    fast = measured()
+    assert fast["nuclear_norm"] == pytest.approx(exact["nuclear_norm"], rel=1e-12)
+    assert fast["nuclear_norm"] == pytest.approx(np.linalg.norm(weight.astype(np.float64), "nuc"), rel=1e-12)
+    assert fast["nearest_neighbour_mean"] != exact["nearest_neighbour_mean"]
+    assert fast["nearest_neighbour_mean"] == pytest.approx(exact["nearest_neighbour_mean"], rel=0.01)
