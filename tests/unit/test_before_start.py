@@ -46,7 +46,7 @@ def test_the_command_needs_no_curve(capsys):
     assert main(["advise", *arguments]) == 0
     out = capsys.readouterr().out
     assert "law of Hoffmann et al. 2022" in out
-    assert "Start 500M" in out.splitlines()[-1]
+    assert "=> Start 500M" in out
 
 
 def test_what_it_needs_is_asked_for():

@@ -202,12 +202,15 @@ def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
 def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
     [printed, check] = commands(CURVE)
     assert check == "python -m toposcale check FILE"
-    longer, in_a_run = ADVICE
+    longer, in_a_run, before_its_start = ADVICE
     for command, step in ((printed, "11,888"), (longer, "16,000")):
         told = done_as_printed(place, command)
         assert f"this run: step {step} of 24,000" in told
         assert "scale up to 100M" in told
         assert "=> " in told
+    told = done_as_printed(place, before_its_start)
+    assert "this run: step 0 of 20,000" in told
+    assert "start 0.5 x this run" in told
     told = done_as_printed(place, in_a_run)
     assert "current: step 11,888 of 24,000" in told
     assert "=> " in told
