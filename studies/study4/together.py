@@ -7,7 +7,6 @@ the order of sums differs, as between two kinds of processor.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -87,7 +86,8 @@ def train_together(
             if step < first.steps:
                 batch = text[torch.from_numpy(starts[:, step]).to(device)[..., None] + window]
                 gradient, _ = gradient_and_loss(weights, batch)
-                _update(weights, moments, gradient, first, step)
+                _clip(gradient, first)
+                trainer.adamw_step(weights, *moments, gradient, first, step)
     if kept is None or len(losses) < len(stops):
         raise ValueError(f"stops: {list(stops)} and {at}, but the training has {first.steps} steps")
     measured = torch.stack(losses, dim=1).cpu().numpy()
@@ -127,19 +127,10 @@ def _validation_losses(loss: Callable[[Tensor, Tensor], Tensor], weights: Tensor
 
 
 @torch.no_grad()
-def _update(
-    weights: Tensor, moments: tuple[Tensor, Tensor], gradient: Tensor, settings: trainer.TrainingSettings, step: int
-) -> None:
-    """Clip each gradient (n_runs, n_parameters) and make one AdamW step, as `training.trainer` does."""
-    rate, updates, (first, second) = settings.rates.rate(step), step + 1, moments
-    beta1, beta2 = settings.betas
+def _clip(gradient: Tensor, settings: trainer.TrainingSettings) -> None:
+    """Clip each gradient of (n_runs, n_parameters) in place, as `training.trainer` does."""
     norms = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
     gradient *= (settings.clip / (norms + trainer.CLIPPING_EPSILON)).clamp(max=1.0)
-    weights *= 1 - rate * settings.weight_decay
-    first.lerp_(gradient, 1 - beta1)
-    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    spread = second.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(settings.epsilon)
-    weights.addcdiv_(first, spread, value=-rate / (1 - beta1**updates))
 
 
 def train_configuration(configuration: Configuration, work: Path, device: torch.device, workers: int) -> None:

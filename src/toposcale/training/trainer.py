@@ -210,17 +210,32 @@ def loss_and_gradient(model: GPT, sequences: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _update(state: TrainingState, settings: TrainingSettings, gradient: Tensor, row: Row) -> None:
-    """Clip the gradient and make one AdamW step (Loshchilov and Hutter 2019, arXiv 1711.05101) on the flat vectors."""
+    """Clip the gradient and update the state."""
     gradient *= min(1.0, settings.clip / (row["gradient_norm"] + CLIPPING_EPSILON))
-    rate = row["learning_rate"]
+    adamw_step(state.weights, state.first_moment, state.second_moment, gradient, settings, state.step)
+    state.step += 1
+
+
+@torch.no_grad()
+def adamw_step(
+    weights: Tensor,
+    first_moment: Tensor,
+    second_moment: Tensor,
+    gradient: Tensor,
+    settings: TrainingSettings,
+    step: int,
+) -> None:
+    """Make the AdamW update that follows `step` earlier ones (Loshchilov and Hutter 2019, arXiv 1711.05101), in place.
+
+    weights, moments and the clipped gradient are of one shape (..., n_parameters).
+    """
+    rate, updates = settings.rates.rate(step), step + 1
     beta1, beta2 = settings.betas
-    updates = state.step + 1
-    state.weights *= 1 - rate * settings.weight_decay
-    state.first_moment.lerp_(gradient, 1 - beta1)
-    state.second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    spread = state.second_moment.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(settings.epsilon)
-    state.weights.addcdiv_(state.first_moment, spread, value=-rate / (1 - beta1**updates))
-    state.step = updates
+    weights *= 1 - rate * settings.weight_decay
+    first_moment.lerp_(gradient, 1 - beta1)
+    second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    spread = second_moment.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(settings.epsilon)
+    weights.addcdiv_(first_moment, spread, value=-rate / (1 - beta1**updates))
 
 
 def validation_sequences(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
