@@ -14,17 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toposcale.decision import wording
-from toposcale.decision.candidates import USUAL, Candidate, Request, candidates
+from toposcale.decision.candidates import USUAL, Candidate, Request
 from toposcale.decision.decay import DecayDecision, when_to_decay
-from toposcale.decision.expected_regret import (
-    BUDGET_USED_UP,
-    Decision,
-    TargetLoss,
-    best_size,
-    decide,
-    weigh,
-    when_reached,
-)
+from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
 from toposcale.decision.on_track import Track, on_track
 from toposcale.decision.picture import draw
 from toposcale.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
@@ -380,8 +372,8 @@ def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), re
     Advice
         Forecast and decision.
     """
-    options = candidates(run, others, request.remaining, request.multiples)
-    if not options:
-        return Advice(run, tuple(others), request, no_advice_because=BUDGET_USED_UP)
-    law = PublishedLaw()
-    return Advice(run, tuple(others), request, law, weigh(law, options), (NOT_STARTED,))
+    advice, law = Advice(run, tuple(others), request), PublishedLaw()
+    try:
+        return replace(advice, law=law, decision=decide(law, run, others, request), reasons=(NOT_STARTED,))
+    except NoForecast as error:
+        return replace(advice, no_advice_because=str(error))

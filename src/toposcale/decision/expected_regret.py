@@ -103,6 +103,8 @@ def decide(
     if not options:
         raise NoForecast(BUDGET_USED_UP)
     decision, present = weigh(law, options), run.present_loss
+    if not run.has_begun:  # no loss with which a forecast could be compared
+        return decision
     plausible = [option.candidate.name for option in decision.options if option.loss.is_plausible(present)]
     if not plausible:
         raise NoForecast("no candidate has a plausible forecast")
