@@ -49,21 +49,14 @@ def rows() -> Iterator[Row]:
             limit=limit,
             rounds=2,
         )
-    yield _row(
-        "nuclear norm, embedding / NumPy's singular values",
-        lambda: spectra.nuclear_norm(embedding),
-        lambda: np.linalg.svd(embedding.astype(np.float64), compute_uv=False),
-        limit=1.5,
-        rounds=1,
-    )
-    square = _random(2048, 2048)
-    yield _row(
-        "nuclear norm of 2048 x 2048 / NumPy's singular values",
-        lambda: weights.size_of_the_spectrum(square),
-        lambda: np.linalg.svd(square.astype(np.float64), compute_uv=False),
-        limit=0.4,
-        rounds=1,
-    )
+    for what, matrix, limit in (("embedding", embedding, 1.5), ("2048 x 2048", _random(2048, 2048), 0.4)):
+        yield _row(
+            f"nuclear norm, {what} / NumPy's singular values",
+            lambda matrix=matrix: weights.size_of_the_spectrum(matrix),
+            lambda matrix=matrix: np.linalg.svd(matrix.astype(np.float64), compute_uv=False),
+            limit=limit,
+            rounds=1,
+        )
     yield _row(
         "nearest rows, embedding / the products of all rows",
         lambda: weights.spread_of_the_rows(embedding),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toposcale.io.errors import UserError, listed
-from toposcale.io.log_columns import CONSUMED, NAMES, OF_A_STEP
+from toposcale.io.log_columns import CONSUMED, NAMES
 from toposcale.io.log_files import column_of
 
 Columns = Mapping[str, Any]
@@ -259,21 +259,21 @@ LARGEST_BATCH_CHANGE = 1.05
 
 
 def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return a reason for low confidence where the log says that its batch changes; steps and columns (rows,)."""
+    """Return a reason for low confidence where the log shows that its batch size changes.
+
+    steps: (rows,); columns: those of `CONSUMED` and `OF_A_STEP` that are logged, (rows,) each.
+    """
     for name, values in columns.items():
-        at, kind = np.isfinite(values), name.strip().lower()
-        if kind in CONSUMED:
-            of_a_step = np.diff(values[at]) / np.maximum(np.diff(steps[at]), 1)
-        elif kind in OF_A_STEP:
-            of_a_step = values[at]
-        else:
-            continue
+        at = np.isfinite(values)
+        of_a_step = values[at]
+        if name.strip().lower() in CONSUMED:
+            of_a_step = np.diff(of_a_step) / np.maximum(np.diff(steps[at]), 1)
         quarter = len(of_a_step) // 4
         if quarter and of_a_step.min() > 0:
             early, late = np.median(of_a_step[:quarter]), np.median(of_a_step[-quarter:])
             if max(early / late, late / early) > LARGEST_BATCH_CHANGE:
-                change = f"by {name} the batch has changed from {early:.3g} to {late:.3g}"
-                return (f"{change}, and the law takes it as constant",)
+                change = f"according to {name}, the batch size changed from {early:.3g} to {late:.3g}"
+                return (f"{change}; the law assumes that it is constant",)
     return ()
 
 
