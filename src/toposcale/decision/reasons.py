@@ -33,7 +33,7 @@ FURTHEST_SIZE, FEWEST_SIZES = 1.0, 3
 decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; with three sizes, 0."""
 
 NOT_STARTED = (
-    "the run has not started, so this is the published scaling law alone, which knows neither text nor schedule"
+    "the run has not started: a published scaling law, which knows neither data nor schedule, is the only source"
 )
 
 _PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"

@@ -220,7 +220,7 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"
     if not run.metadata.optimizer:
         yield "the optimizer may not be AdamW: give optimizer (--optimizer) for a narrower interval"
-    yield "batch, mixture of the text, and the weights that are evaluated (none averaged) stay as they are"
+    yield "the batch size and the data mixture do not change, and the evaluated weights are not an average (EMA)"
     if run.schedule.warmup_assumed:
         yield f"there was no warm-up: {NO_WARMUP}"
     if not is_checkable(run):

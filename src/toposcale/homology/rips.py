@@ -195,8 +195,7 @@ def nearest_neighbour_mean(points: ArrayLike, most_rows: int | None = None) -> f
     points : array_like of shape (n, d)
         Points as rows.
     most_rows : int, optional
-        With more points, the mean is that of so many evenly spaced ones; their neighbours are still any points. Its
-        standard error is at most that of a random sample if neighbouring rows are alike.
+        With more points, the mean is over this many evenly spaced ones, with their neighbours among all points.
 
     Returns
     -------

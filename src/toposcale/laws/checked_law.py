@@ -58,7 +58,7 @@ def refuse_level(run: TrainingRun) -> None:
     if decades_away(run.n_parameters) or not np.isfinite(run.tokens_per_step):
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
-    # In the warm-up a loss is as high as it is, so at first only the lower bound counts.
+    # A loss in the warm-up has no upper bound, so only the lower bound applies at first.
     points = [(float(run.last_step), run.present_loss, LEVELS[1])]
     if logged.any():
         points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
