@@ -1,12 +1,12 @@
 """A killed training goes on from its last checkpoint, and ends in the same bytes."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from paths import ROOT
@@ -45,7 +45,9 @@ def start_and_kill(workspace, wanted, pattern, command=None, environment=()):
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < give_up
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
+    # The script of SLURM starts Snakemake in a process group of its own.
+    for running in [*psutil.Process(process.pid).children(recursive=True), process]:
+        running.kill()
     process.wait()
 
 
