@@ -28,7 +28,7 @@ _Reading = Generator[Any, None, None]
 
 
 class _UnknownError(Exception):
-    """What a layer does not tell about its values."""
+    """A fact that the values of a layer depend on and its tensors do not state."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class Candidate(NamedTuple):
 
     @property
     def from_scratch(self) -> bool:
-        """Whether it trains another model from scratch."""
+        """Return whether it trains another model from scratch."""
         return self.kind is CandidateKind.SCALE_UP
 
 

@@ -1,4 +1,4 @@
-"""Whether the loss of a run agrees with its forecast by finished runs of its family."""
+"""Test whether the loss of a run agrees with its forecast by finished runs of its family."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class Track(NamedTuple):
 
     @property
     def is_on_track(self) -> bool:
-        """Whether the present loss lies inside the interval."""
+        """Return whether the present loss lies inside the interval."""
         return self.since is None
 
 

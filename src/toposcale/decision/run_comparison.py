@@ -77,7 +77,7 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Return whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 

@@ -91,7 +91,7 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
 def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
-    """Each model's loss with the forecasts of its end as fans from where they were made, and the learning rate beneath."""
+    """Draw each model's loss, the forecasts of its end as fans from where they were made, and the learning rate beneath."""
     losses = panels.finite(final_losses(metrics))
     usable = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
     usable = panels.finite(usable, ["forecast", "low", "high"])

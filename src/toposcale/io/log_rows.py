@@ -54,7 +54,7 @@ class _Labels(NamedTuple):
 
     @property
     def listed(self) -> str:
-        """The texts, for a message."""
+        """Some of the texts, for a message."""
         return listed(self.texts, 4)
 
 

@@ -159,7 +159,7 @@ class LearningRateSchedule:
 
     @property
     def is_known(self) -> bool:
-        """Whether the rate is known to the end."""
+        """Return whether the rate is known to the end."""
         return len(self.rates) >= max(self.final_step, 1)
 
     @property

@@ -8,7 +8,7 @@ Series = tuple[ArrayLike, ArrayLike]
 
 
 def last_of_each(steps: np.ndarray) -> np.ndarray:
-    """Rows in the order of their steps, of each step the last one."""
+    """Return rows in the order of their steps, of each step the last one."""
     order = np.argsort(steps, kind="stable")
     is_last = np.append(np.diff(steps[order]) > 0, True)[: len(steps)]
     return np.asarray(order[is_last])
