@@ -369,7 +369,7 @@ _DEFINITIONS = {
         text("no_advice_because", "why there is no advice"),
     ),
     "candidates": table(
-        "ways to spend the remaining compute, and the forecast loss at their end",
+        "candidates for the remaining compute, and the forecast loss at their end",
         (MODEL, FRACTION, text("candidate", "continue, extend, or scale up to NAME; empty where there is no advice")),
         text("kind", "continue, extend or scale_up"),
         N_PARAMETERS,
