@@ -422,8 +422,8 @@ class TopologyMonitor:
             }
             self._worker = Worker(Job(self.folder, slots, self.settings, metadata), self._worker_log)
         for slot, value in zip(slots, matrices.values(), strict=True):
-            place = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
-            place.view(value.shape).copy_(value)
+            copy = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
+            copy.view(value.shape).copy_(value)
         self._worker.submit(Snapshot(step, largest_elsewhere, forecast=step >= self._next_forecast))
         self._next_forecast = max(self._next_forecast, PROGRESS * step)
 

@@ -103,10 +103,10 @@ class LearningRateSchedule:
         usable = np.isfinite(logged) & (at >= 0)
         at, logged = at[usable], logged[usable]
         if given is not None:
-            planned = given.rates()
-            _refuse_contradiction(given, planned, at, logged)
+            scheduled = given.rates()
+            _refuse_contradiction(given, scheduled, at, logged)
             is_stated = warmup_steps is not None or isinstance(given, ScheduleTable)
-            every_rate = planned[np.minimum(np.arange(final_step + 1), len(planned) - 1)]
+            every_rate = scheduled[np.minimum(np.arange(final_step + 1), len(scheduled) - 1)]
             return cls.of_rates(
                 final_step, every_rate, ScheduleProvenance.GIVEN, warmup_steps, is_stated or len(at) > 0
             )
@@ -226,30 +226,30 @@ ways, and for roundly printed rates; the smaller one is the rounding of 32-bit r
 
 
 def _refuse_contradiction(
-    schedule: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
+    schedule: Schedule | ScheduleTable, scheduled: np.ndarray, steps: np.ndarray, rates: np.ndarray
 ) -> None:
     """Raise UserError where the log goes on after the schedule, or differs from it by more than its printed digits.
 
-    A log may count its steps in its own way: the rate of the step before or after is as good. Edges are not compared.
+    A log may count its steps from 0 or 1: the rate of the step before or after is as good. Edges are not compared.
     """
-    if len(steps) and steps.max() > 1.01 * (len(planned) - 1):
+    if len(steps) and steps.max() > 1.01 * (len(scheduled) - 1):
         raise UserError(
-            f"schedule: it ends at step {len(planned) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
+            f"schedule: it ends at step {len(scheduled) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
             "schedule of the whole training"
         )
-    inside = (steps >= 1) & (steps < len(planned) - 1)
-    at, peak = steps[inside].astype(int), planned.max()
-    nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
+    inside = (steps >= 1) & (steps < len(scheduled) - 1)
+    at, peak = steps[inside].astype(int), scheduled.max()
+    nearest = np.stack([scheduled[at - 1], scheduled[at], scheduled[at + 1]])
     off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
     allowed = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
     if isinstance(schedule, ScheduleTable):
         allowed = allowed + _interpolation_error(schedule, at)
-    allowed = np.where(at < np.argmax(planned), np.inf, allowed)
+    allowed = np.where(at < np.argmax(scheduled), np.inf, allowed)
     too_far = off - np.minimum(allowed, LARGEST_DIFFERENCE * peak)
     if len(at) and too_far.max() > 0:
         worst = int(np.argmax(too_far))
         raise UserError(
-            f"schedule: it gives a learning rate of {planned[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
+            f"schedule: it gives a learning rate of {scheduled[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
             f"{rates[inside][worst]:.6g}; give the schedule that was run (its peak, warm-up, last step and minimum rate), "
             "or a file with its rates"
         )
