@@ -246,15 +246,10 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def correlation_axis(axes: Axes, how: str) -> None:
+def correlation_axis(axes: Axes, spread: str) -> None:
     """Set a horizontal axis of Spearman correlations, with a line at 0."""
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set(xlim=(-1.05, 1.05), xlabel=f"{SPEARMAN_LABEL}, {how}")
-
-
-def strongest_note(shown: int, total: int) -> str:
-    """Return the note of a figure that does not show all features."""
-    return f"The {shown} strongest of {total} features." if shown < total else ""
+    axes.set(xlim=(-1.05, 1.05), xlabel=f"{SPEARMAN_LABEL}, {spread}")
 
 
 def stripe_rows(axes: Axes, count: int) -> None:
