@@ -154,8 +154,8 @@ class LearningRateSchedule:
         LearningRateSchedule
             Schedule with this provenance.
         """
-        is_told = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
-        return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not is_told)
+        warmup_stated = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
+        return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not warmup_stated)
 
     @property
     def is_known(self) -> bool:
@@ -333,20 +333,20 @@ unknowns, a cosine three."""
 def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
     """Return the rates from the last logged step to `final_step`, where the log lies on a line or a cosine that ends there.
 
-    steps, rates (rows,). None where the rates so far do not tell, as a constant rate never does.
+    steps, rates (rows,). None where the rates so far do not determine them, as a constant rate never does.
     """
     if not len(rates) or not rates.max() > 0:
         return None
     falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
-    past, seen = steps[falling], rates[falling]
-    if len(past) < FEWEST_ROWS or past[-1] > final_step or seen[-1] > seen[0] * (1 - 1e-3):
+    past, logged = steps[falling], rates[falling]
+    if len(past) < FEWEST_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):
         return None
     ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
-    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, seen, final_step, starts))]
+    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, logged, final_step, starts))]
     shapes.insert(0, lambda at: 1 - at / final_step)
-    residual, carried = min((_fitted(past, seen, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
-    if residual > LARGEST_RESIDUAL * seen[0] or carried.min() < -LARGEST_RESIDUAL * seen[0]:
+    residual, carried = min((_fitted(past, logged, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
+    if residual > LARGEST_RESIDUAL * logged[0] or carried.min() < -LARGEST_RESIDUAL * logged[0]:
         return None
     return np.maximum(carried, 0.0)
 
@@ -356,20 +356,20 @@ def _cosine(start: float, final_step: int) -> Callable[[np.ndarray], np.ndarray]
     return lambda at: np.cos(np.pi * (at - start) / (final_step - start))
 
 
-def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
+def _refined(past: np.ndarray, logged: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
     """Return whole steps around the start of the best cosine."""
-    residuals = [_fitted(past, seen, past, _cosine(float(w), final_step))[0] for w in starts]
+    residuals = [_fitted(past, logged, past, _cosine(float(w), final_step))[0] for w in starts]
     best, spacing = starts[int(np.argmin(residuals))], starts[1] - starts[0] if len(starts) > 1 else 1.0
     around = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)
     return around[:: max(1, len(around) // 400)]
 
 
 def _fitted(
-    past: np.ndarray, seen: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
+    past: np.ndarray, logged: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[float, np.ndarray]:
     """Fit offset + scale * shape(step); return its largest residual and its values ahead."""
     form = shape(past)
     centred = form - form.mean()
-    scale = float(np.sum(centred * (seen - seen.mean())) / max(float(np.sum(centred**2)), 1e-300))
-    offset = float(seen.mean() - scale * form.mean())
-    return float(np.max(np.abs(offset + scale * form - seen))), offset + scale * shape(ahead)
+    scale = float(np.sum(centred * (logged - logged.mean())) / max(float(np.sum(centred**2)), 1e-300))
+    offset = float(logged.mean() - scale * form.mean())
+    return float(np.max(np.abs(offset + scale * form - logged))), offset + scale * shape(ahead)
