@@ -25,7 +25,7 @@ _EXAMPLES = """commands:
   python -m toposcale watch my-run
 
 A checkpoint is a safetensors, .bin, .pt or .ckpt file, or a folder in the layout of Hugging Face. From Python:
-  toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) tells the rest.
+  toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) explains them.
 Measure a training while it goes on: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
 """
 
@@ -133,11 +133,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--known",
         metavar="CURVE:PARAMETERS",
-        help="another run of the family, all else as in this run but for what its log tells; may be given again",
+        help="another run of the family, all else as in this run but for what its log states; may be given again",
         **several,
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
-    command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
+    command.add_argument("--target", type=float, metavar="LOSS", help="a loss; the advice says when it is reached")
     command.add_argument("--plot", metavar="FILE", help=_PLOT)
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
     text = "which of two training runs is better, from their loss curves"
@@ -275,7 +275,7 @@ def _known(text: str) -> dict[str, Any]:
         return {"curve": curve, "n_parameters": number_of(size)}
     except ValueError:
         raise UserError(
-            f"--known {text}: it must be CURVE:PARAMETERS; a run whose plan differs is given in Python "
+            f"--known {text}: it must be CURVE:PARAMETERS; a run with another schedule is given in Python "
             "(toposcale.advise) or under models in a configuration"
         ) from None
 

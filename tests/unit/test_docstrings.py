@@ -5,7 +5,14 @@ import inspect
 
 import pytest
 
-PACKAGES = ("toposcale.homology", "toposcale.landscape")
+PACKAGES = (
+    "toposcale",
+    "toposcale.homology",
+    "toposcale.landscape",
+    "toposcale.statistics",
+    "toposcale.forecasting",
+    "toposcale.monitor",
+)
 PUBLIC = [f"{package}.{name}" for package in PACKAGES for name in importlib.import_module(package).__all__]
 
 
@@ -33,12 +40,16 @@ def named_in(lines):
 def test_a_public_function_documents_its_arguments_result_and_an_example(name):
     found = sections(public(name))
     assert len(found[""][0]) <= 120
-    assert named_in(found["Parameters"]) - {"Parameters"} == set(inspect.signature(public(name)).parameters)
-    assert found["Returns"][2:]
+    signature = inspect.signature(public(name))
+    arguments = {key for key, argument in signature.parameters.items() if argument.kind is not argument.VAR_KEYWORD}
+    assert arguments <= named_in(found["Parameters"])
+    assert signature.return_annotation is None or found["Returns"][2:]
     assert any(line.startswith(">>> ") for line in found["Examples"])
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(public(name))])
-def test_a_public_class_documents_its_attributes(name):
-    fields = [field for field in inspect.get_annotations(public(name)) if not field.startswith("_")]
-    assert named_in(sections(public(name))["Attributes"]) - {"Attributes"} == set(fields)
+def test_a_public_class_documents_its_fields(name):
+    found = sections(public(name))
+    documented = named_in(found.get("Parameters", [])) | named_in(found.get("Attributes", []))
+    fields = {field for field in inspect.get_annotations(public(name)) if not field.startswith("_")}
+    assert fields <= documented

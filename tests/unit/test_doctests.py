@@ -10,7 +10,10 @@ from paths import ROOT
 SOURCE = ROOT / "src"
 PACKAGES = ("decision", "homology", "landscape", "laws", "monitor", "runs", "statistics")
 FILES = [
-    *(SOURCE / "toposcale" / name for name in ("__init__.py", "forecasting.py", "features/description.py")),
+    *(
+        SOURCE / "toposcale" / name
+        for name in ("__init__.py", "forecasting.py", "features/description.py", "figures/matrices.py")
+    ),
     *(path for package in PACKAGES for path in sorted((SOURCE / "toposcale" / package).glob("*.py"))),
 ]
 MODULES = [

@@ -85,7 +85,7 @@ def test_a_method_whose_intervals_miss_is_marked():
     names = ["model", "fraction", "method", "forecast", "own_low", "own_high", "actual", "error", "reason"]
     table = evaluate(pd.DataFrame(rows, columns=names))
     assert table["interval_coverage"].item() == 0
-    assert "0% of cases" in table["note"].item()
+    assert "coverage of only 0%" in table["note"].item()
 
 
 def test_coverage_is_that_of_the_intervals_before_calibration():

@@ -100,7 +100,7 @@ class Run:
         """Return the series (finite values by step) of each model that has at least `least` of them."""
         rows = self.rows("features", source=source, feature=feature).sort_values("step")
         by_model = rows[np.isfinite(rows["value"])].groupby("model")
-        return {str(model): of.set_index("step")["value"] for model, of in by_model if len(of) >= least}
+        return {str(model): part.set_index("step")["value"] for model, part in by_model if len(part) >= least}
 
     def with_step(self, feature: str) -> pd.Series:
         """Return Spearman's correlation of a feature of the weights with the step."""
@@ -245,11 +245,11 @@ def improves(run: Run) -> Outcome:
 
 def improves_late(run: Run) -> Outcome:
     """Return whether the combined forecast is worse at 20% of training, and better at 30 and 50%."""
-    gains = run.rows("forecast_evaluation", method="combined").set_index("fraction")["over_power_law_percent"]
-    gains = gains.reindex([0.2, 0.3, 0.5]).dropna()
-    right = (gains > 0) == (gains.index > 0.2)
-    numbers = "reduction of the error: " + ", ".join(f"{gain:+.0f}% at {share:.0%}" for share, gain in gains.items())
-    if len(gains) < 3:
+    reductions = run.rows("forecast_evaluation", method="combined").set_index("fraction")["over_power_law_percent"]
+    reductions = reductions.reindex([0.2, 0.3, 0.5]).dropna()
+    right = (reductions > 0) == (reductions.index > 0.2)
+    numbers = "reduction of the error: " + ", ".join(f"{value:+.0f}% at {at:.0%}" for at, value in reductions.items())
+    if len(reductions) < 3:
         return not_tested("no forecasts at 20, 30 and 50% of training")
     return outcome(right.all(), not right.any(), numbers)
 

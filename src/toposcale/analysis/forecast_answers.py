@@ -65,14 +65,14 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])
     if judged.empty:
         return Answer(UNTESTED, text + " No method with topology could forecast from there.")
-    text += f" Topology gives {_gain(judged['improvement_percent'].max())} at best."
+    text += f" Topology gives {_error_change(judged['improvement_percent'].max())} at best."
     comparisons = []
     for row in judged.to_dict("records"):
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign = 1 if row["improvement_percent"] >= 0 else -1
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        gain = _gain(row["improvement_percent"])
-        comparisons.append(f"{_words(row['method'])} has {gain} {_interval(low, high, '.0f')}")
+        change = _error_change(row["improvement_percent"])
+        comparisons.append(f"{_words(row['method'])} has {change} {_interval(low, high, '.0f')}")
     numbers = "; ".join(comparisons) + "."
     compared = int(judged["n_compared"].max())
     if compared < FEWEST_FOR_A_VERDICT:
@@ -136,7 +136,7 @@ def _words(method: Any) -> str:
     return METHODS[str(method)].words
 
 
-def _gain(percent: float) -> str:
+def _error_change(percent: float) -> str:
     return f"{abs(percent):.0f}% {'less' if percent >= 0 else 'more'} error"
 
 

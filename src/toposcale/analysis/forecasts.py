@@ -259,8 +259,7 @@ def _best_baseline(forecasts: pd.DataFrame) -> str:
 def _note(models: int, coverage: float) -> str:
     notes = []
     if coverage < LEAST_COVERAGE:
-        share = f"{coverage:.0%}"
-        notes.append(f"before calibration the intervals hold the truth in {share} of cases only: do not rely on them")
+        notes.append(f"before calibration the intervals have a coverage of only {coverage:.0%}: do not rely on them")
     if models < FEW_MODELS:
         smallest = min(2.0 ** (1 - models), 1.0)
         notes.append(

@@ -115,14 +115,12 @@ def mean_regret(
     Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
     rows = decisions.dropna(subset=["regret"])
-    continued = rows.loc[rows["policy"] == ALWAYS_CONTINUE, [*key, "regret"]].rename(
-        columns={"regret": "of_continuing"}
-    )
+    continued = rows.loc[rows["policy"] == ALWAYS_CONTINUE, [*key, "regret"]].rename(columns={"regret": "continued"})
     rows = rows.merge(continued, on=list(key), how="left", validate="many_to_one")
-    rows["regret_saved"] = rows["of_continuing"] - rows["regret"]
+    rows["regret_saved"] = rows["continued"] - rows["regret"]
     means = []
-    for which, part in rows.groupby([*by, "policy"], sort=True):
-        row: dict[str, Any] = dict(zip([*by, "policy"], which, strict=True)) | {
+    for values, part in rows.groupby([*by, "policy"], sort=True):
+        row: dict[str, Any] = dict(zip([*by, "policy"], values, strict=True)) | {
             "n_decisions": len(part),
             "n_models": part["model"].nunique(),
             "n_confident": int(part["is_confident"].sum()),

@@ -52,10 +52,10 @@ def score_tables(
             family = [run.first(fraction) for run in started]
             due = [cut for cut, run in zip(family, started, strict=True) if run.reaches(fraction)]
             actual = [_final(run, series[run.model]) for run in started if run.reaches(fraction)]
-            seen = {cut.model: series[cut.model].loc[: fraction * cut.final_step + 1e-6] for cut in family}
+            observed = {cut.model: series[cut.model].loc[: fraction * cut.final_step + 1e-6] for cut in family}
             for method, predictions in (
-                ("two_stages", _two_stages(family, due, seen)),
-                ("power_law", [_own_curve(seen[cut.model], cut.final_step) for cut in due]),
+                ("two_stages", _two_stages(family, due, observed)),
+                ("power_law", [_own_curve(observed[cut.model], cut.final_step) for cut in due]),
             ):
                 where = {"metric": name, "fraction": fraction, "method": method}
                 rows += calibrated_rows(due, predictions, actual, **where)
@@ -80,10 +80,10 @@ def _final(training: TrainingRun, scores: pd.Series) -> float:
 
 
 def _two_stages(
-    family: Sequence[TrainingRun], due: Sequence[TrainingRun], seen: Mapping[str, pd.Series]
+    family: Sequence[TrainingRun], due: Sequence[TrainingRun], observed: Mapping[str, pd.Series]
 ) -> list[Prediction]:
     names = {cut.family for cut in family}
-    laws = {name: _shared_law([cut for cut in family if cut.family == name], seen) for name in names}
+    laws = {name: _shared_law([cut for cut in family if cut.family == name], observed) for name in names}
     predictions = []
     for cut in due:
         law, loss = laws[cut.family], forecast(make(default_method(cut), Family(family)), cut)
@@ -94,23 +94,23 @@ def _two_stages(
     return predictions
 
 
-def _shared_law(family: Sequence[TrainingRun], seen: Mapping[str, pd.Series]) -> ScoreLaw | str:
+def _shared_law(family: Sequence[TrainingRun], observed: Mapping[str, pd.Series]) -> ScoreLaw | str:
     """Fit one sigmoid to all models of a family; return the reason if there is none."""
     losses, scores = [], []
     for cut in family:
         curve = pd.Series(cut.checkpoint_losses, index=cut.checkpoint_steps).dropna()
-        common = curve.index.intersection(seen[cut.model].index)
+        common = curve.index.intersection(observed[cut.model].index)
         losses.append(curve[common].to_numpy())
-        scores.append(seen[cut.model][common].to_numpy())
+        scores.append(observed[cut.model][common].to_numpy())
     try:
         return fit_score_law(np.concatenate(losses), np.concatenate(scores))
     except ValueError as error:
         return str(error)
 
 
-def _own_curve(seen: pd.Series, final_step: int) -> Prediction:
+def _own_curve(observed: pd.Series, final_step: int) -> Prediction:
     """Forecast a score by a power law in the step of its distance to 1: the baseline, which reads no loss."""
-    later = seen[seen.index > 0]
+    later = observed[observed.index > 0]
     try:
         law = fit_loss_curve(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())
     except ValueError as error:

@@ -42,14 +42,14 @@ def summary_tables(
     metric = headline_metric(metrics["metric"], tasks)
     powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
     asks = {question.name: f"Which add information to {question.beyond}?" for question in powered}
-    which = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
+    follow = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
     if metric is None:
-        first, on_features = NEEDS_A_CHOICE, dict.fromkeys([which, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))
+        first, on_features = NEEDS_A_CHOICE, dict.fromkeys([follow, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))
     else:
         on_metric = pooled_verdicts(verdicts, metric)
         correlations = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
         first = topology_sentence(on_metric, sensitivity, confirmation, metric)
-        on_features = {which: feature_answers.following(on_metric, correlations)} | {
+        on_features = {follow: feature_answers.following(on_metric, correlations)} | {
             asks[question.name]: feature_answers.beyond(on_metric, tested_features, sensitivity, question, metric)
             for question in powered
         }

@@ -105,7 +105,7 @@ def verdict_table(
     parts = []
     for question in QUESTIONS.values():
         if question.test is None:
-            rows = _of_correlations(question, correlations, pooled_correlations)
+            rows = _correlation_rows(question, correlations, pooled_correlations)
         else:
             pooled = series.whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
             rows = _over_seeds(pooled, over_seeds[over_seeds["question"] == question.name], has_seeds)
@@ -113,15 +113,15 @@ def verdict_table(
     return schemas.TABLES["verdicts"].frame(pd.concat(parts, ignore_index=True))
 
 
-def _of_correlations(question: Question, of_runs: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
+def _correlation_rows(question: Question, runs: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
     """Return estimate, range over configurations, p and reason of each run, and of all runs."""
     name = question.estimate
-    of_runs = of_runs[of_runs["control"] == question.control].rename(columns={"residual_p": "p"})
-    of_runs = of_runs.assign(lowest=of_runs[name], highest=of_runs[name])
+    runs = runs[runs["control"] == question.control].rename(columns={"residual_p": "p"})
+    runs = runs.assign(lowest=runs[name], highest=runs[name])
     pooled = pooled[pooled["control"] == question.control].assign(model=POOLED)
     pooled = pooled.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
     columns = ["model", *series.PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
-    return pd.concat([table.assign(estimate=table[name])[columns] for table in (of_runs, pooled)], ignore_index=True)
+    return pd.concat([table.assign(estimate=table[name])[columns] for table in (runs, pooled)], ignore_index=True)
 
 
 def _over_seeds(pooled: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:

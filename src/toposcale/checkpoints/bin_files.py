@@ -127,7 +127,7 @@ def load_bin(file: Path) -> dict[str, Any]:
         raise UserError(f"{file}: only safetensors are read without PyTorch: pip install torch") from error
 
     try:
-        # Files from before torch 1.6 are no archives and cannot be mapped.
+        # Files from before torch 1.6 are not archives and cannot be mapped.
         with _harmless(torch):
             tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
     except Exception as error:  # a file that is not a .bin fails anywhere in the reader

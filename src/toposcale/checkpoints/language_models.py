@@ -182,9 +182,9 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str
         "unexpected": sorted(name for name in info["unexpected_keys"] if not is_buffer(name)),
         "of another shape": sorted(str(entry[0]) for entry in info["mismatched_keys"]),
     }
-    for what, names in wrong.items():
+    for problem, names in wrong.items():
         if names:
-            raise UserError(f"{folder}: weights are {what}: {listed(names, 3)}")
+            raise UserError(f"{folder}: weights are {problem}: {listed(names, 3)}")
     return model.to(device).eval()
 
 
@@ -226,7 +226,7 @@ def _check_sizes(folder: Path) -> None:
     with torch.device("meta"):  # shapes without values
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     parameters = {name: list(tensor.shape) for name, tensor in model.named_parameters()}
-    # Missing weights are found on loading; files may split what a model stacks, and use other names.
+    # Missing weights are found on loading; files may split problem a model stacks, and use other names.
     if count_weights(parameters) > 2 * (stored := count_weights(shapes)):
         largest = max(parameters, key=lambda name: math.prod(parameters[name]))
         raise UserError(
@@ -265,11 +265,11 @@ def _check_logits(folder: Path, loaded: LanguageModel, device: str) -> None:
 
 
 @contextmanager
-def _errors_of(folder: str | Path, what: str) -> Iterator[None]:
+def _errors_of(folder: str | Path, problem: str) -> Iterator[None]:
     """Turn any error of a library about a user's files into a UserError with their folder, except shared errors."""
     try:
         yield
     except BaseException as error:
         if isinstance(error, UserError) or is_shared(error):
             raise
-        raise UserError(f"{folder}: {what} ({reason_of(error)})") from error
+        raise UserError(f"{folder}: {problem} ({reason_of(error)})") from error

@@ -20,7 +20,7 @@ from toposcale.io.tensor_files import Stored
 
 _INTEGERS, _BYTES, _FLOAT8 = r"u?int(4|8|16|32|64)|[ui]\d+", r"u?int8|[ui]8", r"float8.*|f8.*"
 _WORDS, _FLOATS = r"u?int32|[ui]32", r"b?f(loat)?(16|32|64)"
-# Values of a 4-bit float (E2M1), and the places at which AWQ packs eight columns.
+# Values of a 4-bit float (E2M1), and the indices at which AWQ packs eight columns.
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 _AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 _ZEROS = ".weight_zero_point"
@@ -28,7 +28,7 @@ _Reading = Generator[Any, None, None]
 
 
 class _UnknownError(Exception):
-    """What a layer does not tell about its values."""
+    """A fact that the values of a layer depend on and its tensors do not state."""
 
 
 @dataclass(frozen=True)
@@ -307,10 +307,10 @@ def _settings(folder: Path | None) -> dict[str, Any]:
         settings.setdefault("weight_block_size", [128, 128])
     groups = settings.get("config_groups")
     groups = groups.values() if isinstance(groups, dict) else ()
-    ways = [group.get("weights") for group in groups if isinstance(group, dict)]
-    # Different ways of one file belong to layers of other names.
-    if ways and isinstance(ways[0], dict) and all(way == ways[0] for way in ways):
-        settings |= {key: value for key, value in ways[0].items() if value is not None}
+    schemes = [group.get("weights") for group in groups if isinstance(group, dict)]
+    # Different schemes of one file belong to layers of other names.
+    if schemes and isinstance(schemes[0], dict) and all(scheme == schemes[0] for scheme in schemes):
+        settings |= {key: value for key, value in schemes[0].items() if value is not None}
     return settings
 
 

@@ -56,7 +56,7 @@ class Advice(Mapping[str, Any]):
     law : Joint or None
         Fitted law; None where there is no forecast.
     decision : Decision or None
-        Options by expected regret; None where there is no advice.
+        Candidates by expected regret; None where there is no advice.
     reasons : tuple of str
         Reasons for low confidence; an answer without one is confident.
     no_advice_because : str
@@ -90,7 +90,7 @@ class Advice(Mapping[str, Any]):
 
     @property
     def is_confident(self) -> bool:
-        """Whether there is a choice and no reason for low confidence."""
+        """Return whether there is a choice and no reason for low confidence."""
         return self.decision is not None and not self.reasons
 
     @property
@@ -100,7 +100,7 @@ class Advice(Mapping[str, Any]):
 
     @property
     def sentence(self) -> str:
-        """What to do, in a sentence, or why there is no advice."""
+        """Recommendation in a sentence, or the reason why there is no advice."""
         if self.decision:
             return wording.what_to_do(self.decision, self.reasons)
         return wording.no_advice(self.no_advice_because)
@@ -112,7 +112,7 @@ class Advice(Mapping[str, Any]):
 
     @cached_property
     def decay(self) -> DecayDecision | None:
-        """When to decay; None if the rate has begun to decay or is unknown, or there is no advice."""
+        """Start and length of the decay; None if the rate decays already or is unknown, or there is no advice."""
         return when_to_decay(self.law, self.run) if self.law and self.decision and self.run.has_begun else None
 
     @cached_property
@@ -193,7 +193,7 @@ class Advice(Mapping[str, Any]):
 
     @cached_property
     def _target(self) -> TargetLoss:
-        """When the target loss was, or will be, reached."""
+        """Step at which the target loss was, or will be, reached."""
         if self.law is None or self.request.target_loss is None:
             return TargetLoss()
         return when_reached(self.law, self.run, self.request.target_loss)
@@ -232,7 +232,7 @@ class Advice(Mapping[str, Any]):
 
     @property
     def _find_out_first(self) -> str:
-        """What would decide an open choice."""
+        """Observation that would decide an open choice."""
         if self.law is None or self.decision is None:
             return ""
         return wording.find_out_first(self.run, self.law, self.decision, is_confident=self.is_confident)

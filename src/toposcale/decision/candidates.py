@@ -75,7 +75,7 @@ class Candidate(NamedTuple):
 
     @property
     def from_scratch(self) -> bool:
-        """Whether it trains another model from scratch."""
+        """Return whether it trains another model from scratch."""
         return self.kind is CandidateKind.SCALE_UP
 
 
@@ -182,6 +182,6 @@ def _with_rest_over(run: TrainingRun, steps: int) -> Target:
     now = run.last_step
     if now + steps == run.final_step:
         return run.target()
-    planned = run.schedule.rates_to(run.final_step)
-    rates = np.concatenate([planned[:now], rescaled(planned[now:], steps)])
+    scheduled = run.schedule.rates_to(run.final_step)
+    rates = np.concatenate([scheduled[:now], rescaled(scheduled[now:], steps)])
     return Target(run.n_parameters, rates, now + steps, run.tokens_per_step, run.model)

@@ -1,4 +1,4 @@
-"""When to decay: start, length and shape of the decay of a run whose learning rate is still at its peak."""
+"""Choose start, length and shape of the decay of a run whose learning rate is still at its peak."""
 
 from typing import Any, NamedTuple
 

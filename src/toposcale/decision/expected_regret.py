@@ -77,7 +77,7 @@ class Decision(NamedTuple):
 
     @property
     def is_a_choice(self) -> bool:
-        """Whether there is anything to choose between."""
+        """Return whether there is anything to choose between."""
         return len(self.options) > 1
 
     def option(self, name: str) -> Option | None:
@@ -168,7 +168,7 @@ class StepsToLoss(NamedTuple):
 
 
 class TargetLoss(NamedTuple):
-    """When a target loss is reached: the step of the past (None: not yet), or the steps to come and the compute, FLOP."""
+    """Step at which a target loss was reached (None: not yet), or the remaining steps to it and their compute, FLOP."""
 
     reached_at: float | None = None
     ahead: StepsToLoss = StepsToLoss(np.inf, np.inf, np.inf)
@@ -176,7 +176,7 @@ class TargetLoss(NamedTuple):
 
 
 def when_reached(law: Joint, run: TrainingRun, loss: float) -> TargetLoss:
-    """Return when a run was, or will be, at a loss."""
+    """Return the step at which a run reached, or is forecast to reach, a loss."""
     if (run.loss_curve.losses <= loss).any():
         return TargetLoss(float(run.loss_curve.steps[np.argmax(run.loss_curve.losses <= loss)]))
     steps = np.unique(np.rint(np.linspace(run.last_step, run.final_step, 97)[1:]).astype(int))

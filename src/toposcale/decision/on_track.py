@@ -1,4 +1,4 @@
-"""Whether the loss of a run agrees with its forecast by finished runs of its family."""
+"""Test whether the loss of a run agrees with its forecast by finished runs of its family."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class Track(NamedTuple):
 
     @property
     def is_on_track(self) -> bool:
-        """Whether the present loss lies inside the interval."""
+        """Return whether the present loss lies inside the interval."""
         return self.since is None
 
 
@@ -57,26 +57,31 @@ def on_track(run: TrainingRun, family: Sequence[TrainingRun]) -> Track | None:
     -------
     Track or None
         None with fewer than `FEWEST_SIZES` finished sizes, without a loss, or without a known learning-rate schedule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, on_track
+    >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(100, 4001, 100)
+    >>> *family, run = (
+    ...     TrainingRun(RunMetadata("", n, 500_000.0), schedule, checkpoint_steps=steps, checkpoint_losses=losses)
+    ...     for n in (10**7, 2 * 10**7, 4 * 10**7, 3 * 10**7)
+    ...     for losses in [1.7 + 400 * n**-0.34 + 20 * steps**-0.5]
+    ... )
+    >>> on_track(run.first(0.5), family).is_on_track
+    True
     """
     finished = [other for other in family if other.is_finished and other.rates_known]
     steps, losses = run.loss_curve
     if len({other.n_parameters for other in finished}) < FEWEST_SIZES or not len(steps) or not run.rates_known:
         return None
     unseen = run.unstarted("")
-    targets = [unseen.target(int(step)) for step in steps]
-    expected, covariance = Joint().fit(finished).predict(targets)
+    expected, covariance = Joint().fit(finished).predict([unseen.target(int(step)) for step in steps])
     deviation = np.hypot(np.sqrt(np.diag(covariance)), noise_of(np.log(losses)) * losses)
     z = (losses - expected) / deviation
     inside = np.flatnonzero(np.abs(z) <= NORMAL)
     first_outside = inside[-1] + 1 if len(inside) else 0
     since = int(steps[first_outside]) if first_outside < len(steps) else None
     half = NORMAL * deviation[-1]
-    return Track(
-        int(steps[-1]),
-        float(losses[-1]),
-        float(expected[-1]),
-        float(expected[-1] - half),
-        float(expected[-1] + half),
-        float(z[-1]),
-        since,
-    )
+    values = losses[-1], expected[-1], expected[-1] - half, expected[-1] + half, z[-1]
+    return Track._make([int(steps[-1]), *map(float, values), since])

@@ -77,7 +77,7 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Return whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
@@ -208,8 +208,8 @@ def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None =
 
 def _comparable(first: TrainingRun, second: TrainingRun) -> tuple[Curve, Curve]:
     """Return the curves of a loss that both runs have: the validation loss if possible."""
-    for of_run in (_metric_rows, _logged_rows):
-        one, other = of_run(first), of_run(second)
+    for rows_of in (_metric_rows, _logged_rows):
+        one, other = rows_of(first), rows_of(second)
         if len(one.steps) and len(other.steps):
             return one, other
     raise UserError(
@@ -301,9 +301,9 @@ def difference_of_ends(first: TrainingRun, second: TrainingRun, curves: Sequence
         except NoForecast as error:
             return Difference(Axis.END, reason=f"{run.model}: {error}")
         ends.append((forecast.value, forecast.deviation))
-    (one, of_one), (other, of_other) = ends
-    variance = of_one**2 + of_other**2 - 2 * SHARED * of_one * of_other
-    return Difference.of(Axis.END, np.nan, other - one, float(np.hypot(np.sqrt(variance), seeds)))
+    (loss_a, deviation_a), (loss_b, deviation_b) = ends
+    variance = deviation_a**2 + deviation_b**2 - 2 * SHARED * deviation_a * deviation_b
+    return Difference.of(Axis.END, np.nan, loss_b - loss_a, float(np.hypot(np.sqrt(variance), seeds)))
 
 
 def _last_loss(curve: Curve) -> tuple[float, float]:

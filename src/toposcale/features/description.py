@@ -281,8 +281,8 @@ def _measured(
     notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
-        there = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
-        raise UserError(f"{where}: no weight matrix {there if shapes else '; '.join(['in it', *notes])}")
+        reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
+        raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
     followed = progress(matrices, len(shapes)) if progress else matrices
     features, diagrams = weights.compute_features(followed, chosen, model=model, names=names)
     return _Measured(features, diagrams, {name: wanted[name] for name in sorted(diagrams, key=_natural)}, notes)
@@ -291,15 +291,15 @@ def _measured(
 def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     """Yield a sentence per kind of tensor that is left out: their number and their share of the parameters."""
     shapes = {**{name: tensor.shape for name, tensor in tensors.items()}, **not_chosen}
-    of_all = max(1, sum(math.prod(tensor.shape) for tensor in tensors.values()))
+    n_parameters = max(1, sum(math.prod(tensor.shape) for tensor in tensors.values()))
     by_kind: dict[str, list[str]] = {}
     for name, kind in (left_out(tensors) | dict.fromkeys(not_chosen, _NOT_CHOSEN)).items():
         by_kind.setdefault(kind, []).append(name)
     for kind, names in by_kind.items():
-        what = f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}"
-        share = sum(math.prod(shapes[name]) for name in names) / of_all
-        which = kind if len(names) > 3 or kind == _NOT_CHOSEN else f"{kind}: {', '.join(names)}"
-        yield f"left out: {what}, {100 * share:.3g}% of the parameters ({which})"
+        count = f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}"
+        share = sum(math.prod(shapes[name]) for name in names) / n_parameters
+        names_or_kind = kind if len(names) > 3 or kind == _NOT_CHOSEN else f"{kind}: {', '.join(names)}"
+        yield f"left out: {count}, {100 * share:.3g}% of the parameters ({names_or_kind})"
 
 
 def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:

@@ -135,8 +135,8 @@ def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) 
         rescaling_of = rescaling_of.replace("{k}", parts["k"])
     if parts.get("plane"):
         kind, _, extent = parts["plane"].partition("_")
-        what = f"{kind} of dimension" if kind in _SUBSPACES else f"{kind} plane to"
-        title += f", {what} {extent}" if extent else f", {kind}"
+        surface = f"{kind} of dimension" if kind in _SUBSPACES else f"{kind} plane to"
+        title += f", {surface} {extent}" if extent else f", {kind}"
     if parts.get("graph"):
         title += f", {parts['graph']}"
     if name == WEIGHT_NORM.feature and source == "weights":

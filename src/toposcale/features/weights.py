@@ -52,7 +52,7 @@ _EXPANSION_OF = {projection: expansion for expansion, projection in _PROJECTION_
 
 @dataclass(frozen=True)
 class WeightSettings:
-    """Which features are computed from which matrices; the fields are the keys of `weights:` in the configuration."""
+    """Choice of features and matrices; the fields are the keys of `weights:` in the configuration."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()

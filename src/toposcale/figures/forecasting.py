@@ -27,7 +27,7 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
         return panels.missing_figure("no forecast could be scored")
     fractions = sorted(usable["fraction"].unique())
     order = usable.groupby("method")["mae"].mean().sort_values(kind="stable", ascending=False).index
-    position = {method: place for place, method in enumerate(order)}
+    position = {method: index for index, method in enumerate(order)}
     figure = panels.new_figure(1.6 + 0.42 * len(order))
     axes = figure.subplots()
     offsets = np.linspace(0.24, -0.24, len(fractions)) if len(fractions) > 1 else np.zeros(1)
@@ -91,7 +91,7 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
 def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
-    """Each model's loss with the forecasts of its end as fans from where they were made, and the learning rate beneath."""
+    """Draw each model's loss, the forecasts of its end as fans from where they were made, and the learning rate beneath."""
     losses = panels.finite(final_losses(metrics))
     usable = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
     usable = panels.finite(usable, ["forecast", "low", "high"])
@@ -172,10 +172,10 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
     rows_of = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, model in zip(rows_of, shown, strict=True):
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
-        place = np.arange(len(rows))
+        index = np.arange(len(rows))
         colours = [STRIKING if best else MUTED for best in rows["expected_regret"] == rows["expected_regret"].min()]
-        axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
-        axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
+        axes.hlines(index, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
+        axes.scatter(rows["loss"], index, color=colours, zorder=3, s=22)
         about = rows[["candidate", "compute", "probability"]].itertuples(index=False)
         panels.name_rows(axes, [f"{name}  ({flops:.1e} FLOP, best with {p:.0%})" for name, flops, p in about])
         axes.set_title(f"{model} at {rows['fraction'].iloc[0]:.0%}{when}", fontsize=9, loc="left")

@@ -45,7 +45,7 @@ _embeddings = partial(FigureEntry, "Embeddings", "embeddings")
 _landscape = partial(FigureEntry, "Loss landscape", "landscape", "landscape")
 
 
-def _of(source: str, *features: str) -> tuple[Panel, ...]:
+def _panels(source: str, *features: str) -> tuple[Panel, ...]:
     return tuple(Panel(source, feature) for feature in features)
 
 
@@ -103,7 +103,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Features layer by layer over training",
         "Features layer by layer over training, for the largest model.",
         of="model",
-        panels=_of("weights", "neural_persistence", "h0_total_scaled", "frobenius_norm"),
+        panels=_panels("weights", "neural_persistence", "h0_total_scaled", "frobenius_norm"),
     ),
     "correlation_heat_map": _statistics(
         "statistics",
@@ -149,14 +149,14 @@ FIGURES: dict[str, FigureEntry] = {
         "grids",
         "Topology of the embeddings over training",
         "Topology of the embedded probe texts over training.",
-        panels=_of("embeddings", "h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
+        panels=_panels("embeddings", "h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
         columns=3,
     ),
     "spectral_evolution": _embeddings(
         "grids",
         "Spectra of the embeddings over training",
         "Spectra of the embedded probe texts over training.",
-        panels=_of("embeddings", "effective_rank", "participation_ratio", "eigenspectrum_decay"),
+        panels=_panels("embeddings", "effective_rank", "participation_ratio", "eigenspectrum_decay"),
         columns=3,
     ),
     "topology_against_perplexity": _embeddings(
@@ -170,7 +170,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Embeddings layer by layer over training",
         "Features of the embeddings layer by layer over training, for the largest model.",
         of="model",
-        panels=_of("embeddings", "effective_rank", "h0_total_scaled", "h1_total_scaled"),
+        panels=_panels("embeddings", "effective_rank", "h0_total_scaled", "h1_total_scaled"),
     ),
     "crocker": _embeddings(
         "layers",

@@ -52,10 +52,10 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
     figure = panels.new_figure(3.9 * len(planes) + 0.4, words)
     figure.set_layout_engine("constrained", wspace=0.06)
     notes = []
-    for place, plane in enumerate(planes):
+    for index, plane in enumerate(planes):
         surface = loss_grid(rows[rows["plane"] == plane])
-        left = figure.add_subplot(len(planes), 2, 2 * place + 1, projection="3d")
-        right = figure.add_subplot(len(planes), 2, 2 * place + 2)
+        left = figure.add_subplot(len(planes), 2, 2 * index + 1, projection="3d")
+        right = figure.add_subplot(len(planes), 2, 2 * index + 2)
         tree = draw_surface_and_tree(left, right, surface, unit=LOSS_UNIT)
         left.set_title(plane_label(plane), loc="left")
         right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
@@ -105,7 +105,7 @@ def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, m
     if len(usable):
         axes.plot(usable["x"], usable["y"], color="white", linewidth=3)
         axes.plot(usable["x"], usable["y"], color=INK, marker="o", markerfacecolor="white", markersize=4)
-        for point in (inside.iloc[place] for place in sorted({0, len(inside) - 1} & set(range(len(inside))))):
+        for point in (inside.iloc[index] for index in sorted({0, len(inside) - 1} & set(range(len(inside))))):
             is_right = point["x"] > x.mean()  # its step is written towards the middle of the map
             axes.annotate(
                 f"step {int(point['step'])}", (point["x"], point["y"]), fontsize=8,

@@ -137,10 +137,10 @@ def draw_paths(axes: Axes, rows: pd.DataFrame, across: str, models: pd.DataFrame
         axes.plot(last[across], last["value"], "o", fillstyle="none", color=look.color, markersize=ring, gid=gid)
 
 
-def draw_band(axes: Axes, places: pd.Series, rows: pd.DataFrame, color: str) -> None:
+def draw_band(axes: Axes, x: pd.Series, rows: pd.DataFrame, color: str) -> None:
     """Draw the band between the columns low and high of `rows`, if they have them."""
     if "low" in rows:
-        axes.fill_between(places, rows["low"], rows["high"], color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(x, rows["low"], rows["high"], color=color, alpha=0.15, linewidth=0)
 
 
 def in_order(names: Iterable[str], models: pd.DataFrame) -> list[tuple[str, Appearance]]:
@@ -246,21 +246,16 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def correlation_axis(axes: Axes, how: str) -> None:
+def correlation_axis(axes: Axes, spread: str) -> None:
     """Set a horizontal axis of Spearman correlations, with a line at 0."""
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set(xlim=(-1.05, 1.05), xlabel=f"{SPEARMAN_LABEL}, {how}")
-
-
-def strongest_note(shown: int, total: int) -> str:
-    """Return the note of a figure that does not show all features."""
-    return f"The {shown} strongest of {total} features." if shown < total else ""
+    axes.set(xlim=(-1.05, 1.05), xlabel=f"{SPEARMAN_LABEL}, {spread}")
 
 
 def stripe_rows(axes: Axes, count: int) -> None:
     """Shade every second row."""
-    for place in range(0, count, 2):
-        axes.axhspan(place - 0.5, place + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
+    for row in range(0, count, 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
 
 
 def plain_log_ticks(axis: Axis) -> None:

@@ -45,7 +45,8 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     axes.tick_params(length=0)
     undefined = int(shown.isna().sum().sum())
     empty = f"{undefined} correlations undefined (constant or missing series): empty cells."
-    panels.add_note(figure, [panels.strongest_note(len(shown), len(table)), empty if undefined else ""])
+    strongest = f"The {len(shown)} strongest of {len(table)} features."
+    panels.add_note(figure, [strongest if len(shown) < len(table) else "", empty if undefined else ""])
     return figure
 
 

@@ -47,7 +47,7 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
     """Draw the Spearman correlation of each compared feature with the loss, by model; return the legend's entries."""
     rows = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     rows = panels.finite(rows[rows["source"] == "weights"], ["spearman"])
-    position = {model: place for place, model in enumerate(reversed(models))}
+    position = {model: index for index, model in enumerate(reversed(models))}
     keys: list[Line2D] = []
     for index, (feature, look) in enumerate(panels.COMPARED.items()):
         chosen = rows[(rows["feature"] == feature) & rows["model"].isin(position)]

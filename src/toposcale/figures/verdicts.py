@@ -76,9 +76,9 @@ def _answers(axes: Axes, answers: pd.DataFrame) -> None:
         NOT_TESTED: {"fontstyle": "italic", "color": MUTED, "fontsize": 6.5, "linespacing": 0.9},
     }
     for column, question in enumerate(DRAWN):
-        for place, answer in enumerate(answers[question.name]):
+        for row, answer in enumerate(answers[question.name]):
             words = answer.replace(" ", "\n")
-            axes.text(column, place, words, ha="center", va="center", **looks.get(answer, {"color": MUTED}))
+            axes.text(column, row, words, ha="center", va="center", **looks.get(answer, {"color": MUTED}))
     axes.set_xlim(-0.6, len(DRAWN) - 0.4)
     axes.set_xticks(range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5)
     axes.xaxis.tick_top()

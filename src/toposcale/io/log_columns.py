@@ -57,40 +57,39 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
         if not name.endswith(("__MIN", "__MAX")):
             plain.setdefault(re.sub(r"^.* - ", "", name).strip().lower(), []).append(name)
     column_of = dict(chosen or {})
-    for what, name in column_of.items():
+    for quantity, name in column_of.items():
         if name not in existing:
-            raise UserError(f"{where}: no column {name} for the {what}; its columns are {listed(existing, 40)}")
-    for what, aliases in NAMES.items():
-        if what in column_of or (what == "validation_loss" and "loss" in (chosen or {})):
+            raise UserError(f"{where}: no column {name} for the {quantity}; its columns are {listed(existing, 40)}")
+    for quantity, aliases in NAMES.items():
+        if quantity in column_of or (quantity == "validation_loss" and "loss" in (chosen or {})):
             continue
         named = [name for name in aliases if name in plain]
-        named += [name for name in plain if what == "learning_rate" and name.startswith("lr-")]
+        named += [name for name in plain if quantity == "learning_rate" and name.startswith("lr-")]
         present = [column for name in named for column in plain[name]]
-        if len(present) > 1 and what != "step":
-            remedy = ", or name one with --loss-column (loss_column)" if what == "loss" else ""
-            problem = f"both hold the {what.replace('_', ' ')}; remove one of them{remedy}"
+        if len(present) > 1 and quantity != "step":
+            remedy = ", or name one with --loss-column (loss_column)" if quantity == "loss" else ""
+            problem = f"both hold the {quantity.replace('_', ' ')}; remove one of them{remedy}"
             raise UserError(f"{where}: columns {' and '.join(present)} {problem}")
         if present:
-            column_of[what] = present[0]
+            column_of[quantity] = present[0]
     # The export of one TensorBoard curve calls its loss `Value`; next to a loss, a value is something else.
     if not column_of.keys() & {"loss", "validation_loss"} and "value" in plain:
         column_of["loss"] = plain["value"][0]
     return column_of
 
 
-def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: str | Path, how: str = "") -> None:
-    """Raise UserError if there is no column for the step, or none for a training or validation loss; `how` is a remark."""
+def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: str | Path, remark: str = "") -> None:
+    """Raise UserError if there is no column for the step or for a loss; `remark` follows the list of columns."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
-    if missing := [what for what, columns in needed.items() if not columns & column_of.keys()]:
+    if missing := [quantity for quantity, columns in needed.items() if not columns & column_of.keys()]:
         names = list(names)
         if names and all(re.fullmatch(r"[-+\d.eE]+", name) for name in names):
             raise UserError(f"{where}: its first line holds numbers; begin it with the names of the columns: step,loss")
-        present = f"its columns are {columns}{how}" if (columns := listed(names, 40)) else "it has none"
+        present = f"its columns are {columns}{remark}" if (columns := listed(names, 40)) else "it has none"
         first = missing[0]
-        usual = ", ".join(NAMES[first][:3])
         raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; {present}. Call it {usual}, or name it: --{first}-column of "
-            f"the command, {first}_column in Python"
+            f"{where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(NAMES[first][:3])}, or name "
+            f"it: --{first}-column of the command, {first}_column in Python"
         )
 
 

@@ -54,7 +54,7 @@ class _Labels(NamedTuple):
 
     @property
     def listed(self) -> str:
-        """The texts, for a message."""
+        """Some of the texts, for a message."""
         return listed(self.texts, 4)
 
 
@@ -264,13 +264,13 @@ def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple
     steps: (rows,); columns: those of `CONSUMED` and `OF_A_STEP` that are logged, (rows,) each.
     """
     for name, values in columns.items():
-        at = np.isfinite(values)
-        of_a_step = values[at]
+        usable = np.isfinite(values)
+        per_step = values[usable]
         if name.strip().lower() in CONSUMED:
-            of_a_step = np.diff(of_a_step) / np.maximum(np.diff(steps[at]), 1)
-        quarter = len(of_a_step) // 4
-        if quarter and of_a_step.min() > 0:
-            early, late = np.median(of_a_step[:quarter]), np.median(of_a_step[-quarter:])
+            per_step = np.diff(per_step) / np.maximum(np.diff(steps[usable]), 1)
+        quarter = len(per_step) // 4
+        if quarter and per_step.min() > 0:
+            early, late = np.median(per_step[:quarter]), np.median(per_step[-quarter:])
             if max(early / late, late / early) > LARGEST_BATCH_CHANGE:
                 change = f"according to {name}, the batch size changed from {early:.3g} to {late:.3g}"
                 return (f"{change}; the law assumes that it is constant",)

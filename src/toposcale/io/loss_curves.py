@@ -160,7 +160,7 @@ def of_columns(
     columns = {name: values for name in names if hasattr(values := _as_column(columns[name]), "__len__")}
     log_rows.refuse_table_of_runs(columns, where)
     columns, pivoted = log_rows.pivoted(columns)
-    chosen = {what: name for what, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
+    chosen = {key: name for key, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
     column_of = matched(_with_numbers(columns), where, chosen)
     refuse_bits(column_of, columns, where)
     refuse_missing(column_of, columns, where, f" ({how})" if how else "")

@@ -45,7 +45,7 @@ WARNING = text("warning", "what is wrong with it")
 
 
 def _forecast(of: str) -> tuple[Column, ...]:
-    """The columns of a forecast of a number at the end of training."""
+    """Return the columns of a forecast of a number at the end of training."""
     return (
         number("forecast", f"forecast of the {of}"),
         number("low", "lower end of its 95% interval"),
@@ -369,7 +369,7 @@ _DEFINITIONS = {
         text("no_advice_because", "why there is no advice"),
     ),
     "candidates": table(
-        "ways to spend the remaining compute, and the forecast loss at their end",
+        "candidates for the remaining compute, and the forecast loss at their end",
         (MODEL, FRACTION, text("candidate", "continue, extend, or scale up to NAME; empty where there is no advice")),
         text("kind", "continue, extend or scale_up"),
         N_PARAMETERS,
@@ -461,7 +461,7 @@ TABLES: dict[str, Table] = {name: unnamed._replace(name=name) for name, unnamed 
 
 
 def reference() -> str:
-    """docs/tables.md: every table, what a row is, its columns with type and meaning."""
+    """Return docs/tables.md: every table, what a row is, its columns with type and meaning."""
     kinds = {pa.string(): "text", pa.int64(): "count", pa.bool_(): "flag", pa.float64(): "number"}
     lines = [
         "# Tables",

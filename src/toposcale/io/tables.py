@@ -185,7 +185,7 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
     """Return the table of a CSV file, and the name of its separator.
 
     The separator is that of a first line `sep=;`, as Excel writes it, or else the most frequent of comma, semicolon and tab
-    in the first line. Decimal commas, and commas or dots between thousands, are parsed. Raise UserError if it is no table.
+    in the first line. Decimal commas, and commas or dots between thousands, are parsed. Raise UserError if it is not one.
     """
     head = io.BytesIO(content).readline().decode("utf-8", "replace").removeprefix("\ufeff").strip()
     separator = max(_SEPARATORS, key=head.count)

@@ -68,9 +68,9 @@ def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100)
         return LandscapeProfile(np.empty(0), tree.minima, np.empty((0, tree.n_minima)))
     events = tree.values[np.concatenate([tree.minima, tree.saddles])]
     even = np.linspace(finite.min(), finite.max(), levels)
-    at = np.union1d(even, events[np.isfinite(events)])
-    mass = np.stack([_masses(tree, edges, level) for level in at])
-    return LandscapeProfile(at, tree.minima, mass)
+    heights = np.union1d(even, events[np.isfinite(events)])
+    mass = np.stack([_masses(tree, edges, level) for level in heights])
+    return LandscapeProfile(heights, tree.minima, mass)
 
 
 def _masses(tree: MergeTree, edges: np.ndarray, level: float) -> np.ndarray:

@@ -83,8 +83,8 @@ def _in_coordinates(
 def _tree_of_minima(function: Function, starts: np.ndarray, extent: float, threshold: float) -> MergeTree:
     """Return the merge tree of the ends of the descents from `starts`, joined by segments."""
     bounds = [(-extent, extent)] * starts.shape[1]
-    how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": _STILL}}
-    ends = [minimize(function, start, **how) for start in starts]
+    descent: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": _STILL}}
+    ends = [minimize(function, start, **descent) for start in starts]
     points, values = np.array([end.x for end in ends]), np.array([end.fun for end in ends])
     order = np.argsort(values, kind="stable")
     _, first = np.unique(np.round(points[order] / (_COINCIDE * extent)), axis=0, return_index=True)

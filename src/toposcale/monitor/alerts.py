@@ -25,7 +25,17 @@ class AlertKind(StrEnum):
 
 
 class Alert(NamedTuple):
-    """Something that is wrong with a training: its kind, the step since when, and a message in one line."""
+    """Something that is wrong with a training.
+
+    Parameters
+    ----------
+    kind : AlertKind
+        Kind of the alert.
+    step : int
+        First step at which it is wrong.
+    message : str
+        Description in one line.
+    """
 
     kind: AlertKind
     step: int

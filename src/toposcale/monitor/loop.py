@@ -39,10 +39,15 @@ PROGRESS = 1.05
 
 @dataclass
 class Cost:
-    """Overhead of the monitoring: of `wall` seconds of training, `seconds` were spent in calls of the monitor.
+    """Overhead of the monitoring.
 
-    On a GPU `seconds` includes waiting for work that the training had queued, and is an upper bound. The background process
-    took `background` seconds for its snapshots, beside the training. `dropped` snapshots have no features.
+    Parameters
+    ----------
+    seconds, wall, background : float
+        Seconds in calls of the monitor (on a GPU an upper bound, with waiting for work that the training had queued), of
+        the training, and of the background process beside it.
+    snapshots, dropped : int
+        Number of snapshots, and of those without features.
     """
 
     seconds: float = 0.0
@@ -250,7 +255,7 @@ class TopologyMonitor:
         """
         self.last_step += 1
         if loss is not None:
-            self._log.training(self.last_step, _kept(loss), _kept(gradient_norm), learning_rate)
+            self._log.training(self.last_step, _copied(loss), _copied(gradient_norm), learning_rate)
         self._receive()
         if self.last_step % self.every == 0:
             self._take(model)
@@ -264,7 +269,7 @@ class TopologyMonitor:
     def log(self, **metrics: Number) -> None:
         """Record metrics of the weights as they are now, for instance ``validation_loss=2.31``."""
         for name, value in metrics.items():
-            self._log.metric(self.last_step, name, _kept(value))
+            self._log.metric(self.last_step, name, _copied(value))
         if VALIDATION_LOSS in metrics:
             self._compare_with_snapshots()
 
@@ -273,7 +278,7 @@ class TopologyMonitor:
         self, loss: Number, *, gradient_norm: Number | None = None, learning_rate: float | None = None
     ) -> None:
         """Record the loss of the last step, where `step` was not given it; arguments as there."""
-        self._log.training(self.last_step, _kept(loss), _kept(gradient_norm), learning_rate)
+        self._log.training(self.last_step, _copied(loss), _copied(gradient_norm), learning_rate)
 
     @_guarded
     def tell(self, **facts: Any) -> None:
@@ -422,8 +427,8 @@ class TopologyMonitor:
             }
             self._worker = Worker(Job(self.folder, slots, self.settings, metadata), self._worker_log)
         for slot, value in zip(slots, matrices.values(), strict=True):
-            place = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
-            place.view(value.shape).copy_(value)
+            copy = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
+            copy.view(value.shape).copy_(value)
         self._worker.submit(Snapshot(step, largest_elsewhere, forecast=step >= self._next_forecast))
         self._next_forecast = max(self._next_forecast, PROGRESS * step)
 
@@ -488,7 +493,7 @@ class TopologyMonitor:
             print(f"toposcale.monitor: {self.folder.model}: {one_line(line)}", file=sys.stderr, flush=True)
 
 
-def _kept(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     """Copy a tensor's value without waiting for it: the training may write over the tensor."""
     return value.detach().clone() if isinstance(value, Tensor) else value
 

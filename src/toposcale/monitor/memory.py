@@ -44,8 +44,8 @@ def nameless_file(size: int, folder: Path | None = _IN_MEMORY) -> IO[bytes]:
 
     It is gone with the last process that has it open. OSError: no room.
     """
-    place = folder if folder and os.access(folder, os.W_OK) else None
-    file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115
+    where = folder if folder and os.access(folder, os.W_OK) else None
+    file = tempfile.TemporaryFile(dir=where)  # noqa: SIM115
     try:
         if hasattr(os, "posix_fallocate"):
             # Reserves the space now: if the disk were full later, writing to the map would kill the training by SIGBUS.

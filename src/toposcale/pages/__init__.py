@@ -20,14 +20,14 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"asset": _asset, "embedded": embedded}
-    environment.globals["plotly"] = lambda: _held("plotly", plotly.offline.get_plotlyjs())
+    environment.globals["asset"] = lambda name: Markup(resources.files(__package__).joinpath(name).read_text())
+    environment.globals |= {"embedded": embedded, "plotly": lambda: _packed("plotly", plotly.offline.get_plotlyjs())}
     return environment.get_template(template).render(**values)
 
 
 def embedded(name: str, data: Any) -> Markup:
     """Return the element of the page that holds JSON-serialisable `data` under a name."""
-    return _held(f"data-{name}", to_json(data))
+    return _packed(f"data-{name}", to_json(data))
 
 
 def to_json(data: Any) -> str:
@@ -35,12 +35,7 @@ def to_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
-def _held(name: str, text: str) -> Markup:
+def _packed(name: str, text: str) -> Markup:
     # Without a time stamp: the same tables give the same page.
     packed = base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
     return Markup('<script type="text/plain" id="{}">{}</script>').format(name, packed)
-
-
-def _asset(name: str) -> Markup:
-    """Return a style sheet or script of this package, to be embedded as it is."""
-    return Markup(resources.files(__package__).joinpath(name).read_text())

@@ -45,9 +45,9 @@ def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
     ordered = values.assign(key=numbers).sort_values(["key", "step"])
     packed = {}
     for number, rows in ordered.groupby("key"):
-        at = np.searchsorted(steps, rows["step"])
-        whole = len(at) == len(steps)
-        packed[str(number)] = {"at": None if whole else at.tolist(), "values": rounded(rows["value"])}
+        indices = np.searchsorted(steps, rows["step"])
+        whole = len(indices) == len(steps)
+        packed[str(number)] = {"at": None if whole else indices.tolist(), "values": rounded(rows["value"])}
     return {"steps": steps.tolist(), "columns": packed}
 
 

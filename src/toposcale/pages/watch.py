@@ -129,7 +129,7 @@ class Follower:
             for kind, table in TABLES.items():
                 for path in folder.files(kind).values():
                     rows = self._once(path, tables.read, table, path)
-                    seen.rows[table.name].append(_of_model(name, rows) if kind == "training" else rows)
+                    seen.rows[table.name].append(_with_model(name, rows) if kind == "training" else rows)
         return seen
 
     def _trained(self) -> Seen:
@@ -150,7 +150,7 @@ class Follower:
             curve = self._once(Path(state), loss_curves.read, state)
             facts |= checkpoints.trainer_facts(loss_curves.trainer_state(state), whole)
             seen.rows["metrics"].append(curve.metric_rows(name, steps))
-            seen.rows["training"].append(_of_model(name, curve.log()))
+            seen.rows["training"].append(_with_model(name, curve.log()))
         for step in steps:
             try:
                 features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
@@ -206,15 +206,13 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
         breakpoints += described.schedule
     models, schedules = schemas.TABLES["models"].frame(rows), schemas.TABLES["schedules"].frame(breakpoints)
     trainings = trainings_from_tables(pd.DataFrame(), metrics, log, models, schedules=schedules)
-    shown |= {each.model: _outlook(each, trainings, seen.reached[each.model]) for each in trainings}
+    shown |= {run.model: _outlook(run, trainings, seen.reached[run.model]) for run in trainings}
     for name, outlook in shown.items():
         logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
         # A monitor's row always has a loss; in a log of other origin NaN is a row without one.
         logged = logged if name in seen.schedules else logged.dropna(subset="loss")
-        found = [
-            f"Alert: since step {alert.step:,} {alert.message}." for alert in alerts(logged["step"], logged["loss"])
-        ]
-        outlook["advice"] = "\n".join([*found, outlook["advice"]])
+        lines = [f"Alert: since step {step:,} {text}." for _, step, text in alerts(logged["step"], logged["loss"])]
+        outlook["advice"] = "\n".join([*lines, outlook["advice"]])
     return shown
 
 
@@ -239,7 +237,7 @@ def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Tab
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
 
 
-def _of_model(model: str, log: pa.Table) -> pa.Table:
+def _with_model(model: str, log: pa.Table) -> pa.Table:
     """Add the model to the rows of a training log."""
     return log.append_column("model", pa.repeat(model, len(log)))
 

@@ -48,12 +48,12 @@ class Stated:
 
     @property
     def states_schedule(self) -> bool:
-        """Whether anything of the schedule is stated."""
+        """Return whether anything of the schedule is stated."""
         return any(value is not None for value in (self.schedule, self.steps, self.warmup_steps))
 
     @property
     def has_schedule_file(self) -> bool:
-        """Whether the schedule is a file, which states all of it."""
+        """Return whether the schedule is a file, which states all of it."""
         return isinstance(self.schedule, str | Path) and self.schedule not in SHAPES
 
 

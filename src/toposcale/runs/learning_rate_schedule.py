@@ -103,10 +103,10 @@ class LearningRateSchedule:
         usable = np.isfinite(logged) & (at >= 0)
         at, logged = at[usable], logged[usable]
         if given is not None:
-            planned = given.rates()
-            _refuse_contradiction(given, planned, at, logged)
+            scheduled = given.rates()
+            _refuse_contradiction(given, scheduled, at, logged)
             is_stated = warmup_steps is not None or isinstance(given, ScheduleTable)
-            every_rate = planned[np.minimum(np.arange(final_step + 1), len(planned) - 1)]
+            every_rate = scheduled[np.minimum(np.arange(final_step + 1), len(scheduled) - 1)]
             return cls.of_rates(
                 final_step, every_rate, ScheduleProvenance.GIVEN, warmup_steps, is_stated or len(at) > 0
             )
@@ -154,12 +154,12 @@ class LearningRateSchedule:
         LearningRateSchedule
             Schedule with this provenance.
         """
-        is_told = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
-        return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not is_told)
+        warmup_stated = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
+        return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not warmup_stated)
 
     @property
     def is_known(self) -> bool:
-        """Whether the rate is known to the end."""
+        """Return whether the rate is known to the end."""
         return len(self.rates) >= max(self.final_step, 1)
 
     @property
@@ -226,30 +226,30 @@ ways, and for roundly printed rates; the smaller one is the rounding of 32-bit r
 
 
 def _refuse_contradiction(
-    schedule: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
+    schedule: Schedule | ScheduleTable, scheduled: np.ndarray, steps: np.ndarray, rates: np.ndarray
 ) -> None:
     """Raise UserError where the log goes on after the schedule, or differs from it by more than its printed digits.
 
-    A log may count its steps in its own way: the rate of the step before or after is as good. Edges are not compared.
+    A log may count its steps from 0 or 1: the rate of the step before or after is as good. Edges are not compared.
     """
-    if len(steps) and steps.max() > 1.01 * (len(planned) - 1):
+    if len(steps) and steps.max() > 1.01 * (len(scheduled) - 1):
         raise UserError(
-            f"schedule: it ends at step {len(planned) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
+            f"schedule: it ends at step {len(scheduled) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
             "schedule of the whole training"
         )
-    inside = (steps >= 1) & (steps < len(planned) - 1)
-    at, peak = steps[inside].astype(int), planned.max()
-    nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
+    inside = (steps >= 1) & (steps < len(scheduled) - 1)
+    at, peak = steps[inside].astype(int), scheduled.max()
+    nearest = np.stack([scheduled[at - 1], scheduled[at], scheduled[at + 1]])
     off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
     allowed = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
     if isinstance(schedule, ScheduleTable):
         allowed = allowed + _interpolation_error(schedule, at)
-    allowed = np.where(at < np.argmax(planned), np.inf, allowed)
+    allowed = np.where(at < np.argmax(scheduled), np.inf, allowed)
     too_far = off - np.minimum(allowed, LARGEST_DIFFERENCE * peak)
     if len(at) and too_far.max() > 0:
         worst = int(np.argmax(too_far))
         raise UserError(
-            f"schedule: it gives a learning rate of {planned[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
+            f"schedule: it gives a learning rate of {scheduled[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
             f"{rates[inside][worst]:.6g}; give the schedule that was run (its peak, warm-up, last step and minimum rate), "
             "or a file with its rates"
         )
@@ -333,20 +333,20 @@ unknowns, a cosine three."""
 def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
     """Return the rates from the last logged step to `final_step`, where the log lies on a line or a cosine that ends there.
 
-    steps, rates (rows,). None where the rates so far do not tell, as a constant rate never does.
+    steps, rates (rows,). None where the rates so far do not determine them, as a constant rate never does.
     """
     if not len(rates) or not rates.max() > 0:
         return None
     falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
-    past, seen = steps[falling], rates[falling]
-    if len(past) < FEWEST_ROWS or past[-1] > final_step or seen[-1] > seen[0] * (1 - 1e-3):
+    past, logged = steps[falling], rates[falling]
+    if len(past) < FEWEST_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):
         return None
     ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
-    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, seen, final_step, starts))]
+    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, logged, final_step, starts))]
     shapes.insert(0, lambda at: 1 - at / final_step)
-    residual, carried = min((_fitted(past, seen, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
-    if residual > LARGEST_RESIDUAL * seen[0] or carried.min() < -LARGEST_RESIDUAL * seen[0]:
+    residual, carried = min((_fitted(past, logged, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
+    if residual > LARGEST_RESIDUAL * logged[0] or carried.min() < -LARGEST_RESIDUAL * logged[0]:
         return None
     return np.maximum(carried, 0.0)
 
@@ -356,20 +356,20 @@ def _cosine(start: float, final_step: int) -> Callable[[np.ndarray], np.ndarray]
     return lambda at: np.cos(np.pi * (at - start) / (final_step - start))
 
 
-def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
+def _refined(past: np.ndarray, logged: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
     """Return whole steps around the start of the best cosine."""
-    residuals = [_fitted(past, seen, past, _cosine(float(w), final_step))[0] for w in starts]
+    residuals = [_fitted(past, logged, past, _cosine(float(w), final_step))[0] for w in starts]
     best, spacing = starts[int(np.argmin(residuals))], starts[1] - starts[0] if len(starts) > 1 else 1.0
     around = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)
     return around[:: max(1, len(around) // 400)]
 
 
 def _fitted(
-    past: np.ndarray, seen: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
+    past: np.ndarray, logged: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[float, np.ndarray]:
     """Fit offset + scale * shape(step); return its largest residual and its values ahead."""
     form = shape(past)
     centred = form - form.mean()
-    scale = float(np.sum(centred * (seen - seen.mean())) / max(float(np.sum(centred**2)), 1e-300))
-    offset = float(seen.mean() - scale * form.mean())
-    return float(np.max(np.abs(offset + scale * form - seen))), offset + scale * shape(ahead)
+    scale = float(np.sum(centred * (logged - logged.mean())) / max(float(np.sum(centred**2)), 1e-300))
+    offset = float(logged.mean() - scale * form.mean())
+    return float(np.max(np.abs(offset + scale * form - logged))), offset + scale * shape(ahead)

@@ -52,8 +52,3 @@ class RunMetadata:
     low_confidence_reasons: tuple[str, ...] = ()
     optimizer: str = ""
     unique_tokens: float = np.nan
-
-
-def repeated_note(count: int) -> str:
-    """Return what a reader has to know of steps that a log has more than once."""
-    return f"of {count:,} steps that were logged again, as after a restart, the last value counts"

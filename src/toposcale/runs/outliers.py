@@ -12,7 +12,7 @@ SPIKE = 0.03
 
 
 def is_spike(losses: np.ndarray) -> np.ndarray:
-    """(rows,) whether a loss is above the medians of the 9 rows before and of the 9 after it, by more than noise."""
+    """Return whether each loss (rows,) is above the medians of the 9 rows before and after it, by more than noise."""
     n, width = len(losses), 9
     if n < width:
         return np.zeros(n, dtype=bool)
@@ -80,7 +80,7 @@ def is_excursion(losses: np.ndarray) -> np.ndarray:
 
 
 def without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points without the first, where it lies far below all others: a row of something else, such as the end."""
+    """Return the points without the first, where it lies far below all others: a row of something else, such as the end."""
     if len(losses) > 2 and losses[0] < (1 - SPIKE) * losses[1] and np.all(np.diff(losses[1:4]) < 0):
         return steps[1:], losses[1:]
     return steps, losses
@@ -92,7 +92,7 @@ Of 400 moving averages of planted noise, weights .9 to .99, over 85% lie in it; 
 
 
 def is_moving_average(losses: np.ndarray) -> bool:
-    """Whether losses (rows,) move like the exponential average of noisy ones.
+    """Return whether losses (rows,) move like the exponential average of noisy ones.
 
     Over a few rows such an average is a random walk around the curve: the squared second difference over 2, 4 and 8 rows is
     twice that over 1, 2 and 4. Of single noisy rows it is about the same; of a smooth curve it grows 16-fold.

@@ -13,12 +13,12 @@ def bin_medians(
     if len(steps) < 2:
         return steps, values
     first, last = max(steps[0], 1.0), steps[-1] * (1 + 1e-9)
-    place = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
+    position = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
     if rates is not None and len(rates):
         turned = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
-        at = turned[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
-        place += bins / 2 * (at - at[0])
-    _, starts = np.unique(np.floor(place), return_index=True)
+        decayed = turned[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
+        position += bins / 2 * (decayed - decayed[0])
+    _, starts = np.unique(np.floor(position), return_index=True)
     pieces = [slice(*ends) for ends in zip(starts, [*starts[1:], len(steps)], strict=True)]
     return (
         np.array([np.median(steps[piece]) for piece in pieces]),

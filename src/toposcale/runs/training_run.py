@@ -228,12 +228,12 @@ class TrainingRun:
 
     @property
     def rates_known(self) -> bool:
-        """Whether the learning rate is known as far as the run has come; a checkpoint may follow the last logged row."""
+        """Return whether the rate is known as far as the run has come; a checkpoint may follow the last logged row."""
         return len(self.schedule.rates) > 0.95 * self.last_step
 
     @property
     def rate_decays(self) -> bool:
-        """Whether the rate is known to be lower at the end than now."""
+        """Return whether the rate is known to be lower at the end than now."""
         return self.schedule.decays_after(self.last_step)
 
     def compute(self, steps: float) -> float:
@@ -247,7 +247,7 @@ class TrainingRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the run has a loss that a law can read."""
+        """Return whether the run has a loss that a law can read."""
         return bool(len(self.loss_curve.steps))
 
     @property
@@ -284,14 +284,14 @@ class TrainingRun:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last loss is that of the end; a log may stop up to one interval before it, at most 1% of the run."""
+        """Return whether the last loss is that of the end; a log may stop one interval before it, at most 1% of the run."""
         measured = self.checkpoint_steps[np.isfinite(self.checkpoint_losses)]
         interval = float(np.median(np.diff(measured))) if len(measured) > 1 else 0.0
         return bool(len(measured) and measured[-1] >= self.final_step - min(interval, 0.01 * self.final_step))
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the run is to come, with or without a loss at its end."""
+        """Return whether no step remains, with or without a loss at the end."""
         return self.is_finished or self.last_step >= self.final_step
 
     @cached_property
@@ -317,7 +317,7 @@ class TrainingRun:
 
     @property
     def forecasts_training_loss(self) -> bool:
-        """Whether the loss that is forecast is that of single training batches."""
+        """Return whether the loss that is forecast is that of single training batches."""
         return self.metadata.metric == metric_name(TRAINING_LOSS)
 
     def is_the_same_as(self, other: Self) -> bool:

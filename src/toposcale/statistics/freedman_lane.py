@@ -108,9 +108,9 @@ def between_runs(
     statistics = np.concatenate(parts)
     with np.errstate(invalid="ignore", divide="ignore"):
         statistics = statistics / weights
-    p, freedom = share_as_extreme(statistics), sum(fit.degrees_of_freedom for fit in tested)
+    p, n_free = share_as_extreme(statistics), sum(fit.degrees_of_freedom for fit in tested)
     n_runs = sum(len(fit.residuals) for fit in tested)
-    return BetweenRuns(statistics[0], p, freedom, n_runs, len(tested), len(statistics), exact)
+    return BetweenRuns(statistics[0], p, n_free, n_runs, len(tested), len(statistics), exact)
 
 
 class ConfigurationFit(NamedTuple):

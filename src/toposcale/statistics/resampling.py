@@ -17,7 +17,7 @@ TAILS = ((1.0 - CONFIDENCE) / 2.0, 1.0 - (1.0 - CONFIDENCE) / 2.0)
 MAX_UNDEFINED = 0.1
 """An interval is NaN where more than this share of its resamples has no value (a constant resample)."""
 DEGENERATE = 1e-12
-"""An interval no wider than this is none."""
+"""Width up to which an interval counts as degenerate."""
 _CHUNK_BYTES = 32 * 2**20
 
 
