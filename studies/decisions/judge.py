@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
@@ -43,7 +44,7 @@ def decisions_of(
     """`decision_table` of all decision_points, the work shared by some processes; the same rows whatever their number."""
     known = list(decision_points)
     parts = [known[place::PARTS] for place in range(PARTS)]
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
         tables = [table for table in pool.map(decision_table, parts, [priors] * PARTS) if len(table)]
     if not tables:
         return pd.DataFrame(columns=[*GROUP, "policy"])

@@ -4,9 +4,8 @@ The constants of a family (`CONSTANTS`) are those of the joint law fitted to its
 is the mean over sources, and its width holds a source that was not seen: the spread over so few sources is drawn towards a
 width that was stated beforehand, which counts as `STATED` sources. B, by which a decay lowers the loss, is fitted to each
 whole curve and regressed on the logarithms of peak rate, tokens of a step and size, with sources and families as random
-effects; its width is stated: the regression leaves 0.2, and a source that was not seen may lie further off. The exponents
-of time and decay and the size of the discrepancy are round numbers (`START`): a search over six sources moved them by 0.01,
-0.01 and a fifth.
+effects; its width is what the regression leaves. The exponents of time and decay and the size of the discrepancy are round
+numbers (`START`): a search over six sources moved them by 0.01, 0.01 and a fifth.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
 from studies.decisions.published import CONSTANT, FEWEST_ROWS, Run, spread_out
 from toposcale.laws.family_law import FamilyLaw
@@ -26,7 +26,7 @@ from toposcale.runs.training_run import TrainingRun
 
 START = Prior(
     log_alpha=Gaussian(np.log(0.5), 0.5),
-    log_b=Gaussian(np.log(0.15), 0.25),
+    log_b=Gaussian(np.log(0.15), 0.2),
     kappa=Gaussian(0.0, 0.5),
     share=Gaussian(0.7, 1.0),
     log_alpha_n=Gaussian(np.log(0.34), 0.5),
@@ -64,7 +64,7 @@ def is_readable(now: TrainingRun) -> bool:
 def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
     """A row for each source that is left out, and one for `NONE`: every number of the prior."""
     runs = [run for run in runs if run.is_learnt_from]
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
         gains = gains_of(runs, pool.map)
     constants, rows = constants_by_source(runs), []
     for left_out in (NONE, *sorted({run.source for run in runs})):

@@ -71,7 +71,7 @@ PEAKS_KNOWN, TOKENS_KNOWN = (3e-5, 2e-2), (1e5, 4.2e6)
 """Peak rates as optimizers of the kind of Adam have them; a rate outside is that of another optimizer, or relative; tokens
 of a step of the published runs, beyond which B is constant."""
 
-OPTIMIZER_SPREADS, OTHER_OPTIMIZER_SPREAD = {"adamw": 0.0, "adam": 0.0, "": 0.32}, 0.5
+OPTIMIZER_SPREADS, OTHER_OPTIMIZER_SPREAD = {"adamw": 0.0, "adam": 0.0, "": 0.35}, 0.5
 """Standard deviations of log B around that of AdamW, from which B was learnt; an unknown one is taken to be another in
 four of ten runs."""
 
@@ -97,11 +97,11 @@ _SHARE_RANGE = (3e6, 1e11)
 """Numbers of parameters beyond which the prior of the share is constant."""
 
 PUBLISHED = Prior(
-    log_alpha=Gaussian(-0.717, 0.269),
-    log_b=Gaussian(-1.735, 0.250),
-    kappa=Gaussian(0.139, 0.097),
-    share=Gaussian(0.611, 0.373),
-    log_alpha_n=Gaussian(-1.173, 0.216),
+    log_alpha=Gaussian(-0.716, 0.268),
+    log_b=Gaussian(-1.735, 0.200),
+    kappa=Gaussian(0.1435, 0.0965),
+    share=Gaussian(0.620, 0.377),
+    log_alpha_n=Gaussian(-1.165, 0.209),
     log_discrepancy=Gaussian(-4.423, 0.600),
     time_exponent=0.5,
     decay_exponent=0.7,
