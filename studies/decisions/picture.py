@@ -15,8 +15,8 @@ LOOKS = {
     "expected_regret": ("the advice", "o", "#b0347a"),
     "multi_power_law": ("multi-power law for the end", "s", "#0b2f6b"),
     "power_law": ("power law for the end", "D", "#3a7d44"),
-    "always_continue": ("always finish", "^", "#e08e0b"),
-    "next_size": ("always start the next size", "v", "#777777"),
+    "always_continue": ("always continue", "^", "#e08e0b"),
+    "next_size": ("always train the next size", "v", "#777777"),
 }
 
 
