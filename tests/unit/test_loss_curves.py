@@ -20,6 +20,7 @@ def written(tmp_path, columns, name="losses.csv", separator=","):
 
 def state_file(tmp_path, history, **facts):
     path = tmp_path / loss_curves.TRAINER_STATE
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"log_history": history, "global_step": 20, **facts}))
     return path
 
@@ -280,6 +281,41 @@ def test_a_damaged_state_is_one_line(tmp_path, content):
     path.write_text(content)
     with pytest.raises(UserError, match="not the state of a Trainer"):
         loss_curves.read(path)
+
+
+def test_numbers_that_a_trainer_logged_as_text_are_read(tmp_path):
+    entries = [
+        {"step": "10", "loss": "3.5", "learning_rate": "6e-4"},
+        {"step": "20", "loss": "nan", "grad_norm": "0.5"},
+        {"step": "20", "eval_loss": "3.4", "eval_model": "gpt"},
+        {"step": "end", "loss": "3.4"},
+    ]
+    curve = loss_curves.read(state_file(tmp_path, entries))
+    np.testing.assert_array_equal(curve.columns["step"], [10, 20])
+    np.testing.assert_array_equal(curve.columns["loss"], [3.5, np.inf])
+    np.testing.assert_array_equal(curve.columns["learning_rate"], [6e-4, np.nan])
+    assert curve.metrics == ("validation_loss",)
+    assert curve.notes == ("1 of 4 entries have no step: they were left out",)
+
+
+def test_an_older_state_of_the_folder_itself_is_noted(tmp_path):
+    """Trainer.save_state also logs a summary, which a training that is resumed from a checkpoint lacks."""
+    entries = [{"step": 10, "loss": 3.5}, {"step": 20, "loss": 3.4}]
+    state_file(tmp_path, [entries[0], {"step": 10, "train_loss": 3.9, "train_runtime": 1.0}], global_step=10)
+    state_file(tmp_path / "checkpoint-20", entries)
+    curve = loss_curves.read(tmp_path)
+    assert curve.columns["step"].tolist() == [10, 20]
+    assert curve.notes == (
+        "the trainer_state.json of the folder itself ends at step 10: that of checkpoint-20 is read",
+    )
+
+
+@pytest.mark.parametrize("last", [10, 30])
+def test_states_of_two_trainings_are_refused(tmp_path, last):
+    state_file(tmp_path, [{"step": 10, "loss": 3.6}], global_step=last)
+    state_file(tmp_path / "checkpoint-20", [{"step": 10, "loss": 3.5}, {"step": 20, "loss": 3.4}])
+    with pytest.raises(UserError, match=r"trainer_state\.json and that of checkpoint-20 are of two trainings"):
+        loss_curves.read(tmp_path)
 
 
 def test_two_runs_in_one_export_are_named(tmp_path):
