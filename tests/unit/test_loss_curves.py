@@ -318,6 +318,42 @@ def test_states_of_two_trainings_are_refused(tmp_path, last):
         loss_curves.read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("notebook.txt", "Step\tTraining Loss\tValidation Loss\n10\tNo log\t3.6\n20\t3.500000\t3.400000\n"),
+        (
+            "card.md",
+            "| Training Loss | Epoch | Step | Validation Loss |\n|:---:|:---:|:---:|:---:|\n"
+            "| No log | 0.1 | 10 | 3.6 |\n| 3.5 | 0.2 | 20 | 3.4 |\n",
+        ),
+        ("a.csv", "# a run of ours\n# in 2024\n#step,Loss (nats),val_loss\n10,-,3.6\n20,3.5,3.4\n"),
+        ("history.json", '{"step": [10, 20], "train_loss": [null, 3.5], "val_loss": [3.6, 3.4], "seed": 1}'),
+        (
+            "metrics.json",
+            '{"config": {"lr": 1}, "metrics": [{"step": 10, "val_loss": 3.6}, '
+            '{"step": 20, "loss": 3.5, "val_loss": 3.4}]}',
+        ),
+        ("full_disk.jsonl", '{"step": 10, "val_loss": 3.6}\n{"step": 20, "loss": 3.5, "val_loss": 3.4}\n\0\0\0'),
+    ],
+)
+def test_tables_as_people_keep_them_are_read(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    curve = loss_curves.read(tmp_path / name)
+    np.testing.assert_array_equal(curve.columns["step"], [10, 20])
+    np.testing.assert_array_equal(curve.columns["loss"], [np.nan, 3.5])
+    np.testing.assert_array_equal(curve.columns["validation_loss"], [3.6, 3.4])
+
+
+def test_a_feather_file_is_read_and_other_binary_files_are_refused_with_a_remedy(tmp_path):
+    frame = pd.DataFrame({"step": [10, 20], "loss": [3.5, 3.4]})
+    frame.to_feather(tmp_path / "a.feather")
+    assert loss_curves.read(tmp_path / "a.feather").columns["loss"].tolist() == [3.5, 3.4]
+    frame.to_pickle(tmp_path / "a.pkl")
+    with pytest.raises(UserError, match="nor Parquet or Feather; export it as CSV"):
+        loss_curves.read(tmp_path / "a.pkl")
+
+
 def test_two_runs_in_one_export_are_named(tmp_path):
     columns = {"Step": [1, 2], "run-a - train/loss": [3.0, 2.0], "run-b - train/loss": [4.0, 3.0]}
     with pytest.raises(UserError, match="columns run-a - train/loss and run-b - train/loss both hold the loss"):

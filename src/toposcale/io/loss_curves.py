@@ -16,7 +16,16 @@ import pyarrow.compute as pc
 from toposcale.io import log_files, log_rows, schemas, tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file
-from toposcale.io.log_columns import CONSUMED, LAST_STEP, NAMES, OF_A_STEP, matched, refuse_bits, refuse_missing
+from toposcale.io.log_columns import (
+    CONSUMED,
+    LAST_STEP,
+    NAMES,
+    OF_A_STEP,
+    matched,
+    plain_name,
+    refuse_bits,
+    refuse_missing,
+)
 from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
@@ -239,7 +248,7 @@ def _as_column(values: Any) -> Any:
 
 def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
     """Return the names of the columns, without losses of a single value (a mean of the training) beside a curve."""
-    counts = {name: int(_is_known(columns[name]).sum()) for name in columns if name.strip().lower() in NAMES["loss"]}
+    counts = {name: int(_is_known(columns[name]).sum()) for name in columns if plain_name(name) in NAMES["loss"]}
     return [name for name in columns if len(counts) < 2 or counts.get(name, 2) > 1 or max(counts.values()) < 2]
 
 

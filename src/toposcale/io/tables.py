@@ -26,6 +26,7 @@ from toposcale.io.table_schema import Table, renamed
 
 _WHEN_DUE = ("code", "parts")  # params that decide when a job runs again
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
+FEATHER = b"ARROW1"  # first bytes
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -174,8 +175,10 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
 
 
 def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
-    """Return the table of a user's Parquet file; raise UserError if it is damaged."""
+    """Return the table of a user's Parquet or Feather file; raise UserError if it is damaged."""
     try:
+        if content.startswith(FEATHER):
+            return pa.ipc.open_file(pa.BufferReader(content)).read_all()
         return pq.ParquetFile(pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
@@ -196,7 +199,7 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
 
     def parsed(texts: Iterable[str] = ()) -> pa.Table:
         # "nan" is a value that is not finite, an empty field a missing one.
-        empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]
+        empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None", "-", "No log"]
         return csv.read_csv(
             pa.BufferReader(content),
             parse_options=csv.ParseOptions(delimiter=separator),
