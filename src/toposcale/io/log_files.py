@@ -1,6 +1,7 @@
 """Read the files of training logs (CSV, Parquet, JSON, text) as columns under their own names."""
 
 import io
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -173,6 +174,8 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
     try:
         content = parse_json(text)  # fails at once for one object per line
     except ValueError as error:
+        if together := _one_after_another(text, notes):
+            return together
         first = text.lstrip().split("\n", 1)[0].strip()
         if not first.startswith("{") or first == "{":
             if suffix in (*_LISTS, *_LINES) or first in ("{", "["):
@@ -205,6 +208,28 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
             raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
         if not isinstance(objects[-1], dict):
             raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
+    return objects
+
+
+def _one_after_another(text: str, notes: list[str]) -> list[dict[str, Any]]:
+    """Return the objects of a list that is cut, or of a text of objects that are not one a line; [] for other texts."""
+    objects, between, decoder = list[dict[str, Any]](), re.compile(r"\s*,?\s*(?=\{)"), json.JSONDecoder()
+    start = text.find("[") + 1 if text.lstrip().startswith("[") else 0
+    try:
+        parse_json(text[start:].lstrip().split("\n", 1)[0])
+        return []  # one object a line
+    except ValueError:
+        pass
+    while following := between.match(text, start):
+        try:
+            entry, start = decoder.raw_decode(text, following.end())
+        except (ValueError, RecursionError):
+            break
+        objects.append(entry)
+    rest = text[start:].strip().strip(",]").strip()
+    if len(objects) < 2 or rest.count("{") > 1 or rest[:1] not in ("", "{"):
+        return []
+    notes += [_dropped(" ".join(rest.split()))] if rest else []
     return objects
 
 
