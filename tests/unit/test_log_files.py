@@ -203,3 +203,12 @@ def test_a_damaged_object_before_others_is_refused(tmp_path):
     (tmp_path / "a.json").write_text('[{"step": 1, "loss": 3.5}, {"step": 2, "loss": 3.4}, {"st, {"step": 4}]')
     with pytest.raises(UserError, match="not JSON"):
         log_files.read(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("separator", [" ", "\u202f", "'"])
+def test_thousands_may_be_separated_by_spaces_or_apostrophes(tmp_path, separator):
+    rows = "".join(f"{step:,};{step};{separator}\n".replace(",", separator) for step in (0, 950, 1000, 1_234_567))
+    (tmp_path / "a.csv").write_text("step;loss;note\n" + rows.replace(";0;", ";1,5;"))
+    columns = log_files.read(tmp_path / "a.csv").columns
+    assert columns["step"].to_pylist() == [0, 950, 1000, 1_234_567]
+    assert columns["loss"].to_pylist() == [1.5, 950, 1000, 1_234_567]

@@ -26,6 +26,7 @@ from toposcale.io.table_schema import Table, renamed
 
 _WHEN_DUE = ("code", "parts")  # params that decide when a job runs again
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
+_SPACED = "['\u2019 \u00a0\u202f]([0-9]{3})"  # thousands
 FEATHER = b"ARROW1"  # first bytes
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
@@ -237,11 +238,14 @@ def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
     """Return the numbers of texts of which some have a comma or grouped digits; None if they are not numbers.
 
     Commas separate thousands if all of them can, and some number has none or the numbers rise; otherwise they are decimal.
-    Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal.
+    Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal. Spaces and
+    apostrophes always do.
     """
     import pyarrow.compute as pc
 
-    texts = pc.utf8_trim_whitespace(column.combine_chunks())
+    trimmed = pc.utf8_trim_whitespace(column.combine_chunks())
+    texts = pc.replace_substring_regex(trimmed, _SPACED, r"\1")
+    is_spaced = not texts.equals(trimmed)
     commas = pc.match_substring(texts, ",")
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
 
@@ -255,7 +259,7 @@ def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
         if pc.any(dotted).as_py() and (dots or _any(texts, r"\..*\.")) and all_match(of_thousands, dotted):
             return pc.cast(pc.replace_substring(pc.replace_substring(texts, ".", ""), ",", "."), pa.float64())
         if not pc.any(commas).as_py():
-            return None
+            return pc.cast(texts, pa.float64()) if is_spaced else None
         if all_match(r"^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$"):
             numbers = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
             values = numbers.drop_null().to_numpy()
