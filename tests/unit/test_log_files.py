@@ -212,3 +212,11 @@ def test_thousands_may_be_separated_by_spaces_or_apostrophes(tmp_path, separator
     columns = log_files.read(tmp_path / "a.csv").columns
     assert columns["step"].to_pylist() == [0, 950, 1000, 1_234_567]
     assert columns["loss"].to_pylist() == [1.5, 950, 1000, 1_234_567]
+
+
+def test_decimal_commas_between_commas_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text("step,loss\n0,10,95\n50,8,58\n")
+    with pytest.raises(
+        UserError, match="this row 3: if its decimals are written with commas, separate the columns by semic"
+    ):
+        log_files.read(tmp_path / "a.csv")

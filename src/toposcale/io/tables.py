@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -215,7 +216,13 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
             texts = parsed(names := _columns(data, pa.types.is_floating))
             numbers |= {name: _grouped(texts[name], dots=True) for name in names}
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
+        reason = str(error).splitlines()[0]
+        if separator == "," and (row := re.search(r"Expected (\d+) columns, got (\d+): .*\d,\d", reason)):
+            reason += (
+                f"; the header has {row[1]} columns and this row {row[2]}: if its decimals are written with commas, "
+            )
+            reason += "separate the columns by semicolons"
+        raise UserError(f"{path}: not a readable Parquet or CSV table ({reason})") from error
     for name, values in numbers.items():
         if values is not None:
             data = data.set_column(data.schema.names.index(name), name, pa.chunked_array([values]))
