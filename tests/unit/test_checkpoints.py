@@ -362,6 +362,12 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     (tmp_path / "consolidated.00.pth").touch()
     with pytest.raises(UserError, match=r"but consolidated\.00\.pth; name that file$"):
         matrices(tmp_path)
+    (tmp_path / "__0_0.distcp").touch()
+    with pytest.raises(UserError, match=r"a distributed checkpoint of PyTorch; convert it: "):
+        matrices(tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").touch()
+    with pytest.raises(UserError, match=r"without their index model\.safetensors\.index\.json; fetch it too$"):
+        matrices(tmp_path)
 
 
 # Files of torch.

@@ -12,7 +12,7 @@ from toposcale.decision.candidates import Request
 from toposcale.decision.reasons import CONFIDENT
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.outliers import is_excursion, is_moving_average
+from toposcale.runs.outliers import is_dip, is_excursion, is_moving_average
 from toposcale.runs.training_run import TrainingRun
 
 FINAL = 9600
@@ -199,6 +199,18 @@ def test_a_dip_of_a_few_rows_is_no_level_from_which_the_loss_rises(rows):
     losses[250 : 250 + rows] *= 0.94
     assert not is_excursion(losses)[:250].any()
     assert advise(losses, steps).choice
+
+
+@pytest.mark.parametrize("rows", [8, 12, 15])
+def test_a_dip_of_a_short_curve_is_no_level_and_not_forecast(rows):
+    """The forecast is that of the curve without the dip."""
+    steps, losses = long_run(150)
+    whole = advise(losses, steps)["forecast"]
+    losses[110 : 110 + rows] *= 0.86
+    np.testing.assert_array_equal(np.flatnonzero(is_dip(losses)), np.arange(110, 110 + rows))
+    dipped = advise(losses, steps)
+    assert dipped.choice
+    assert dipped["forecast"] == pytest.approx(whole, rel=0.01)
 
 
 @pytest.mark.parametrize("end", [np.linspace(1.05, 1.6, 8), np.full(6, 1.2)])

@@ -37,3 +37,12 @@ def test_what_is_wrong_with_a_file_is_the_last_line(tmp_path, capsys, command):
     (tmp_path / "a.log").write_text("hello\n")
     assert main([command, str(tmp_path / "a.log")]) == 1
     assert "no line with a step and a loss; text logs of" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_keys_of_a_state_without_losses_are_named(tmp_path, capsys):
+    entries = [{"step": 10, "train_loss": 3.5}, {"loss": 3.4}]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 10, "log_history": entries}))
+    assert main(["check", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.endswith(
+        "no entry of its log_history has a step and a loss (as numbers); its keys are step, train_loss, loss\n"
+    )

@@ -363,7 +363,7 @@ def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
     assert {"blocks_w.0", "blocks_w.1", "conv_weight"} < set(rows["layer"])
 
 
-@pytest.mark.parametrize("key", ["model", "state_dict", "model_state_dict", "module"])
+@pytest.mark.parametrize("key", ["model", "state_dict", "model_state_dict", "module", "params"])
 @pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "module._orig_mod."])
 def test_the_weights_in_a_checkpoint_of_a_training_loop_are_read(tmp_path, key, prefix):
     named = {f"{prefix}{name}": torch.from_numpy(value) for name, value in arrays().items()}

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from toposcale.io import loss_curves
+from toposcale.io import log_files, loss_curves
 from toposcale.io.errors import UserError
 
 STEPS = list(range(0, 1500, 50))
@@ -178,3 +178,45 @@ def test_a_folder_of_trainings_names_them(tmp_path):
         (tmp_path / name / "trainer_state.json").write_text("{}")
     with pytest.raises(UserError, match="no training of its own; give one of a, b"):
         loss_curves.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "end"),
+    [
+        ('[{"step": 1, "loss": 3.5},\n {"step": 2, "loss": 3.4}, {"step": 3, "lo', '{"step": 3, "lo'),
+        ('[\n {\n  "step": 1,\n  "loss": 3.5\n },\n {\n  "step": 2,\n  "loss": 3.4\n },\n {', "{"),
+        ('{\n "step": 1,\n "loss": 3.5\n}\n{\n "step": 2,\n "loss": 3.4\n}\n', ""),
+        ('{"step": 1, "loss": 3.5},\n{"step": 2, "loss": 3.4},\n', ""),
+        ('{"step": 1, "loss": 3.5}{"step": 2, "loss": 3.4}', ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_objects_one_after_another_are_read_up_to_one_that_is_cut(tmp_path, name, content, end):
+    (tmp_path / name).write_text(content)
+    file = log_files.read(tmp_path / name)
+    assert file.columns["step"].tolist() == [1, 2]
+    assert file.columns["loss"].tolist() == [3.5, 3.4]
+    assert file.notes == ((f"the last line, {end!r}, is half-written: it was dropped",) if end else ())
+
+
+def test_a_damaged_object_before_others_is_refused(tmp_path):
+    (tmp_path / "a.json").write_text('[{"step": 1, "loss": 3.5}, {"step": 2, "loss": 3.4}, {"st, {"step": 4}]')
+    with pytest.raises(UserError, match="not JSON"):
+        log_files.read(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("separator", [" ", "\u202f", "'"])
+def test_thousands_may_be_separated_by_spaces_or_apostrophes(tmp_path, separator):
+    rows = "".join(f"{step:,};{step};{separator}\n".replace(",", separator) for step in (0, 950, 1000, 1_234_567))
+    (tmp_path / "a.csv").write_text("step;loss;note\n" + rows.replace(";0;", ";1,5;"))
+    columns = log_files.read(tmp_path / "a.csv").columns
+    assert columns["step"].to_pylist() == [0, 950, 1000, 1_234_567]
+    assert columns["loss"].to_pylist() == [1.5, 950, 1000, 1_234_567]
+
+
+def test_decimal_commas_between_commas_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text("step,loss\n0,10,95\n50,8,58\n")
+    with pytest.raises(
+        UserError, match="this row 3: if its decimals are written with commas, separate the columns by semic"
+    ):
+        log_files.read(tmp_path / "a.csv")

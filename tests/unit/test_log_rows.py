@@ -89,6 +89,10 @@ def test_of_processes_the_mean_is_read(in_turn):
             BASE.assign(Name=[*"abcd"] * 38, State="finished", Created=1, User="me"),
             "a table of 152 runs, one row a run",
         ),
+        (
+            pd.DataFrame({"run_id": [*"abc"], "step": [1, 2, 3], "loss": [3.1, 3.2, 3.3]}),
+            "a table of 3 runs, one row a run",
+        ),
         (pd.DataFrame({"run_id": [*"abc"], "step": 9, "loss": [3.1, 3.2, 3.3]}), "a table of 3 runs, one row a run"),
         (
             pd.DataFrame({"epoch": np.repeat(range(4), 38), "step": np.tile(range(38), 4), "loss": LOSSES}),
@@ -99,6 +103,20 @@ def test_of_processes_the_mean_is_read(in_turn):
 def test_several_runs_are_refused_by_the_column_that_labels_them(rows, said):
     with pytest.raises(UserError, match=said):
         loss_curves.of_columns(rows)
+
+
+@pytest.mark.parametrize("apart", [0.1, 0.0])
+def test_evaluations_that_an_unknown_column_labels_are_refused(apart):
+    """A row that only repeats the loss is none."""
+    evaluated = EVALUATED.assign(loss=EVALUATED["loss"] + apart, is_train=False)
+    rows = pd.concat([BASE.assign(is_train=True), evaluated]).sort_values("step", kind="stable")
+    if apart:
+        with pytest.raises(
+            UserError, match=r"some steps have several losses, which column is_train labels \(True, False"
+        ):
+            loss_curves.of_columns(rows)
+    else:
+        np.testing.assert_array_equal(loss_curves.of_columns(rows).columns["loss"], LOSSES)
 
 
 def test_rows_that_a_restart_made_void_are_left_out():

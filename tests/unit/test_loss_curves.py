@@ -20,6 +20,7 @@ def written(tmp_path, columns, name="losses.csv", separator=","):
 
 def state_file(tmp_path, history, **facts):
     path = tmp_path / loss_curves.TRAINER_STATE
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"log_history": history, "global_step": 20, **facts}))
     return path
 
@@ -280,6 +281,77 @@ def test_a_damaged_state_is_one_line(tmp_path, content):
     path.write_text(content)
     with pytest.raises(UserError, match="not the state of a Trainer"):
         loss_curves.read(path)
+
+
+def test_numbers_that_a_trainer_logged_as_text_are_read(tmp_path):
+    entries = [
+        {"step": "10", "loss": "3.5", "learning_rate": "6e-4"},
+        {"step": "20", "loss": "nan", "grad_norm": "0.5"},
+        {"step": "20", "eval_loss": "3.4", "eval_model": "gpt"},
+        {"step": "end", "loss": "3.4"},
+    ]
+    curve = loss_curves.read(state_file(tmp_path, entries))
+    np.testing.assert_array_equal(curve.columns["step"], [10, 20])
+    np.testing.assert_array_equal(curve.columns["loss"], [3.5, np.inf])
+    np.testing.assert_array_equal(curve.columns["learning_rate"], [6e-4, np.nan])
+    assert curve.metrics == ("validation_loss",)
+    assert curve.notes == ("1 of 4 entries have no step: they were left out",)
+
+
+def test_an_older_state_of_the_folder_itself_is_noted(tmp_path):
+    """Trainer.save_state also logs a summary, which a training that is resumed from a checkpoint lacks."""
+    entries = [{"step": 10, "loss": 3.5}, {"step": 20, "loss": 3.4}]
+    state_file(tmp_path, [entries[0], {"step": 10, "train_loss": 3.9, "train_runtime": 1.0}], global_step=10)
+    state_file(tmp_path / "checkpoint-20", entries)
+    curve = loss_curves.read(tmp_path)
+    assert curve.columns["step"].tolist() == [10, 20]
+    assert curve.notes == (
+        "the trainer_state.json of the folder itself ends at step 10: that of checkpoint-20 is read",
+    )
+
+
+@pytest.mark.parametrize("last", [10, 30])
+def test_states_of_two_trainings_are_refused(tmp_path, last):
+    state_file(tmp_path, [{"step": 10, "loss": 3.6}], global_step=last)
+    state_file(tmp_path / "checkpoint-20", [{"step": 10, "loss": 3.5}, {"step": 20, "loss": 3.4}])
+    with pytest.raises(UserError, match=r"trainer_state\.json and that of checkpoint-20 are of two trainings"):
+        loss_curves.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("notebook.txt", "Step\tTraining Loss\tValidation Loss\n10\tNo log\t3.6\n20\t3.500000\t3.400000\n"),
+        (
+            "card.md",
+            "| Training Loss | Epoch | Step | Validation Loss |\n|:---:|:---:|:---:|:---:|\n"
+            "| No log | 0.1 | 10 | 3.6 |\n| 3.5 | 0.2 | 20 | 3.4 |\n",
+        ),
+        ("a.csv", "# a run of ours\n# in 2024\n#step,Loss (nats),val_loss\n10,-,3.6\n20,3.5,3.4\n"),
+        ("history.json", '{"step": [10, 20], "train_loss": [null, 3.5], "val_loss": [3.6, 3.4], "seed": 1}'),
+        (
+            "metrics.json",
+            '{"config": {"lr": 1}, "metrics": [{"step": 10, "val_loss": 3.6}, '
+            '{"step": 20, "loss": 3.5, "val_loss": 3.4}]}',
+        ),
+        ("full_disk.jsonl", '{"step": 10, "val_loss": 3.6}\n{"step": 20, "loss": 3.5, "val_loss": 3.4}\n\0\0\0'),
+    ],
+)
+def test_tables_as_people_keep_them_are_read(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    curve = loss_curves.read(tmp_path / name)
+    np.testing.assert_array_equal(curve.columns["step"], [10, 20])
+    np.testing.assert_array_equal(curve.columns["loss"], [np.nan, 3.5])
+    np.testing.assert_array_equal(curve.columns["validation_loss"], [3.6, 3.4])
+
+
+def test_a_feather_file_is_read_and_other_binary_files_are_refused_with_a_remedy(tmp_path):
+    frame = pd.DataFrame({"step": [10, 20], "loss": [3.5, 3.4]})
+    frame.to_feather(tmp_path / "a.feather")
+    assert loss_curves.read(tmp_path / "a.feather").columns["loss"].tolist() == [3.5, 3.4]
+    frame.to_pickle(tmp_path / "a.pkl")
+    with pytest.raises(UserError, match="nor Parquet or Feather; export it as CSV"):
+        loss_curves.read(tmp_path / "a.pkl")
 
 
 def test_two_runs_in_one_export_are_named(tmp_path):

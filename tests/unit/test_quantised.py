@@ -312,6 +312,24 @@ def test_other_formats_are_refused_by_name(name):
     assert "stored numbers are not the weights; dequantise" in str(caught.value)
 
 
+@pytest.mark.parametrize("end", ["_scale", "_scale_inv"])
+def test_stacked_experts_in_fp8_with_scales_are_refused(end):
+    types = {"experts.gate_up_proj": "F8_E4M3", f"experts.gate_up_proj{end}": "F32"}
+    with pytest.raises(UserError, match=rf"experts\.gate_up_proj is F8_E4M3 beside experts\.gate_up_proj{end}\)"):
+        dequantise(tensors_of(types), {}.__getitem__, None, "x: ")
+
+
+def test_an_unknown_format_that_the_configuration_names_is_refused(tmp_path):
+    """Where the configuration names none, integers are left out with a note."""
+    types = {"norm.weight": "F32", "q_proj.B": "I32", "q_proj.s": "F16"}
+    assert dequantise(tensors_of(types), {}.__getitem__, tmp_path, "x: ").tensors == tensors_of(types)
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "marlin"}}')
+    with pytest.raises(UserError, match=r"^x: quantised weights \(quant_method marlin .*, and q_proj\.B is I32\)"):
+        dequantise(tensors_of(types), {}.__getitem__, tmp_path, "x: ")
+    few = {"norm.weight": Stored((64, 64), "F32"), "position_ids": Stored((1, 8), "I64")}
+    assert dequantise(few, {}.__getitem__, tmp_path, "x: ").tensors == few
+
+
 @pytest.mark.parametrize(
     "types",
     [

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from toposcale.io import text_logs
+from toposcale.io import loss_curves, text_logs
+from toposcale.io.errors import UserError
 
 LOGS = {
     "nanoGPT": (
@@ -45,6 +46,16 @@ LOGS = {
         "  5%|5  | 50/1000 [00:10<01:00, 5it/s]\r      \r{'loss': 8.5837, 'learning_rate': 1e-05, 'epoch': 0.01}\n"
     ),
     "MLflow": "1700000000000 10.955 0\n1700000020000 8.5837 50\n",
+    "NeMo": (
+        "Training epoch 0, iteration 0/19072 | lr: 1e-05 | global_batch_size: 512 | reduced_train_loss: 10.955\n"
+        "Epoch 0: :   0%|          | 0/19073 [00:01<00:10, v_num=vb2d, reduced_train_loss=10.955, val_loss=10.975]\n"
+        "Epoch 0: :   1%|▏         | 50/19073 [01:00<10:00, reduced_train_loss=8.5837, global_step=50.0, val_loss=10.975]\n"
+    ),
+    "Composer": (
+        "[batch=0/19073]:\n\t Train time/batch: 0\n\t Train loss/train/total: 10.955\n"
+        "\t Train metrics/train/LanguageCrossEntropy: 10.955\n2024-01-01 INFO: [batch=50/19073]:\n"
+        "\t Train trainer/device_train_microbatch_size: 8\n\t Train loss/train/total: 8.5837\n"
+    ),
     text_logs.ANY: (
         "Epoch 1 | iter 4 step 0 | loss train: 10.955, val: n/a\nEval at step 0: loss 10.975\n"
         "[step=50/739328,epoch=0]\n    optim/grad_norm=1.2\n    train/CrossEntropyLoss=8.5837\n"
@@ -60,10 +71,12 @@ def test_the_lines_of_a_program_are_read_and_named(program):
     assert log.columns["step"][~np.isnan(loss)].tolist() == [0, 50]
     assert loss[~np.isnan(loss)].tolist() == [10.955, 8.5837]
     validation = log.columns.get("validation_loss", np.empty(0))
-    assert validation[~np.isnan(validation)].tolist() == ([] if program in ("torchtune", "MLflow") else [10.975])
-    assert log.final_step == {"llm.c": 19560, "Megatron-LM": 19073, "modded-nanogpt": 1750, "transformers": 1000}.get(
-        program, 739328 if program == text_logs.ANY else None
+    assert validation[~np.isnan(validation)].tolist() == (
+        [] if program in ("torchtune", "MLflow", "Composer") else [10.975]
     )
+    final_steps = {"llm.c": 19560, "Megatron-LM": 19073, "modded-nanogpt": 1750, "transformers": 1000}
+    final_steps |= {"NeMo": 19073, "Composer": 19073, text_logs.ANY: 739328}
+    assert log.final_step == final_steps.get(program)
 
 
 def test_learning_rates_norms_and_perplexities_are_read():
@@ -80,11 +93,41 @@ def test_learning_rates_norms_and_perplexities_are_read():
         ("step 5, loss tensor(3.2, device='cuda:0')", [3.2]),
         ("step 5 | aux_loss 0.1 | loss scale 4096 | loss 3.2", [3.2]),
         ("step 210ms loss 3.2", []),
+        ("step 5 loss np.float64(3.2)", [3.2]),
+        ("step 5: loss 3.25(3.31)", [3.25]),
+        ("step 5: loss 3,25", []),
+        ("step 5: train_loss_step=3.2", [3.2]),
         ("loss of generality 5", []),
     ],
 )
 def test_what_is_a_loss(line, loss):
     assert text_logs.read(line).columns.get("loss", np.empty(0)).tolist() == loss
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "( 50/1000) loss: 3.2",
+        "[2024-01-01 10:00:00] [50/1000] train loss 3.2",
+        "Epoch: [0][50/1000]\tTime 0.3 (0.3)\tLoss 3.2 (3.3)",
+        "Epoch [1/3] [50/1000] loss 3.2",
+        "| epoch   1 |    50/1000 batches | loss  3.20 | ppl 24.5",
+    ],
+)
+def test_a_step_is_the_progress_in_brackets(line):
+    log = text_logs.read(line)
+    assert (log.columns["step"].tolist(), log.columns["loss"].tolist(), log.final_step) == ([50], [3.2], 1000)
+
+
+def test_the_number_of_an_epoch_is_no_step():
+    assert text_logs.read("Epoch [1/3] loss 3.2\n50: loss=3.2\n").columns["step"].tolist() == [50]
+
+
+def test_steps_that_start_again_in_each_epoch_are_refused(tmp_path):
+    lines = [f"Epoch [{epoch}/3] [{step}/1000] loss {4 - epoch / 2}" for epoch in (1, 2) for step in (0, 500, 900)]
+    (tmp_path / "main.log").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match="the steps start again in each epoch"):
+        loss_curves.read(tmp_path / "main.log")
 
 
 def test_steps_follow_from_epochs_where_the_log_tells_their_length():

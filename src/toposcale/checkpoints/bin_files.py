@@ -17,7 +17,7 @@ from toposcale.io.files import regular_file
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.(inv_freq|(cos|sin)_cached)$")
 # Keys under which a training loop saves the weights beside its own state.
-_NESTED = ("state_dict", "model_state_dict", "model", "module", "net")
+_NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "state")
 _SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), FILE)"
 # First bytes of a `.bin`: an archive, or before torch 1.6 a pickle.
 _ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"

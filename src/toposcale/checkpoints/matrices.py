@@ -44,6 +44,7 @@ _OTHER_FORMATS = {
     ".onnx": "a graph of ONNX; name the checkpoint from which it was made",
     ".msgpack": "weights of Flax; save them as safetensors",
 }
+_FROM_DCP = "convert it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"
 # The name of a file of weights, and how its shards are named; their index is {name}.index.json.
 _FORMATS = {
     "model.safetensors": re.compile(r"model-\d+-of-\d+\.safetensors"),
@@ -89,6 +90,10 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
         if not (chosen := choose_weight_files(entry.name for entry in regular_files(path))):
             others = sorted(entry.name for entry in path.iterdir() if entry.suffix in _ENDINGS)
             seen = f", but {listed(others, 3)}; name that file" if others else ""
+            if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, others))]:
+                seen = f", but {listed(others, 3)} without their index {without[0]}.index.json; fetch it too"
+            elif any(entry.suffix == ".distcp" for entry in path.iterdir()):
+                seen = f", but a distributed checkpoint of PyTorch; {_FROM_DCP}"
             raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{seen}")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:

@@ -24,6 +24,10 @@ _WORDS, _FLOATS = r"u?int32|[ui]32", r"b?f(loat)?(16|32|64)"
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 _AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 _ZEROS = ".weight_zero_point"
+_DEQUANTISE = (
+    "dequantise them first (transformers: load, model.dequantize(), save_pretrained), or name the checkpoint from which "
+    "they were made"
+)
 _Reading = Generator[Any, None, None]
 
 
@@ -237,6 +241,7 @@ _FORMATS = (
     _Format("Quanto", ".weight._data", f"{_BYTES}|{_FLOAT8}", (".weight._scale",)),
     _Format("EXL2", ".q_weight", _INTEGERS, (".q_scale",)),
     _Format("AQLM", ".codes", _INTEGERS, (".codebooks",)),
+    *(_Format("FP8 with scales", "", _FLOAT8, (scale,)) for scale in ("_scale_inv", "_scale")),  # stacked experts
 )
 
 
@@ -260,7 +265,7 @@ def dequantise(
     for name, tensor in stored.items():
         for form in _FORMATS:
             layer = name.removesuffix(form.packed)
-            is_of_type = layer != name and re.fullmatch(form.dtype, _plain(tensor.dtype))
+            is_of_type = name.endswith(form.packed) and re.fullmatch(form.dtype, _plain(tensor.dtype))
             if is_of_type and all(layer + end in stored for end in form.beside):
                 settings = _settings(folder) if settings is None else settings
                 reader = form.reader(_Layer(layer, stored, read, settings))
@@ -273,7 +278,21 @@ def dequantise(
                 parts.update(layer + end for end in (form.packed, *form.beside, *form.optional))
                 break
     plain = {name: tensor for name, tensor in stored.items() if name not in parts}
+    if not contents.tensors:
+        _refuse_unknown_format(plain, folder, where)
     return contents._replace(tensors=plain | contents.tensors)
+
+
+def _refuse_unknown_format(stored: Mapping[str, Stored], folder: Path | None, where: str) -> None:
+    """Raise UserError if config.json says that the weights are quantised, and integers are more than 1% of them."""
+    sizes = {name: math.prod(tensor.shape) for name, tensor in stored.items()}
+    packed = {name: sizes[name] for name, tensor in stored.items() if re.fullmatch(_INTEGERS, _plain(tensor.dtype))}
+    if sum(packed.values()) > 0.01 * sum(sizes.values()) and (method := _settings(folder).get("quant_method")):
+        largest = max(packed, key=packed.__getitem__)
+        raise UserError(
+            f"{where}quantised weights (quant_method {method} in its config.json, and {largest} is {stored[largest].dtype})"
+            f" in a format that is not read; {_DEQUANTISE}"
+        )
 
 
 def _next(reader: _Reading, about: str, shape: tuple[int, ...] = (), most: int = 0) -> Any:
@@ -292,10 +311,7 @@ def _next(reader: _Reading, about: str, shape: tuple[int, ...] = (), most: int =
         reason = f"; {error}"
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         pass
-    raise UserError(
-        f"{about}, whose stored numbers are not the weights{reason}; dequantise them first (transformers: load, "
-        "model.dequantize(), save_pretrained), or name the checkpoint from which they were made"
-    )
+    raise UserError(f"{about}, whose stored numbers are not the weights{reason}; {_DEQUANTISE}")
 
 
 def _settings(folder: Path | None) -> dict[str, Any]:

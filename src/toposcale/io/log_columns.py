@@ -18,14 +18,20 @@ NAMES = {
         *("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "train_loss_step"),
         *("loss/train", "training/loss", "loss/train/total", "lm loss", "lm_loss", "lm-loss", "train/lm_loss"),
         *("cross_entropy", "train/cross_entropy", "cross_entropy_loss", "train/crossentropyloss", "ce_loss"),
-        "train/ce_loss",
+        *("train/ce_loss", "reduced_train_loss", "loss_metrics/global_avg_loss"),
     ),
     "gradient_norm": ("gradient_norm", "grad_norm", "train/grad_norm", "train/gradient_norm", "grad-norm"),
     "learning_rate": ("learning_rate", "lr", "train/learning_rate", "train/lr", "learning-rate"),
     "validation_loss": (
         *("validation_loss", "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss"),
         *("valid_loss", "valid/loss", "test_loss", "test/loss", "loss/val", "loss/validation", "loss/eval"),
-        *("lm loss validation", "val_cross_entropy", "eval/crossentropyloss", "eval/cross_entropy"),
+        *(
+            "lm loss validation",
+            "lm_loss_validation",
+            "val_cross_entropy",
+            "eval/crossentropyloss",
+            "eval/cross_entropy",
+        ),
     ),
 }
 
@@ -44,6 +50,12 @@ BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acte
 """Lower-case names of losses in bits, mostly per byte."""
 
 
+def plain_name(name: str) -> str:
+    """Return a name in lower case with underscores, without the run of W&B, the mark of a comment, and the unit nats."""
+    plain = re.sub(r"^.* - |\s*\(nats?\b.*\)$", "", name).strip("# \t").lower()
+    return plain.replace(" ", "_")
+
+
 def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the column name of each quantity that is logged (step, loss, ...).
 
@@ -55,7 +67,7 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
     plain: dict[str, list[str]] = {}
     for name in existing:
         if not name.endswith(("__MIN", "__MAX")):
-            plain.setdefault(re.sub(r"^.* - ", "", name).strip().lower(), []).append(name)
+            plain.setdefault(plain_name(name), []).append(name)
     column_of = dict(chosen or {})
     for quantity, name in column_of.items():
         if name not in existing:

@@ -1,6 +1,7 @@
 """Read the files of training logs (CSV, Parquet, JSON, text) as columns under their own names."""
 
 import io
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +13,9 @@ import pyarrow as pa
 from toposcale.io import tables, text_logs
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
-from toposcale.io.log_columns import END, NAMES
+from toposcale.io.log_columns import END, NAMES, plain_name
 
-_NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf", re.IGNORECASE)
+_NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf|no log", re.IGNORECASE)
 _CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
 _LISTS, _LINES, _TABLES = (".json",), (".jsonl", ".ndjson"), (".csv", ".tsv")
 STATE = "trainer_state.json"  # the log of transformers' Trainer, beside every checkpoint
@@ -37,7 +38,9 @@ def read(path: Path, named: Collection[str] = ()) -> LogFile:
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     if content.startswith(b"PAR1") or suffix == ".parquet":
         return LogFile(tables.parse_parquet(content, path), "Parquet")
-    content = _with_tabs(content, named)
+    if content.startswith(tables.FEATHER):
+        return LogFile(tables.parse_parquet(content, path), "Feather")
+    content = _with_tabs(_without_comments(content.rstrip(b"\0"), named), named)  # NUL: a disk that was full
     start = content[:65536].decode("utf-8-sig", "replace").lstrip()
     if suffix in (*_LISTS, *_LINES) or (start[:1] in ("{", "[") and _is_json(start)):
         return _read_json(path, _text(path, content), suffix, named)
@@ -46,11 +49,23 @@ def read(path: Path, named: Collection[str] = ()) -> LogFile:
     return _read_text(path, _text(path, content))
 
 
+def _without_comments(content: bytes, named: Collection[str]) -> bytes:
+    """Return content without the first lines that begin with #, but for names of columns."""
+    while content.startswith(b"#"):
+        first, _, rest = content.partition(b"\n")
+        if _is_table(first.decode("utf-8", "replace"), named):
+            break
+        content = rest
+    return content
+
+
 def _with_tabs(content: bytes, named: Collection[str]) -> bytes:
     """Return a table whose columns are aligned by spaces or bars with tabs between them, other content unchanged."""
 
     def cells_of(line: bytes) -> list[bytes]:
-        return [] if set(line.strip()) <= set(b"|-=+: ") else line.replace(b"|", b" ").split()
+        if set(line.strip()) <= set(b"|-=+: "):
+            return []
+        return [cell.strip() for cell in line.strip().strip(b"|").split(b"|")] if b"|" in line else line.split()
 
     start = content[:4096].removeprefix(b"\xef\xbb\xbf").split(b"\n")[:-1]
     head, first = ([*filter(None, map(cells_of, start)), [], []])[:2]
@@ -72,7 +87,7 @@ def _is_table(start: str, named: Collection[str]) -> bool:
     lines = start.removeprefix("sep=").splitlines() or [""]
     head = lines[0] if len(lines[0]) > 1 else "".join(lines[1:2])
     fields = [field.strip(" \"'") for field in re.split(r"[,;\t]", head)]
-    plain = {re.sub(r"^.* - ", "", field).lower() for field in fields}
+    plain = set(map(plain_name, fields))
     return bool(plain & {*NAMES["step"], *NAMES["loss"], *NAMES["validation_loss"]} or set(fields) & set(named))
 
 
@@ -84,7 +99,9 @@ def _text(path: Path, content: bytes) -> str:
             return text
     except UnicodeDecodeError:
         pass
-    raise UserError(f"{path}: not a text in UTF-8")
+    raise UserError(
+        f"{path}: not a text in UTF-8, nor Parquet or Feather; export it as CSV with the columns step and loss"
+    )
 
 
 def _read_csv(path: Path, content: bytes) -> LogFile:
@@ -157,6 +174,8 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
     try:
         content = parse_json(text)  # fails at once for one object per line
     except ValueError as error:
+        if together := _one_after_another(text, notes):
+            return together
         first = text.lstrip().split("\n", 1)[0].strip()
         if not first.startswith("{") or first == "{":
             if suffix in (*_LISTS, *_LINES) or first in ("{", "["):
@@ -164,7 +183,7 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
             return None
     else:
         if isinstance(content, dict):
-            content = content.get("log_history", None if suffix in _LISTS else [content])
+            content = _rows_of(content) or (None if suffix in _LISTS else [content])
         entries = [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
         if not entries:
             raise UserError(
@@ -190,6 +209,40 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
         if not isinstance(objects[-1], dict):
             raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
     return objects
+
+
+def _one_after_another(text: str, notes: list[str]) -> list[dict[str, Any]]:
+    """Return the objects of a list that is cut, or of a text of objects that are not one a line; [] for other texts."""
+    objects, between, decoder = list[dict[str, Any]](), re.compile(r"\s*,?\s*(?=\{)"), json.JSONDecoder()
+    start = text.find("[") + 1 if text.lstrip().startswith("[") else 0
+    try:
+        parse_json(text[start:].lstrip().split("\n", 1)[0])
+        return []  # one object a line
+    except ValueError:
+        pass
+    while following := between.match(text, start):
+        try:
+            entry, start = decoder.raw_decode(text, following.end())
+        except (ValueError, RecursionError):
+            break
+        objects.append(entry)
+    rest = text[start:].strip().strip(",]").strip()
+    if len(objects) < 2 or rest.count("{") > 1 or rest[:1] not in ("", "{"):
+        return []
+    notes += [_dropped(" ".join(rest.split()))] if rest else []
+    return objects
+
+
+def _rows_of(content: Mapping[str, Any]) -> list[Any]:
+    """Return the rows in a JSON object: a list in it of objects, or those of its columns; [] if there are none."""
+    if "log_history" in content:
+        return content["log_history"]
+    lists = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
+    for rows in lists.values():
+        if isinstance(rows[0], dict):
+            return rows
+    columns = lists if len(lists) > 1 and len(set(map(len, lists.values()))) == 1 else {}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _dropped(line: str) -> str:

@@ -100,7 +100,8 @@ def refuse_table_of_runs(columns: Columns, where: object, steps: np.ndarray | No
     for labels in _labels(columns, RUNS):
         n_rows = len(labels.codes)
         repeats = steps is not None and len(np.unique(steps)) < n_rows
-        if is_exported or (repeats and len(labels.texts) == n_rows):
+        is_named = labels.column.strip().lower().startswith("run") and n_rows > 2
+        if is_exported or ((repeats or is_named) and len(labels.texts) == n_rows):
             raise UserError(
                 f"{where}: a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export the "
                 "history of one run, one row a step"
@@ -189,23 +190,37 @@ def _mean_over(series: Mapping[str, np.ndarray], labels: _Labels) -> Rows:
 
 
 def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, where: object) -> None:
-    """Raise UserError if most steps have several losses, naming the column that distinguishes them, if any."""
+    """Raise UserError if most steps have several losses, or some as where the rows of evaluations are among the others.
+
+    The message names the column that distinguishes them, if any.
+    """
     logged = ~np.isnan(series.get("loss", series["step"]))
     steps = series["step"][logged]
-    if np.all(np.diff(steps) > 0) or len(np.unique(steps)) > 0.8 * len(steps):
+    losses = np.unique(np.stack([steps, main_loss(series)[logged]]), axis=1)
+    n_steps, n_losses = len(np.unique(steps)), losses.shape[1]
+    are_most = n_steps <= 0.8 * len(steps)
+    if n_steps == n_losses or (np.any(np.diff(steps) < 0) and not are_most):
         return
     known_names = {*SPLITS, *RANKS, *RUNS, "epoch", *(name for names in NAMES.values() for name in names)}
     for labels in _labels(columns, [name for column in columns if (name := column.strip().lower()) not in known_names]):
         codes = labels.codes[logged]
         pairs = np.unique(codes + 1j * steps)
-        if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and _are_side_by_side(series, labels):
+        is_told = _are_side_by_side(series, labels) if are_most else _are_of_evaluations(steps, codes)
+        if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and is_told:
             raise UserError(
-                f"{where}: most steps have several losses, which column {labels.column} labels ({labels.listed}); "
-                "give the rows of one"
+                f"{where}: {'most' if are_most else 'some'} steps have several losses, which column {labels.column} labels "
+                f"({labels.listed}); give the rows of one"
             )
-    losses = main_loss(series)[logged]
-    if np.all(np.diff(steps) >= 0) and len(np.unique(steps + 1j * losses)) > 2 * len(np.unique(steps)):
+    if not are_most:
+        return
+    if np.all(np.diff(steps) >= 0) and n_losses > 2 * n_steps:
         raise UserError(f"{where}: most steps have several losses, and no column labels them; give one loss per step")
+
+
+def _are_of_evaluations(steps: np.ndarray, codes: np.ndarray) -> bool:
+    """Return whether all rows of one label, two or more, are at steps that other labels have too."""
+    rows = (codes == code for code in np.unique(codes))
+    return any(own.sum() > 1 and np.isin(steps[own], steps[~own]).all() for own in rows)
 
 
 def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.ndarray | tuple[()] = ()) -> Rows:

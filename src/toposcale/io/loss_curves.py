@@ -16,7 +16,16 @@ import pyarrow.compute as pc
 from toposcale.io import log_files, log_rows, schemas, tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file
-from toposcale.io.log_columns import CONSUMED, LAST_STEP, NAMES, OF_A_STEP, matched, refuse_bits, refuse_missing
+from toposcale.io.log_columns import (
+    CONSUMED,
+    LAST_STEP,
+    NAMES,
+    OF_A_STEP,
+    matched,
+    plain_name,
+    refuse_bits,
+    refuse_missing,
+)
 from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
@@ -35,10 +44,11 @@ _OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
 
 
 class TrainerState(NamedTuple):
-    """Content and path of a trainer_state.json."""
+    """Path and content of a trainer_state.json, and notes on another that is not read."""
 
     path: Path
     content: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 class LossCurve(NamedTuple):
@@ -139,12 +149,39 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
 
 
 def trainer_state_of(path: Path) -> TrainerState | None:
-    """Read the latest state of transformers' Trainer at or in a path; None if there is none."""
+    """Read the latest state of transformers' Trainer at or in a path; None if there is none.
+
+    Raise UserError if the state of a folder and the latest one of its checkpoints are of two trainings.
+    """
     if path.name == TRAINER_STATE:
         return TrainerState(path, trainer_state(path))
-    files = [*path.glob(TRAINER_STATE), *path.glob(f"checkpoint-*/{TRAINER_STATE}")] if path.is_dir() else []
-    states = [TrainerState(file, trainer_state(file)) for file in files]
-    return max(states, key=lambda state: state.content["global_step"], default=None)
+    own, of_checkpoints = (
+        [TrainerState(file, trainer_state(file)) for file in path.glob(pattern) if path.is_dir()]
+        for pattern in (TRAINER_STATE, f"checkpoint-*/{TRAINER_STATE}")
+    )
+    latest = max(of_checkpoints, key=_last_step, default=None)
+    if not own or latest is None:
+        return latest or next(iter(own), None)
+    name = latest.path.parent.name
+    if any(one != other for one, other in zip(_logged_losses(own[0]), _logged_losses(latest), strict=False)):
+        raise UserError(
+            f"{path}: its {TRAINER_STATE} and that of {name} are of two trainings, since their losses differ; name the "
+            "file of one"
+        )
+    if _last_step(own[0]) >= _last_step(latest):
+        return own[0]
+    note = f"the {TRAINER_STATE} of the folder itself ends at step {_last_step(own[0]):,}: that of {name} is read"
+    return latest._replace(notes=(note,))
+
+
+def _last_step(state: TrainerState) -> int:
+    return int(state.content["global_step"])
+
+
+def _logged_losses(state: TrainerState) -> list[str]:
+    """Return the entries with a training loss, as texts, so that NaN equals NaN."""
+    entries = [entry for entry in state.content["log_history"] if isinstance(entry, dict) and "loss" in entry]
+    return [f"{entry.get('step')} {entry['loss']}" for entry in entries]
 
 
 def of_columns(
@@ -211,7 +248,7 @@ def _as_column(values: Any) -> Any:
 
 def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
     """Return the names of the columns, without losses of a single value (a mean of the training) beside a curve."""
-    counts = {name: int(_is_known(columns[name]).sum()) for name in columns if name.strip().lower() in NAMES["loss"]}
+    counts = {name: int(_is_known(columns[name]).sum()) for name in columns if plain_name(name) in NAMES["loss"]}
     return [name for name in columns if len(counts) < 2 or counts.get(name, 2) > 1 or max(counts.values()) < 2]
 
 
@@ -288,12 +325,11 @@ def _numbers_of(values: Any) -> np.ndarray:
 def _of_trainer_state(state: TrainerState) -> LossCurve:
     """Return the log of transformers' Trainer; its losses are means since the entry before."""
     history = state.content["log_history"]
-    entries = [
-        entry for entry in history if isinstance(entry, dict) and _is_number(step := entry.get("step")) and step == step
-    ]
+    steps = [_number(entry.get("step")) if isinstance(entry, dict) else np.nan for entry in history]
+    entries = [entry for entry, step in zip(history, steps, strict=True) if step == step and step is not None]
     rows = [
-        {"step": entry["step"], **evaluated(entry)}
-        | {name: entry[key] for key, name in _LOGGED_BY_THE_TRAINER.items() if _is_number(entry.get(key))}
+        {"step": _number(entry["step"]), **evaluated(entry)}
+        | {name: _number(entry[key]) for key, name in _LOGGED_BY_THE_TRAINER.items() if key in entry}
         for entry in entries
     ]
     series = {"step": np.empty(0)} | log_files.columns_of(rows)
@@ -301,30 +337,38 @@ def _of_trainer_state(state: TrainerState) -> LossCurve:
     notes = (f"{left_out} of {len(history):,} entries have no step: they were left out",) if left_out else ()
     curve = _joined(log_rows.in_order(series), state.path)
     names = {name: key for key, name in _LOGGED_BY_THE_TRAINER.items() if any(key in entry for entry in entries)}
-    return curve._replace(notes=notes + curve.notes, trainer=state, form="state of a Trainer", names=names)
+    return curve._replace(
+        notes=(*state.notes, *notes, *curve.notes), trainer=state, form="state of a Trainer", names=names
+    )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(value: Any) -> float | None:
+    """Return a number, which some programs log as text; None for anything else."""
+    try:
+        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
 
 
 def trainer_state(path: str | Path) -> dict[str, Any]:
     """Return the content of a trainer_state.json; raise UserError if it is missing, truncated or something else."""
     try:
         state = parse_json(read_text(path))
-        if not isinstance(state["log_history"], list) or not isinstance(state["global_step"], int):
-            raise TypeError
-        return dict(state)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not the state of a Trainer ({type(error).__name__})") from error
+        for key, kind in {"log_history": list, "global_step": int}.items():
+            if not isinstance(state, dict) or not isinstance(state.get(key), kind):
+                raise TypeError(f"no {key}, or one of another type")
+        return state
+    except (OSError, ValueError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: not the state of a Trainer ({why})") from error
 
 
 def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of an evaluation of the Trainer: `eval_loss` as validation_loss, other `eval_NAME` as NAME."""
     named = {
-        name.removeprefix("eval_"): float(value)
+        name.removeprefix("eval_"): number
         for name, value in entry.items()
-        if name.startswith("eval_") and not name.endswith(_OF_THE_TRAINER) and _is_number(value)
+        if name.startswith("eval_") and not name.endswith(_OF_THE_TRAINER) and (number := _number(value)) is not None
     }
     if "loss" in named:
         named["validation_loss"] = named.pop("loss")

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from toposcale.io.table_schema import Table, renamed
 
 _WHEN_DUE = ("code", "parts")  # params that decide when a job runs again
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
+_SPACED = "['\u2019 \u00a0\u202f]([0-9]{3})"  # thousands
+FEATHER = b"ARROW1"  # first bytes
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -174,8 +177,10 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
 
 
 def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
-    """Return the table of a user's Parquet file; raise UserError if it is damaged."""
+    """Return the table of a user's Parquet or Feather file; raise UserError if it is damaged."""
     try:
+        if content.startswith(FEATHER):
+            return pa.ipc.open_file(pa.BufferReader(content)).read_all()
         return pq.ParquetFile(pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
@@ -196,7 +201,7 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
 
     def parsed(texts: Iterable[str] = ()) -> pa.Table:
         # "nan" is a value that is not finite, an empty field a missing one.
-        empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]
+        empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None", "-", "No log"]
         return csv.read_csv(
             pa.BufferReader(content),
             parse_options=csv.ParseOptions(delimiter=separator),
@@ -211,7 +216,13 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
             texts = parsed(names := _columns(data, pa.types.is_floating))
             numbers |= {name: _grouped(texts[name], dots=True) for name in names}
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
+        reason = str(error).splitlines()[0]
+        if separator == "," and (row := re.search(r"Expected (\d+) columns, got (\d+): .*\d,\d", reason)):
+            reason += (
+                f"; the header has {row[1]} columns and this row {row[2]}: if its decimals are written with commas, "
+            )
+            reason += "separate the columns by semicolons"
+        raise UserError(f"{path}: not a readable Parquet or CSV table ({reason})") from error
     for name, values in numbers.items():
         if values is not None:
             data = data.set_column(data.schema.names.index(name), name, pa.chunked_array([values]))
@@ -234,11 +245,14 @@ def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
     """Return the numbers of texts of which some have a comma or grouped digits; None if they are not numbers.
 
     Commas separate thousands if all of them can, and some number has none or the numbers rise; otherwise they are decimal.
-    Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal.
+    Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal. Spaces and
+    apostrophes always do.
     """
     import pyarrow.compute as pc
 
-    texts = pc.utf8_trim_whitespace(column.combine_chunks())
+    trimmed = pc.utf8_trim_whitespace(column.combine_chunks())
+    texts = pc.replace_substring_regex(trimmed, _SPACED, r"\1")
+    is_spaced = not texts.equals(trimmed)
     commas = pc.match_substring(texts, ",")
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
 
@@ -252,7 +266,7 @@ def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
         if pc.any(dotted).as_py() and (dots or _any(texts, r"\..*\.")) and all_match(of_thousands, dotted):
             return pc.cast(pc.replace_substring(pc.replace_substring(texts, ".", ""), ",", "."), pa.float64())
         if not pc.any(commas).as_py():
-            return None
+            return pc.cast(texts, pa.float64()) if is_spaced else None
         if all_match(r"^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$"):
             numbers = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
             values = numbers.drop_null().to_numpy()

@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-_DIGITS = r"(?>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf))(?!\w)"
-_NUMBER = rf"(?: value)?[\s:=\"'|(]{{0,12}}(?:tensor\()?({_DIGITS})"
+_DIGITS = r"(?>[-+]?(?:\d*\.\d+|\d+\.?(?!,\d))(?:e[-+]?\d+)?|[-+]?(?:nan|inf))(?!\w)"  # 3,25 is not 3
+_NUMBER = rf"(?: value)?[\s:=\"'|(]{{0,12}}(?:[a-z][\w.]{{0,15}}\()?({_DIGITS})"  # np.float64(3.2)
 _DECIMAL = rf"[\s:=]{{1,12}}(?=\d+\.\d)({_DIGITS})"  # after a name that may also precede a count
 _VALIDATION = r"(?:val(?:id(?:ati(?:on|ng)|ate)?)?|eval(?:uat(?:ion|ing|e))?|dev|test)"
-_LOSSES = r"(?:(?:train(?:ing)?|lm|ce|avg|average|mean)[ _/-]?)*(?:loss(?:[ /]train)?|CrossEntropyLoss|trl)"
+_LOSSES = (
+    r"(?:(?:reduced|train(?:ing)?|lm|ce|avg|average|mean)[ _/-]?)*"
+    r"(?:loss(?:[ /]train(?:/total)?|_step)?|CrossEntropyLoss|trl)"
+)
 _VALIDATION_LOSSES = rf"(?:{_VALIDATION}[ _/-]?(?:lm[ _])?loss|loss[ /]{_VALIDATION}|tel)"
 
 
@@ -37,6 +40,7 @@ _FIELDS = {
         ("learning_rate", "lr learning", rf"(?:lr|learning[ _]?rate){_NUMBER}"),
         ("gradient_norm", "norm", rf"(?:grad(?:ient)?[ _-]?norm|gnorm|norm){_NUMBER}"),
         ("perplexity", "ppl perplexity", rf"(?:ppl|perplexity){_NUMBER}"),
+        ("epoch", "epoch", r"epoch[\s:=\"'\[(]{1,4}(\d+(?:\.\d+)?)"),
     )
 }
 # The first match counts: a program may log batches (iter) beside updates (step).
@@ -46,7 +50,10 @@ _STEPS = tuple(
         ("num_updates", r"num_updates\W{0,12}"),
         ("step", r"(?<![\w/])(?:global_?|train_|current_|optimizer_)?steps?[\s:=#\"'(\[]{0,12}"),
         ("iter update", r"(?<![\w/])(?:iter(?:ation)?|update)s?[\s:=#\"'(\[]{0,12}"),
-        ("tr val tel", r"^(?:s:)?(?=\d+ (?:tr(?:ain|l)|val|tel)\b)"),  # s:250 tel:5.2, or 250 val 5.2
+        ("batch", r"\[batch="),
+        ("tr val tel loss", r"^(?:s:)?(?=\d+[ :]{1,2}(?:tr(?:ain|l)|val|tel|loss)\b)"),  # s:250 tel:5.2, or 250 val 5.2
+        ("/", r"(?<!epoch)(?<!epoch[ :])(?<!epoch: )[\[(] *(?=\d+ */ *\d+ *[\])])"),  # (250/1000)
+        ("batches", r"(?<![\d.])(?=\d+/ *\d+ batches)"),
     )
 )
 _PROGRESS = re.compile(r"%\|.*\| *(\d+)/(\d+) *\[")  # progress bar of tqdm
@@ -54,6 +61,7 @@ _PROGRESS = re.compile(r"%\|.*\| *(\d+)/(\d+) *\[")  # progress bar of tqdm
 _START = re.compile(r"Num Epochs = ([\d,]+).*?Total optimization steps = ([\d,]+)", re.DOTALL)
 _EPOCH = re.compile(r"['\"]epoch['\"]: *['\"]?([\d.]+)")
 _OF_VALIDATION = re.compile(rf"(?<![\w/.-]){_VALIDATION}(?![\w/.])", re.IGNORECASE)
+_HEADER = re.compile(r"\[(?:step|batch)=")  # of OLMo and Composer, before one line per metric
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MLFLOW = re.compile(rf"^\d{{13}} (?P<value>{_DIGITS}) (?P<step>\d+)$")
 
@@ -65,6 +73,8 @@ PATTERNS = {
     "Megatron-LM": re.compile(r"\biteration +\d+/ *\d+ \||validation loss at iteration"),
     "torchtitan": re.compile(r"\bstep: *\d+ +loss: "),
     "torchtune": re.compile(r"^Step \d+ \| loss:"),
+    "NeMo": re.compile(r"\breduced_train_loss[:=]"),
+    "Composer": re.compile(r"\bloss/train/total: "),
     "fairseq": re.compile(r"\bnum_updates\b"),
     "transformers": re.compile(r"\{.*['\"](?:eval_)?loss['\"]: .*['\"]epoch['\"]: "),
     "MLflow": _MLFLOW,
@@ -111,10 +121,21 @@ def read(text: str) -> TextLog:
     # The training loss of an evaluation is a separate estimate, and is not read if the step logs one.
     logged = {row["step"] for row in fields if "validation_loss" not in row}
     fields = [{**row, "loss": np.nan} if "validation_loss" in row and row["step"] in logged else row for row in fields]
+    fields = list(_measured_once(fields))
     names = dict.fromkeys(name for row in fields for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in fields]) for name in names if name != "final_step"}
     final = max((int(row["final_step"]) for row in fields if "final_step" in row), default=None)
     return TextLog(best if is_known else ANY, len(fields), len(lines), columns, final, len(rows) - len(stepped))
+
+
+def _measured_once(rows: Sequence[dict[str, float]]) -> Iterator[dict[str, float]]:
+    """Yield rows without the validation loss where it is that of the row before, as progress bars repeat the last one."""
+    before = np.nan
+    for row in rows:
+        now = row.get("validation_loss", np.nan)
+        is_repeated = now == before and not np.isnan(row.get("loss", np.nan))
+        yield {**row, "validation_loss": np.nan} if is_repeated else row
+        before = before if np.isnan(now) else now
 
 
 def _rows(lines: Sequence[str], steps_per_epoch: float) -> Iterator[_Row]:
@@ -127,7 +148,7 @@ def _rows(lines: Sequence[str], steps_per_epoch: float) -> Iterator[_Row]:
             progress = {"step": float(bar[1]), "final_step": total}
         fields = _fields_of(line)
         if not fields.keys() & {"loss", "validation_loss"}:
-            header = fields if "[step=" in line else header  # OLMo: precedes one line per metric
+            header = fields if _HEADER.search(line) else header
             continue
         if "step" not in fields:
             epoch = _EPOCH.search(line) if steps_per_epoch else None

@@ -10,7 +10,7 @@ import numpy as np
 from toposcale import checkpoints
 from toposcale.io import loss_curves
 from toposcale.io.amounts import number_of
-from toposcale.io.errors import NoForecast, UserError
+from toposcale.io.errors import NoForecast, UserError, listed
 from toposcale.io.files import read_json
 from toposcale.io.step_names import MOST_STEPS
 from toposcale.runs.checks import refuse_curve
@@ -58,6 +58,7 @@ class Stated:
 
 
 FIELDS = tuple(Stated.__dataclass_fields__)
+_LOSSES = ("loss", "validation_loss")
 _OF_SCHEDULE, _COLUMNS = ("schedule", "steps", "warmup_steps"), ("loss_column", "step_column")
 
 
@@ -241,12 +242,25 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
     if isinstance(curve, str | Path):
         if any(Path(curve).glob(f"checkpoint-*/{loss_curves.TRAINER_STATE}")):
             checkpoints.FolderSource(Path(curve)).check_one_training()
-        return loss_curves.read(curve, **columns)
+        losses = loss_curves.read(curve, **columns)
+        _refuse_without_losses(losses)
+        return losses
     if not hasattr(curve, "keys") or getattr(curve, "ndim", 2) == 1:  # a pandas.Series has keys, too
         raise UserError(
             f"curve: a file, a folder, or columns by name such as a data frame, but it is a {type(curve).__name__}"
         )
     return loss_curves.of_columns({str(key): curve[key] for key in curve}, **columns)
+
+
+def _refuse_without_losses(losses: loss_curves.LossCurve) -> None:
+    """Raise UserError if no entry of the log of a Trainer has a loss; an empty log is that of a start."""
+    if (state := losses.trainer) is None or not (history := state.content["log_history"]):
+        return
+    if not any(len(losses.columns.get(name, ())) and np.isfinite(losses.columns[name]).any() for name in _LOSSES):
+        keys = dict.fromkeys(key for entry in history if isinstance(entry, dict) for key in entry)
+        raise UserError(
+            f"{state.path}: no entry of its log_history has a step and a loss (as numbers); its keys are {listed(keys, 20)}"
+        )
 
 
 class Facts(NamedTuple):

@@ -30,6 +30,10 @@ def _running_median(values: np.ndarray, width: int) -> np.ndarray:
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1))
 
 
+LONGEST_DIP = 8
+"""A level of fewer rows than this share of a curve, one in 8, is a dip if it is higher before and after."""
+
+
 class Rise(NamedTuple):
     """Smoothed loss now, and the lowest smoothed loss before."""
 
@@ -40,8 +44,9 @@ class Rise(NamedTuple):
 def rise(losses: np.ndarray, width: int) -> Rise | None:
     """Return the rise of losses (rows,) above their lowest running median; None if it is within noise.
 
-    The loss now is the median of the last `width` rows. The running median is over a tenth of the rows, so that short dips
-    do not count. The noise is that of single rows, and that of medians of `width` rows around the running median.
+    The loss now is the median of the last `width` rows. The running median is over a tenth of the rows, and its dips are
+    filled, so that they do not count. The noise is that of single rows, and that of medians of `width` rows around the
+    running median.
     """
     n = len(losses)
     if n <= width:
@@ -51,9 +56,21 @@ def rise(losses: np.ndarray, width: int) -> Rise | None:
     medians, smooth = _running_median(logs, width), _running_median(logs, wide)
     around = medians[(wide - width) // 2 :][: len(smooth)] - smooth
     scatter = 1.4826 * float(np.median(np.abs(around - np.median(around)))) if len(around) > width else 0.0
-    if medians[-1] - smooth.min() <= max(np.log1p(SPIKE), 6 * noise_of(logs), 6 * scatter):
+    limit = max(np.log1p(SPIKE), 6 * noise_of(logs), 6 * scatter)
+    level = _filled(smooth, n // LONGEST_DIP)
+    lowest = np.where(smooth < level - limit, level, smooth).min()
+    if medians[-1] - lowest <= limit:
         return None
-    return Rise(float(np.exp(medians[-1])), float(np.exp(smooth.min())))
+    return Rise(float(np.exp(medians[-1])), float(np.exp(lowest)))
+
+
+def _filled(values: np.ndarray, width: int) -> np.ndarray:
+    """Return values whose dips of fewer than `width` rows are filled up to the lower of their sides (a closing)."""
+    if width < 2:
+        return values
+    around = np.pad(values, width - 1, mode="edge")
+    highest = np.lib.stride_tricks.sliding_window_view(around, width).max(axis=1)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(highest, width).min(axis=1))
 
 
 def is_excursion(losses: np.ndarray) -> np.ndarray:
@@ -77,6 +94,18 @@ def is_excursion(losses: np.ndarray) -> np.ndarray:
     after = np.full(n, np.inf)  # lowest running median of the rows after
     after[: n - width] = np.minimum.accumulate(running[::-1])[::-1][1 : n - width + 1]
     return np.asarray((logs > before + limit) & (after < before + limit))
+
+
+def is_dip(losses: np.ndarray) -> np.ndarray:
+    """Return whether each loss (rows,) belongs to a dip of several rows, with a higher level before and after it."""
+    n, width = len(losses), 9
+    if n < 3 * width:
+        return np.zeros(n, dtype=bool)
+    logs = np.log(np.maximum(losses, 1e-12))
+    running = _running_median(logs, width)
+    noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
+    is_low = running < _filled(running, n // LONGEST_DIP) - max(SPIKE, 6 * noise)
+    return np.pad(is_low, width // 2)
 
 
 def without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

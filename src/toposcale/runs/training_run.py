@@ -13,7 +13,7 @@ from toposcale.io.notes import logged_again
 from toposcale.runs.compute import flop
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.outliers import is_excursion, is_spike, without_false_start
+from toposcale.runs.outliers import is_dip, is_excursion, is_spike, without_false_start
 from toposcale.runs.series import Series, in_order, last_of_each, on_grid
 from toposcale.runs.smoothing import bin_medians
 
@@ -339,7 +339,7 @@ class TrainingRun:
     def binned(self, values: np.ndarray) -> Curve:
         """Return medians of a column of the log after the warm-up, in `LOG_BINS` geometric bins and more in a decay."""
         usable = np.isfinite(values) & (self.steps >= max(self.schedule.warmup_steps, 1))
-        usable[usable] = ~(is_spike(values[usable]) | is_excursion(values[usable]))
+        usable[usable] = ~(is_spike(values[usable]) | is_excursion(values[usable]) | is_dip(values[usable]))
         return Curve(*bin_medians(self.steps[usable], values[usable], LOG_BINS, self.schedule.rates))
 
     def _metric_offset(self, steps: np.ndarray, losses: np.ndarray) -> float:
