@@ -278,13 +278,13 @@ def test_a_validation_loss_that_leaves_the_training_loss_is_no_confident_answer(
     assert not any("no longer follows" in reason for reason in steady)
 
 
-@pytest.mark.parametrize("first", [5.29, 4.5])
-def test_a_training_that_begins_far_below_a_uniform_guess_is_refused(first):
-    """124M parameters and 4,096 tokens a step: where it stands now is usual, where it began is not."""
+@pytest.mark.parametrize(("n_parameters", "first", "end"), [(124e6, 5.29, 3.1), (124e6, 4.5, 3.1), (7e9, 4.5, 2.9)])
+def test_a_training_that_begins_far_below_a_uniform_guess_is_refused(n_parameters, first, end):
+    """4,096 tokens a step: where it stands now is usual, where it began is not."""
     steps = np.arange(20, 20_001, 20)
-    losses = 3.1 + (first - 3.1) * (steps / 20) ** -0.3
+    losses = end + (first - end) * (steps / 20) ** -0.3
     plan = {
-        "n_parameters": 124e6,
+        "n_parameters": n_parameters,
         "tokens_per_step": 4096,
         "steps": 40_000,
         "schedule": "constant",

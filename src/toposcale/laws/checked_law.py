@@ -8,7 +8,7 @@ from toposcale.io.errors import NoForecast
 from toposcale.laws.chinchilla import published_surface
 from toposcale.laws.intervals import NORMAL
 from toposcale.laws.joint import Joint
-from toposcale.laws.priors import PUBLISHED, Prior, decades_away
+from toposcale.laws.priors import PUBLISHED, SIZES_KNOWN, Prior
 from toposcale.runs.checks import first_half, in_early_steps, is_checkable, refuse_curve, refuse_decision_point
 from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun
 
@@ -55,7 +55,8 @@ def checked_law(run: TrainingRun, others: Sequence[TrainingRun], prior: Prior = 
 
 def refuse_level(run: TrainingRun) -> None:
     """Raise NoForecast where the loss, at first or now, is none that so many parameters and tokens give from scratch."""
-    if decades_away(run.n_parameters) or not np.isfinite(run.tokens_per_step):
+    # The published surface holds beyond the largest published run, but models that are much smaller may read letters.
+    if run.n_parameters < SIZES_KNOWN[0] or not np.isfinite(run.tokens_per_step):
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
     # A loss in the warm-up has no upper bound, so only the lower bound applies at first.
