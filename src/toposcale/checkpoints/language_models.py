@@ -226,7 +226,7 @@ def _check_sizes(folder: Path) -> None:
     with torch.device("meta"):  # shapes without values
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     parameters = {name: list(tensor.shape) for name, tensor in model.named_parameters()}
-    # Missing weights are found on loading; files may split problem a model stacks, and use other names.
+    # Missing weights are found on loading; files may split what a model stacks, and use other names.
     if count_weights(parameters) > 2 * (stored := count_weights(shapes)):
         largest = max(parameters, key=lambda name: math.prod(parameters[name]))
         raise UserError(

@@ -190,7 +190,7 @@ def _mean_over(series: Mapping[str, np.ndarray], labels: _Labels) -> Rows:
 
 
 def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, where: object) -> None:
-    """Raise UserError if most steps have several losses, or some as where the rows of evaluations are among the others.
+    """Raise UserError if most steps have several losses, or some do because rows of evaluations are among the others.
 
     The message names the column that distinguishes them, if any.
     """
