@@ -4,7 +4,7 @@ from toposcale.decision.advice import Advice, advise_on
 from toposcale.decision.advise import advise
 from toposcale.decision.candidates import Candidate, CandidateKind, Request, candidates
 from toposcale.decision.compare_runs import compare_runs
-from toposcale.decision.expected_regret import Decision, Option
+from toposcale.decision.expected_regret import Decision, WeighedCandidate
 from toposcale.decision.on_track import Track, on_track
 from toposcale.decision.run_comparison import Difference, RunComparison, SpeedUp
 from toposcale.io.errors import NoForecast
@@ -31,7 +31,6 @@ __all__ = [
     "LearningRateSchedule",
     "MultiPowerLaw",
     "NoForecast",
-    "Option",
     "Prediction",
     "Request",
     "RunComparison",
@@ -41,6 +40,7 @@ __all__ = [
     "Target",
     "Track",
     "TrainingRun",
+    "WeighedCandidate",
     "advise",
     "advise_on",
     "candidates",

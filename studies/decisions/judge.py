@@ -119,7 +119,7 @@ def _decision(
     if law is None:
         return None
     try:
-        return decide(law, point.now, known, options=[point.continuing, *(start.candidate for start in starts)])
+        return decide(law, point.now, known, among=[point.continuing, *(start.candidate for start in starts)])
     except NoForecast:
         return None
 
@@ -134,7 +134,7 @@ def _judged(
     outcomes = {CONTINUE: Outcome(point.loss)}
     outcomes |= {start.candidate.name: Outcome(start.loss) for start in starts}
     following = min(starts, key=lambda start: start.run.n_parameters).candidate.name
-    losses = {option.candidate.name: option.loss for option in decision.options} if decision else {}
+    losses = {weighed.candidate.name: weighed.loss for weighed in decision.candidates} if decision else {}
     best = decision.best.candidate.name if decision else CONTINUE
     surface = {
         candidate.name: published_surface(
@@ -164,7 +164,7 @@ def lowest(decision: Decision | None, end: Prediction) -> Choice:
     """The candidate whose forecast is the lowest, where `end` takes the place of the law's forecast of finishing."""
     if end.reason or decision is None:
         return Choice("", reason=end.reason or "no law")
-    forecasts = {option.candidate.name: option.loss.value for option in decision.options} | {CONTINUE: end.value}
+    forecasts = {weighed.candidate.name: weighed.loss.value for weighed in decision.candidates} | {CONTINUE: end.value}
     return Choice(min(forecasts, key=lambda name: (forecasts[name], name)))
 
 

@@ -93,9 +93,9 @@ def _decision(
     outcomes = {CONTINUE: Outcome(history.final_loss)}
     outcomes |= {f"scale up to {one.size}": Outcome(one.run.final_loss) for one in starts}
     later = [one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size]
-    options = _candidates(now, starts)
-    decision = weigh(Joint().fit(known, now), options)
-    advice = Choice.of(advise_on(now, smaller, options=options))
+    among = _candidates(now, starts)
+    decision = weigh(Joint().fit(known, now), among)
+    advice = Choice.of(advise_on(now, smaller, among=among))
     choices = usual_choices(advice, f"scale up to {starts[0].size}")
     choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)
     choices["oracle"] = Choice(best_of(outcomes))

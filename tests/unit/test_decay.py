@@ -22,11 +22,11 @@ def decision(now):
 
 
 def test_options_end_with_the_training_and_are_sorted_by_regret(now, decision):
-    regrets = [option.expected_regret for option in decision.options]
+    regrets = [candidate.expected_regret for candidate in decision.candidates]
     assert regrets == sorted(regrets)
-    assert all(now.last_step <= option.start < now.final_step for option in decision.options)
-    assert sum(option.probability for option in decision.options) == pytest.approx(1)
-    assert {option.start for option in decision.options} >= {now.last_step}
+    assert all(now.last_step <= candidate.start < now.final_step for candidate in decision.candidates)
+    assert sum(candidate.probability for candidate in decision.candidates) == pytest.approx(1)
+    assert {candidate.start for candidate in decision.candidates} >= {now.last_step}
 
 
 def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decision):
@@ -54,5 +54,5 @@ def test_nothing_is_decided_once_the_rate_decays():
 def test_the_advice_tells_it(now):
     advice = advise_on(now)
     assert "  Decay      start " in str(advice)
-    assert advice["decay"]["options"][0]["start"] == advice.decay.best.start
+    assert advice["decay"]["candidates"][0]["start"] == advice.decay.best.start
     assert advice["decay"]["cooled_loss"] < now.present_loss

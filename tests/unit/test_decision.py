@@ -28,7 +28,7 @@ def named(*names):
 def test_the_probability_of_two_independent_candidates_is_that_of_their_difference():
     """N(3.0, 0.1^2) against N(3.1, 0.1^2): P = Phi(0.1 / (0.1 sqrt 2)) = 0.760."""
     decision = weigh(Known([3.0, 3.1], np.diag([0.01, 0.01])), named("continue", "scale up to b"))
-    best, other = decision.options
+    best, other = decision.candidates
     assert best.candidate.name == "continue"
     assert best.probability == pytest.approx(0.760, abs=0.02)
     # E[max(d, 0)] of d ~ N(-0.1, 0.02): 0.1414 phi(0.7071) - 0.1 (1 - Phi(0.7071)) = 0.0199
@@ -46,8 +46,8 @@ def test_an_error_that_all_candidates_share_decides_nothing():
 def test_the_gain_is_the_difference_to_finishing_with_its_interval():
     """Var(a - b) = 0.04 + 0.09 - 2 x 0.03 = 0.07."""
     covariance = [[0.04, 0.03], [0.03, 0.09]]
-    options = weigh(Known([3.0, 2.5], covariance), named("continue", "scale up to b")).options
-    gain = {option.candidate.name: option.gain for option in options}
+    weighed = weigh(Known([3.0, 2.5], covariance), named("continue", "scale up to b")).candidates
+    gain = {row.candidate.name: row.gain for row in weighed}
     assert gain["scale up to b"].value == pytest.approx(0.5)
     assert gain["scale up to b"].low == pytest.approx(0.5 - 1.96 * 0.07**0.5, abs=1e-4)
     assert gain["continue"].value == gain["continue"].low == gain["continue"].high == 0.0

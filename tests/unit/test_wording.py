@@ -4,26 +4,26 @@ import numpy as np
 import pytest
 
 from toposcale.decision.candidates import Candidate, CandidateKind
-from toposcale.decision.expected_regret import Decision, Option
+from toposcale.decision.expected_regret import Decision, WeighedCandidate
 from toposcale.decision.wording import percent, table, what_to_do
 from toposcale.laws.prediction import Prediction
 from toposcale.runs.training_run import Target
 
 
-def option(name, probability, expected_regret, gain=(0.0, 0.0, 0.0)):
+def weighed(name, probability, expected_regret, gain=(0.0, 0.0, 0.0)):
     kind = CandidateKind.SCALE_UP if "scale up" in name else CandidateKind(name)
     candidate = Candidate(kind, name, Target(1e6, np.ones(2), 1), 1, 1e15)
-    return Option(candidate, Prediction(3.0, 2.9, 3.1), Prediction(*gain), probability, expected_regret)
+    return WeighedCandidate(candidate, Prediction(3.0, 2.9, 3.1), Prediction(*gain), probability, expected_regret)
 
 
-def decision(*options):
-    starts = [o.probability for o in options if o.candidate.from_scratch]
-    return Decision(options, sum(starts))
+def decision(*candidates):
+    starts = [o.probability for o in candidates if o.candidate.from_scratch]
+    return Decision(candidates, sum(starts))
 
 
 def test_a_choice_that_is_not_confident_says_its_expected_regret():
-    options = (option("scale up to b", 0.5, 0.01, (0.04, -0.02, 0.11)), option("scale up to c", 0.3, 0.02))
-    text = what_to_do(decision(*options, option("continue", 0.2, 0.05)), ["its probability is 50%"])
+    candidates = (weighed("scale up to b", 0.5, 0.01, (0.04, -0.02, 0.11)), weighed("scale up to c", 0.3, 0.02))
+    text = what_to_do(decision(*candidates, weighed("continue", 0.2, 0.05)), ["its probability is 50%"])
     assert text == (
         "Scale up to b: 0.040 nats better than continuing (-0.020 to 0.110); 50%, not confident; expected regret 0.010 "
         "nats. Some other size beats continuing: 80%."
@@ -31,21 +31,21 @@ def test_a_choice_that_is_not_confident_says_its_expected_regret():
 
 
 def test_a_choice_below_half_is_no_clear_choice():
-    options = (option("scale up to b", 0.4, 0.01, (0.04, -0.02, 0.11)), option("continue", 0.35, 0.012))
-    text = what_to_do(decision(*options, option("extend", 0.25, 0.05)), ["its probability is 40%"])
+    candidates = (weighed("scale up to b", 0.4, 0.01, (0.04, -0.02, 0.11)), weighed("continue", 0.35, 0.012))
+    text = what_to_do(decision(*candidates, weighed("extend", 0.25, 0.05)), ["its probability is 40%"])
     assert text == "No clear choice: scale up to b has the least expected regret (40%; expected regret 0.010 nats)."
 
 
 def test_a_sure_choice_says_how_sure():
-    text = what_to_do(decision(option("continue", 0.95, 0.01), option("scale up to b", 0.05, 0.2)))
+    text = what_to_do(decision(weighed("continue", 0.95, 0.01), weighed("scale up to b", 0.05, 0.2)))
     assert text == "Continue; 95%, confident."
-    worse = option("scale up to b", 0.9, 0.01, (-0.03, -0.05, 0.01))
-    text = what_to_do(decision(worse, option("extend", 0.1, 0.1)))
+    worse = weighed("scale up to b", 0.9, 0.01, (-0.03, -0.05, 0.01))
+    text = what_to_do(decision(worse, weighed("extend", 0.1, 0.1)))
     assert "0.030 nats worse than continuing (-0.010 to 0.050)" in text
 
 
 def test_one_candidate_alone_is_no_choice_and_the_sentence_says_what_is_needed():
-    text = what_to_do(decision(option("continue", 1.0, 0.0)), ["nothing to choose"])
+    text = what_to_do(decision(weighed("continue", 1.0, 0.0)), ["nothing to choose"])
     assert text.startswith("Continue: there is nothing to choose between.")
     assert "100%" not in text
     assert "`kind: planned`" in text
@@ -58,8 +58,8 @@ def test_no_probability_is_called_certain(share, text):
 
 
 def test_the_table_has_a_line_an_option_under_its_titles():
-    options = decision(option("continue", 0.9, 0.01), option("scale up to b", 0.1, 0.2, (0.1, 0.0, 0.2)))
-    title, going_on, start = table(options, 1e18)
+    candidates = decision(weighed("continue", 0.9, 0.01), weighed("scale up to b", 0.1, 0.2, (0.1, 0.0, 0.2)))
+    title, going_on, start = table(candidates, 1e18)
     assert title.split("  ")[-1].strip() == "FLOP"
     assert (going_on.split()[0], going_on.split()[-1]) == ("continue", "1e+15")
     assert "0.100 (0.000 to 0.200)" in start

@@ -93,17 +93,17 @@ def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
 
 
 def candidate_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
-    """Return the table `candidates`: a row for each way to spend the compute that is left."""
+    """Return the table `candidates`: a row for each candidate for the remaining compute."""
     rows = []
     for point in advised:
         advice, decision = point.advice, point.advice.decision
         if decision is None:
             rows.append(point.key | {"candidate": "", "is_confident": False, "reason": advice.no_advice_because})
             continue
-        for option in decision.options:
-            facts = {"compute": option.candidate.compute, "reason": ""}
-            is_confident = advice.is_confident and option is decision.best
-            rows.append(point.key | option.as_row() | facts | {"is_confident": is_confident})
+        for weighed in decision.candidates:
+            facts = {"compute": weighed.candidate.compute, "reason": ""}
+            is_confident = advice.is_confident and weighed is decision.best
+            rows.append(point.key | weighed.as_row() | facts | {"is_confident": is_confident})
     return schemas.TABLES["candidates"].frame(rows)
 
 
@@ -143,8 +143,8 @@ class Hindsight(NamedTuple):
         unstarted = next(other for other in self.larger if other.n_parameters == size).unstarted()
         outcomes = []
         for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-            options = candidates(now, [unstarted], (1 - share) * now.compute_left, ())
-            start = next((candidate for candidate in options if candidate.from_scratch), None)
+            known = candidates(now, [unstarted], (1 - share) * now.compute_left, ())
+            start = next((candidate for candidate in known if candidate.from_scratch), None)
             # Too little is left to start anything: the run is as good as continued.
             outcomes.append(self.outcome(start) if start else Outcome(self.training.final_loss))
         return Outcome(float(np.mean([o.loss for o in outcomes])), all(o.observed for o in outcomes))
@@ -179,20 +179,20 @@ def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: fl
     training, run = hindsight.training, hindsight.training.first(fraction)
     # Of sizes that have not started the schedule alone is known, not one loss.
     other_runs = [*(other.unstarted() for other in hindsight.larger), *smaller]
-    options = candidates(run, other_runs, multiples=())
-    starts = [candidate for candidate in options if candidate.from_scratch]
+    considered = candidates(run, other_runs, multiples=())
+    starts = [candidate for candidate in considered if candidate.from_scratch]
     point = {
         "model": training.model,
         "fraction": fraction,
         "spent": run.compute(run.last_step),
         "remaining": run.compute_left,
-        "n_candidates": len(options),
+        "n_candidates": len(considered),
     }
     if not starts or not run.has_begun:
         reason = "no other size can be started" if not starts else "no loss"
         yield from (point | {"policy": policy, "reason": reason} for policy in POLICIES)
         return
-    outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in options}
+    outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in considered}
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > training.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
     advice = advise_on(run, other_runs, Request(multiples=()))

@@ -129,9 +129,9 @@ class Advice(Mapping[str, Any]):
         return [(int(step), self.law.forecast(self.run, int(step))) for step in np.unique(np.rint(steps))]
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each option."""
-        options = self.decision.options if self.decision else ()
-        return [option.as_row() | {"flop": option.candidate.compute} for option in options]
+        """Return a row for each candidate."""
+        candidates = self.decision.candidates if self.decision else ()
+        return [weighed.as_row() | {"flop": weighed.candidate.compute} for weighed in candidates]
 
     @cached_property
     def _values(self) -> dict[str, Any]:
@@ -262,8 +262,8 @@ class Advice(Mapping[str, Any]):
 
     def _figure(self) -> "Figure":
         """Return the picture."""
-        options = self.decision.options if self.decision else ()
-        return draw(self.run, self.forecast_curve, options, self.sentence, self.decay)
+        candidates = self.decision.candidates if self.decision else ()
+        return draw(self.run, self.forecast_curve, candidates, self.sentence, self.decay)
 
     def plot(self, path: str | Path) -> None:
         """Write a picture of the losses so far, their forecast, and the candidates at the end.
@@ -310,7 +310,7 @@ def advise_on(
     others: Sequence[TrainingRun] = (),
     request: Request = USUAL,
     *,
-    options: Sequence[Candidate] | None = None,
+    among: Sequence[Candidate] | None = None,
 ) -> Advice:
     """Return the advice on a run as it stands.
 
@@ -322,7 +322,7 @@ def advise_on(
         Finished runs, runs under way and sizes that have not started; those of another family are not read.
     request : Request, optional
         Compute to come, multiples of the size and target loss.
-    options : sequence of Candidate, optional
+    among : sequence of Candidate, optional
         The candidates, where the request does not name them.
 
     Returns
@@ -349,7 +349,7 @@ def advise_on(
     try:
         law = checked_law(run, family)
         refuse_choice(run, law)
-        decision = decide(law, run, family, request, options)
+        decision = decide(law, run, family, request, among)
     except NoForecast as error:
         return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
     return replace(advice, law=law, decision=decision, reasons=low_confidence_reasons(run, law, decision))

@@ -130,25 +130,23 @@ def candidates(
     ahead, affordable = run.final_step - run.last_step, int(remaining / per_step * (1 + 1e-9))
     if affordable < 1:
         return []
-    options = []
+    found = []
     if ahead <= 0:  # a finished run stands for itself: to leave it costs nothing
-        options.append(Candidate(CandidateKind.CONTINUE, CONTINUE, run.target(), 0, 0.0))
+        found.append(Candidate(CandidateKind.CONTINUE, CONTINUE, run.target(), 0, 0.0))
     else:
         steps = min(ahead, affordable)
-        options.append(
-            Candidate(CandidateKind.CONTINUE, CONTINUE, _with_rest_over(run, steps), steps, steps * per_step)
-        )
+        found.append(Candidate(CandidateKind.CONTINUE, CONTINUE, _with_rest_over(run, steps), steps, steps * per_step))
         if 1.05 * ahead < affordable <= LONGEST_START:
             target = _with_rest_over(run, affordable)
-            options.append(Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step))
+            found.append(Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step))
     for size in _sizes_to_start(run, others, multiples):
         tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
         steps = int(remaining / flop(size.n_parameters, tokens))
         if SHORTEST_START <= steps <= LONGEST_START:
             shape = size.like if size.like.schedule.is_known and not size.like.has_begun else run
             target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
-            options.append(from_scratch(run, size.label, target))
-    return options
+            found.append(from_scratch(run, size.label, target))
+    return found
 
 
 def from_scratch(run: TrainingRun, label: str, target: Target) -> Candidate:

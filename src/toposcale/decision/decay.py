@@ -26,7 +26,7 @@ COOLDOWN = 0.2
 BILLION = 1e9
 
 
-class DecayOption(NamedTuple):
+class DecayCandidate(NamedTuple):
     """A decay and the loss at its end.
 
     Parameters
@@ -55,7 +55,7 @@ class DecayDecision(NamedTuple):
 
     Parameters
     ----------
-    options : tuple of DecayOption
+    candidates : tuple of DecayCandidate
         In ascending order of expected regret.
     cooled : Prediction
         Loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far.
@@ -64,24 +64,24 @@ class DecayDecision(NamedTuple):
         unknown.
     """
 
-    options: tuple[DecayOption, ...]
+    candidates: tuple[DecayCandidate, ...]
     cooled: Prediction
     worth: float
 
     @property
-    def best(self) -> DecayOption:
-        """Option of lowest expected regret."""
-        return self.options[0]
+    def best(self) -> DecayCandidate:
+        """Candidate of lowest expected regret."""
+        return self.candidates[0]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object `decay` of advice.json."""
         rows = [
             {"start": row.start, "shape": row.shape, "loss": row.loss.value, "loss_low": row.loss.low}
             | {"loss_high": row.loss.high, "probability": row.probability, "expected_regret": row.expected_regret}
-            for row in self.options
+            for row in self.candidates
         ]
         ends = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
-        return {"options": rows, **ends, "nats_per_billion_tokens": finite_or_none(self.worth)}
+        return {"candidates": rows, **ends, "nats_per_billion_tokens": finite_or_none(self.worth)}
 
 
 def has_not_decayed(run: TrainingRun) -> bool:
@@ -119,7 +119,7 @@ def when_to_decay(
     decays = [(start, shape) for shape in shapes for start in starts]
     odds = odds_of(law, [_decayed(run, start, run.final_step, shape) for start, shape in decays])
     rows = [
-        DecayOption(start, shape, odds.loss(index), float(odds.probability[index]), float(odds.regret[index]))
+        DecayCandidate(start, shape, odds.loss(index), float(odds.probability[index]), float(odds.regret[index]))
         for index, (start, shape) in enumerate(decays)
     ]
     return DecayDecision(tuple(sorted(rows, key=lambda row: (row.expected_regret, -row.start))), *_cooled(law, run))

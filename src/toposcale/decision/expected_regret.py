@@ -20,7 +20,7 @@ DRAWS = 4096
 BUDGET_USED_UP = "the compute that is left does not pay for one step"
 
 
-class Option(NamedTuple):
+class WeighedCandidate(NamedTuple):
     """A candidate with its forecast.
 
     Parameters
@@ -61,28 +61,28 @@ class Decision(NamedTuple):
 
     Parameters
     ----------
-    options : tuple of Option
+    candidates : tuple of WeighedCandidate
         Options in the order of their expected regret.
     scale_up_probability : float
         Probability that one that is trained from scratch is the best.
     """
 
-    options: tuple[Option, ...]
+    candidates: tuple[WeighedCandidate, ...]
     scale_up_probability: float
 
     @property
-    def best(self) -> Option:
-        """Option of the least expected regret."""
-        return self.options[0]
+    def best(self) -> WeighedCandidate:
+        """Candidate of the least expected regret."""
+        return self.candidates[0]
 
     @property
     def is_a_choice(self) -> bool:
         """Return whether there is anything to choose between."""
-        return len(self.options) > 1
+        return len(self.candidates) > 1
 
-    def option(self, name: str) -> Option | None:
-        """Return the option of a candidate, where there is one."""
-        return next((option for option in self.options if option.candidate.name == name), None)
+    def weighed(self, name: str) -> WeighedCandidate | None:
+        """Return a candidate by its name, where there is one."""
+        return next((weighed for weighed in self.candidates if weighed.candidate.name == name), None)
 
 
 def decide(
@@ -90,27 +90,27 @@ def decide(
     run: TrainingRun,
     others: Sequence[TrainingRun],
     request: Request = USUAL,
-    options: Sequence[Candidate] | None = None,
+    among: Sequence[Candidate] | None = None,
 ) -> Decision:
     """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none.
 
-    options: the candidates, where the request does not name them.
+    among: the candidates, where the request does not name them.
     """
     if not np.isfinite(run.tokens_per_step):
         raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
-    if options is None:
-        options = candidates(run, others, request.remaining, request.multiples)
-    if not options:
+    if among is None:
+        among = candidates(run, others, request.remaining, request.multiples)
+    if not among:
         raise NoForecast(BUDGET_USED_UP)
-    decision, present = weigh(law, options), run.present_loss
+    decision, present = weigh(law, among), run.present_loss
     if not run.has_begun:  # no loss with which a forecast could be compared
         return decision
-    plausible = [option.candidate.name for option in decision.options if option.loss.is_plausible(present)]
+    plausible = [weighed.candidate.name for weighed in decision.candidates if weighed.loss.is_plausible(present)]
     if not plausible:
         raise NoForecast("no candidate has a plausible forecast")
-    if len(plausible) == len(options):
+    if len(plausible) == len(among):
         return decision
-    return weigh(law, [candidate for candidate in options if candidate.name in plausible])
+    return weigh(law, [candidate for candidate in among if candidate.name in plausible])
 
 
 class Odds(NamedTuple):
@@ -136,27 +136,27 @@ def odds_of(law: Joint, targets: Sequence[Target], reference: int = 0) -> Odds:
     return Odds(losses, covariance, best, np.mean(draws - draws.min(axis=1, keepdims=True), axis=0))
 
 
-def weigh(law: Joint, options: Sequence[Candidate]) -> Decision:
+def weigh(law: Joint, among: Sequence[Candidate]) -> Decision:
     """Return the decision between at least one candidate; errors that the forecasts share cancel in the comparison."""
-    names = [candidate.name for candidate in options]
+    names = [candidate.name for candidate in among]
     reference = names.index(CONTINUE) if CONTINUE in names else 0
-    odds = odds_of(law, [candidate.target for candidate in options], reference)
+    odds = odds_of(law, [candidate.target for candidate in among], reference)
     losses, covariance, variance = odds.losses, odds.covariance, np.diag(odds.covariance)
     gain = losses[reference] - losses
     half = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))
-    weighed = [
-        Option(
+    rows = [
+        WeighedCandidate(
             candidate,
             odds.loss(i),
             Prediction(float(gain[i]), float(gain[i] - half[i]), float(gain[i] + half[i])),
             float(odds.probability[i]),
             float(odds.regret[i]),
         )
-        for i, candidate in enumerate(options)
+        for i, candidate in enumerate(among)
     ]
-    weighed.sort(key=lambda option: (option.expected_regret, option.candidate.name))
-    scale_up = sum(option.probability for option in weighed if option.candidate.from_scratch)
-    return Decision(tuple(weighed), float(scale_up))
+    rows.sort(key=lambda row: (row.expected_regret, row.candidate.name))
+    scale_up = sum(row.probability for row in rows if row.candidate.from_scratch)
+    return Decision(tuple(rows), float(scale_up))
 
 
 class StepsToLoss(NamedTuple):

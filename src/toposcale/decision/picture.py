@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toposcale.decision.decay import DecayDecision
-from toposcale.decision.expected_regret import Option
+from toposcale.decision.expected_regret import WeighedCandidate
 from toposcale.io.errors import UserError
 from toposcale.laws.prediction import Prediction
 from toposcale.runs.training_run import TrainingRun
@@ -19,7 +19,7 @@ INK, CONTINUED, OTHERS = "#222222", "#0b2f6b", ("#b0347a", "#e08e0b", "#3a7d44",
 def draw(
     run: TrainingRun,
     forecast: Sequence[tuple[int, Prediction]],
-    options: Sequence[Option],
+    candidates: Sequence[WeighedCandidate],
     sentence: str,
     decay: DecayDecision | None = None,
 ) -> "Figure":
@@ -31,7 +31,7 @@ def draw(
         The run of the decision.
     forecast : sequence of (int, Prediction)
         Future steps and their forecasts.
-    options : sequence of Option
+    candidates : sequence of WeighedCandidate
         Candidates with their final losses.
     sentence : str
         The advice, the title of the picture.
@@ -65,19 +65,19 @@ def draw(
         # The steep fall of the first steps is left out of the range of the axis.
         shown = run.loss_curve.losses[run.loss_curve.steps >= 0.05 * run.final_step]
         values = [*shown, *(value for end in ends for value in (end.low, end.high))]
-        values += [value for option in options for value in (option.loss.low, option.loss.high)]
+        values += [value for weighed in candidates for value in (weighed.loss.low, weighed.loss.high)]
         room = 0.05 * (max(values) - min(values))
         left.set_ylim(min(values) - room, max(values) + room)
     left.set(xlabel="step", ylabel="loss (nats per token)")
     left.legend(frameon=False, fontsize=8)
-    colours = iter(OTHERS * len(options))
-    for index, option in enumerate(options):
-        colour = next(colours) if option.candidate.from_scratch else CONTINUED
-        right.plot([index, index], [option.loss.low, option.loss.high], color=colour)
-        right.plot(index, option.loss.value, "o", color=colour)
-    names = [option.candidate.name.replace("scale up to ", "from scratch:\n") for option in options]
-    right.set_xticks(range(len(options)), names, rotation=90 if len(options) > 2 else 0, fontsize=8)
-    right.set(xlim=(-0.5, max(len(options), 1) - 0.5))
+    colours = iter(OTHERS * len(candidates))
+    for index, weighed in enumerate(candidates):
+        colour = next(colours) if weighed.candidate.from_scratch else CONTINUED
+        right.plot([index, index], [weighed.loss.low, weighed.loss.high], color=colour)
+        right.plot(index, weighed.loss.value, "o", color=colour)
+    names = [weighed.candidate.name.replace("scale up to ", "from scratch:\n") for weighed in candidates]
+    right.set_xticks(range(len(candidates)), names, rotation=90 if len(candidates) > 2 else 0, fontsize=8)
+    right.set(xlim=(-0.5, max(len(candidates), 1) - 0.5))
     right.set_title("at the end", fontsize=8)
     if decay:
         _draw_decays(rest[0], decay)
@@ -90,8 +90,8 @@ def draw(
 
 def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
     """Draw the final loss against the start of the decay, one line per shape, with the interval of the best shape."""
-    for shape, colour in zip(dict.fromkeys(sorted(option.shape for option in decay.options)), OTHERS, strict=False):
-        rows = sorted((row for row in decay.options if row.shape == shape), key=lambda row: row.start)
+    for shape, colour in zip(sorted({row.shape for row in decay.candidates}), OTHERS, strict=False):
+        rows = sorted((row for row in decay.candidates if row.shape == shape), key=lambda row: row.start)
         starts, losses = [row.start for row in rows], [row.loss for row in rows]
         axes.plot(starts, [loss.value for loss in losses], color=colour, label=shape)
         if shape == decay.best.shape:

@@ -7,7 +7,7 @@ import numpy as np
 
 from toposcale.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
 from toposcale.decision.decay import COOLDOWN, DecayDecision
-from toposcale.decision.expected_regret import BUDGET_USED_UP, Decision, Option, TargetLoss
+from toposcale.decision.expected_regret import BUDGET_USED_UP, Decision, TargetLoss, WeighedCandidate
 from toposcale.decision.on_track import Track
 from toposcale.decision.reasons import CONFIDENT
 from toposcale.laws.joint import Joint
@@ -151,19 +151,19 @@ def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
 
 
 def table(decision: Decision, remaining: float, width: int | None = None) -> list[str]:
-    """Return a line for each option under a line of titles; where wider than `width`, a line for each number."""
+    """Return a line for each candidate under a line of titles; where wider than `width`, a line for each number."""
     head = [f"with {remaining:.3g} FLOP to come", "loss at the end", "better than continuing by"]
-    rows = [[*head, "best", "expected regret", "FLOP"], *(_cells(option) for option in decision.options)]
+    rows = [[*head, "best", "expected regret", "FLOP"], *(_cells(weighed) for weighed in decision.candidates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     if width is None or max(map(len, lines)) <= width:
         return lines
-    titles, *options = rows
+    titles, *others = rows
     longest = max(map(len, titles[1:]))
     lines = [f"  {titles[0]}:"]
-    for name, *cells in options:
+    for name, *cells in others:
         lines.append(f"  {name}")
         lines += [f"    {title.ljust(longest)}  {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell]
     return lines
@@ -189,16 +189,16 @@ def _wrapped_line(line: str, width: int) -> list[str]:
     ) or [""]
 
 
-def _cells(option: Option) -> list[str]:
+def _cells(weighed: WeighedCandidate) -> list[str]:
     """Return the texts of a row of the table."""
-    loss, gain, name = option.loss, option.gain, option.candidate.name
+    loss, gain, name = weighed.loss, weighed.gain, weighed.candidate.name
     return [
         name,
         f"{loss.value:.3f} ({loss.low:.3f} to {loss.high:.3f})",
         "" if name == CONTINUE else f"{gain.value:.3f} ({gain.low:.3f} to {gain.high:.3f})",
-        percent(option.probability),
-        f"{option.expected_regret:.3f}",
-        f"{option.candidate.compute:.2g}",
+        percent(weighed.probability),
+        f"{weighed.expected_regret:.3f}",
+        f"{weighed.candidate.compute:.2g}",
     ]
 
 
@@ -248,14 +248,14 @@ def _assumed_of_decision(
     """Yield the assumptions about the candidates."""
     if decision is None:
         return
-    going_on = decision.option(CONTINUE)
+    going_on = decision.weighed(CONTINUE)
     if going_on and run.last_step + going_on.candidate.steps < run.final_step:
         steps = going_on.candidate.steps
         yield (
             f"what is left does not pay for the whole schedule: continuing ends at step {run.last_step + steps:,}, with "
             f"the rest of the schedule compressed into {steps:,} steps"
         )
-    if not any(option.candidate.from_scratch for option in decision.options):
+    if not any(weighed.candidate.from_scratch for weighed in decision.candidates):
         return
     yield (
         "a new size is trained from scratch under this schedule, or its own, rescaled to the steps that compute pays for"
@@ -270,7 +270,7 @@ def find_out_first(run: TrainingRun, law: Joint, decision: Decision, *, is_confi
     """Return what would decide, in one clause; "" where nothing is open."""
     if is_confident or not decision.is_a_choice:
         return ""
-    best, second = decision.options[:2]
+    best, second = decision.candidates[:2]
     if run.has_begun and not run.schedule.is_known:
         return f"the schedule: give that of {run.model}; whether the learning rate will decay decides"
     if best.expected_regret < LITTLE:
