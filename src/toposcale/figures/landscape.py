@@ -1,6 +1,7 @@
 """Figures of the loss landscape: surface and merge tree, curvature, path, evaluation."""
 
 import re
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -185,7 +186,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         grid[row, 0].set_ylabel(feature_label(feature, SOURCE))
     for axes, (_, label) in zip(grid[-1], columns.values(), strict=True):
-        axes.set_xlabel(label)
+        axes.set_xlabel("\n".join(fill(line, 25) for line in label.splitlines()))
     panels.model_legend(figure, drawn, models, linestyle="")
     end = panels.mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
     panels.key_legend(figure, [end], "")
