@@ -11,6 +11,7 @@ import pytest
 from paths import ROOT
 
 pytest.importorskip("sphinx")
+pytestmark = pytest.mark.xdist_group("docs")  # the site is built once
 PACKAGES = ["toposcale", *(f"toposcale.{name}" for name in ("forecasting", "homology", "landscape", "statistics"))]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from studies.random_laws import forecasts, summary
 
+pytestmark = pytest.mark.xdist_group("random laws")
 LAWS = 60
 
 
