@@ -51,12 +51,13 @@ def read(path: Path, named: Collection[str] = ()) -> LogFile:
 
 def _without_comments(content: bytes, named: Collection[str]) -> bytes:
     """Return content without the first lines that begin with #, but for names of columns."""
-    while content.startswith(b"#"):
-        first, _, rest = content.partition(b"\n")
-        if _is_table(first.decode("utf-8", "replace"), named):
+    start = 0
+    while content.startswith(b"#", start):
+        end = content.find(b"\n", start) + 1 or len(content)
+        if _is_table(content[start:end].decode("utf-8", "replace"), named):
             break
-        content = rest
-    return content
+        start = end
+    return content[start:]
 
 
 def _with_tabs(content: bytes, named: Collection[str]) -> bytes:

@@ -196,6 +196,8 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
     """
     logged = ~np.isnan(series.get("loss", series["step"]))
     steps = series["step"][logged]
+    if np.all(np.diff(steps) > 0):  # most logs: spares them a sort
+        return
     losses = np.unique(np.stack([steps, main_loss(series)[logged]]), axis=1)
     n_steps, n_losses = len(np.unique(steps)), losses.shape[1]
     are_most = n_steps <= 0.8 * len(steps)
@@ -205,8 +207,8 @@ def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, w
     for labels in _labels(columns, [name for column in columns if (name := column.strip().lower()) not in known_names]):
         codes = labels.codes[logged]
         pairs = np.unique(codes + 1j * steps)
-        is_told = _are_side_by_side(series, labels) if are_most else _are_of_evaluations(steps, codes)
-        if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and is_told:
+        are_labelled = _are_side_by_side(series, labels) if are_most else _are_of_evaluations(steps, codes)
+        if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and are_labelled:
             raise UserError(
                 f"{where}: {'most' if are_most else 'some'} steps have several losses, which column {labels.column} labels "
                 f"({labels.listed}); give the rows of one"
