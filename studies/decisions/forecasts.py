@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
+from studies.decisions import single_threaded
 from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
 from studies.decisions.published import SHARES, Run, judged_runs
@@ -38,7 +37,7 @@ def forecasts_of(
     """
     judged = judged_runs(runs)
     parts = [judged[place::PARTS] for place in range(PARTS)]
-    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
+    with single_threaded(processes) as pool:
         tables = pool.map(_table, parts, [list(runs)] * PARTS, [priors] * PARTS, [tuple(methods)] * PARTS)
         rows = pd.concat([table for table in tables if len(table)], ignore_index=True)
     return rows.sort_values(["source", "family", "run", "share", "method", "known"], ignore_index=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
+from studies.decisions import single_threaded
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
@@ -44,7 +43,7 @@ def decisions_of(
     """`decision_table` of all decision_points, the work shared by some processes; the same rows whatever their number."""
     known = list(decision_points)
     parts = [known[place::PARTS] for place in range(PARTS)]
-    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
+    with single_threaded(processes) as pool:
         tables = [table for table in pool.map(decision_table, parts, [priors] * PARTS) if len(table)]
     if not tables:
         return pd.DataFrame(columns=[*GROUP, "policy"])

@@ -11,13 +11,12 @@ numbers (`START`): a search over six sources moved them by 0.01, 0.01 and a fift
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
 
+from studies.decisions import single_threaded
 from studies.decisions.published import CONSTANT, FEWEST_ROWS, Run, spread_out
 from toposcale.laws.family_law import FamilyLaw
 from toposcale.laws.joint import Joint
@@ -64,7 +63,7 @@ def is_readable(now: TrainingRun) -> bool:
 def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
     """A row for each source that is left out, and one for `NONE`: every number of the prior."""
     runs = [run for run in runs if run.is_learnt_from]
-    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
+    with single_threaded(processes) as pool:
         gains = gains_of(runs, pool.map)
     constants, rows = constants_by_source(runs), []
     for left_out in (NONE, *sorted({run.source for run in runs})):

@@ -23,8 +23,8 @@ SECOND_WEIGHT = 0.2
 """Prior weight of the second model."""
 
 END_SCATTER = 0.015
-"""Standard deviation of an end around all that its own curve says, nats: the 95% intervals then hold 89% of the ends of 240
-random laws on which nothing was chosen."""
+"""Standard deviation of an end around all that its own curve says, nats. The empirical coverage of the 95% intervals is
+then 89% for 240 random laws on which nothing was chosen."""
 
 OF_ONE_RUN = 0.982
 """Correlation of this scatter between ends of one run under several schedules: their differences scatter by 0.003 nats."""
@@ -35,9 +35,9 @@ decisions 682 of 682 confident answers are right, and 80% of the clear ones are 
 outside the published sizes."""
 
 CALIBRATION = 0.9
-"""Factor on the standard deviations for a run under way whose optimizer is stated, as those of the published runs are, or
-where another size of the family is finished. The interval scores of these runs are least at 0.6 to 0.8, but at 0.8 the 95%
-intervals hold only 83% of the ends of one family of decisions."""
+"""Factor on the standard deviations for a run under way whose optimizer is stated, or of whose family another size is
+finished. The mean interval score of the published runs is lowest at 0.6, but already at 0.8 the empirical coverage of one
+group of decisions is 83%."""
 
 FAR = 0.05
 """Standard deviation added for each decade by which a size lies outside the published ones, nats."""
@@ -63,7 +63,7 @@ class Joint:
         Standard deviation of the model discrepancy at the last loss, nats.
     inflation, calibration : float
         Factors on the standard deviations of forecasts: 1 unless a check found them too small; `CALIBRATION` where the
-        published runs, or another finished size, tell the scatter.
+        optimizer is stated or another size is finished.
 
     References
     ----------

@@ -73,7 +73,7 @@ of a step of the published runs, beyond which B is constant."""
 
 OPTIMIZER_SPREADS, OTHER_OPTIMIZER_SPREAD = {"adamw": 0.0, "adam": 0.0, "": 0.36}, 0.5
 """Standard deviations of log B around that of AdamW, from which B was learnt; an unknown one is taken to be another in
-four of ten runs."""
+half of all runs."""
 
 
 def decay_covariates(peak: float, tokens_per_step: float, n_parameters: float) -> np.ndarray:

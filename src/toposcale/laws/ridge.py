@@ -13,7 +13,7 @@ from toposcale.runs.training_run import TrainingRun
 
 
 def is_topological(name: str) -> bool:
-    """Whether the feature "source/feature" describes a shape."""
+    """Return whether the feature "source/feature" describes a shape."""
     return group_of(name.rpartition("/")[2]) == TOPOLOGY
 
 
