@@ -12,7 +12,7 @@ from toposcale.decision.candidates import Request
 from toposcale.decision.reasons import CONFIDENT
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.outliers import is_dip, is_excursion, is_moving_average
+from toposcale.runs.outliers import is_dip, is_excursion, is_moving_average, rise
 from toposcale.runs.training_run import TrainingRun
 
 FINAL = 9600
@@ -294,3 +294,14 @@ def test_a_training_that_begins_far_below_a_uniform_guess_is_refused(n_parameter
     assert "not for fine-tuning" in advice.sentence
     usual = losses + 10.8 * np.exp(-steps / 300)
     assert "fine-tuning" not in toposcale.advise({"step": steps, "loss": usual}, **plan).sentence
+
+
+def test_a_log_of_many_rows_needs_no_memory_for_each_window():
+    """Windows are a tenth and an eighth of the rows: all of them at once would be 70 GB."""
+    rows = np.arange(1, 300_001)
+    losses = falling(rows, 0.003)
+    assert rise(losses, 5) is None
+    assert not is_dip(losses).any()
+    dipped = np.where(abs(rows - 150_000) < 5_000, 0.8 * losses, losses)
+    assert rise(dipped, 5) is None
+    assert is_dip(dipped)[148_000:152_000].all()

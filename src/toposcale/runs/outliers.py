@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from scipy.ndimage import grey_closing, rank_filter
 
 from toposcale.runs.smoothing import noise_of
 
@@ -27,7 +28,12 @@ def is_spike(losses: np.ndarray) -> np.ndarray:
 
 
 def _running_median(values: np.ndarray, width: int) -> np.ndarray:
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1))
+    """Return the medians of whole windows (rows - width + 1,), in memory of the order of the rows."""
+    middle = slice(width // 2, width // 2 + len(values) - width + 1)  # whole windows
+    medians = rank_filter(values, width // 2, size=width)
+    if width % 2 == 0:  # the mean of the two in the middle
+        medians = (rank_filter(values, width // 2 - 1, size=width) + medians) / 2
+    return np.asarray(medians[middle])
 
 
 LONGEST_DIP = 8
@@ -69,8 +75,7 @@ def _filled(values: np.ndarray, width: int) -> np.ndarray:
     if width < 2:
         return values
     around = np.pad(values, width - 1, mode="edge")
-    highest = np.lib.stride_tricks.sliding_window_view(around, width).max(axis=1)
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(highest, width).min(axis=1))
+    return np.asarray(grey_closing(around, size=width)[width - 1 : len(around) - width + 1])
 
 
 def is_excursion(losses: np.ndarray) -> np.ndarray:
