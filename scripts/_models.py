@@ -4,7 +4,7 @@ from pathlib import Path
 
 from toposcale import checkpoints
 from toposcale.analysis.training_runs import model_rows
-from toposcale.io import loss_curves
+from toposcale.io import trainer_states
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
 from toposcale.runs.learning_rate_schedule import warmup_of_log
@@ -30,8 +30,8 @@ def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, s
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
         facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)
-    if curve is not None and (checkpoint or Path(curve).name == loss_curves.TRAINER_STATE):
-        trainer_facts = checkpoints.trainer_facts(loss_curves.trainer_state(curve), checkpoint)
+    if curve is not None and (checkpoint or Path(curve).name == trainer_states.FILE_NAME):
+        trainer_facts = checkpoints.trainer_facts(trainer_states.read_state(curve), checkpoint)
         facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
     rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if rows.model.get("warmup_steps") is None and len(steps):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.io import loss_curves
+from toposcale.io import loss_curves, trainer_states
 from toposcale.io.errors import UserError
 
 
@@ -19,7 +19,7 @@ def written(tmp_path, columns, name="losses.csv", separator=","):
 
 
 def state_file(tmp_path, history, **facts):
-    path = tmp_path / loss_curves.TRAINER_STATE
+    path = tmp_path / trainer_states.FILE_NAME
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"log_history": history, "global_step": 20, **facts}))
     return path
@@ -277,7 +277,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"log_history": 3, "global_step": 1}'])
 def test_a_damaged_state_is_one_line(tmp_path, content):
-    path = tmp_path / loss_curves.TRAINER_STATE
+    path = tmp_path / trainer_states.FILE_NAME
     path.write_text(content)
     with pytest.raises(UserError, match="not the state of a Trainer"):
         loss_curves.read(path)

@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 from toposcale import checkpoints
 from toposcale.features import weights
-from toposcale.io import loss_curves, schemas, tables
+from toposcale.io import loss_curves, schemas, tables, trainer_states
 from toposcale.monitor import TopologyCallback
 from toposcale.monitor.folder import Folder
 from workspace import new_workspace
@@ -82,13 +82,13 @@ def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(
 
 def test_a_folder_of_the_same_training_says_the_same(monitored):
     made, _ = monitored
-    state = made.path / "trainer" / f"checkpoint-{STOPPED_AT}" / loss_curves.TRAINER_STATE
+    state = made.path / "trainer" / f"checkpoint-{STOPPED_AT}" / trainer_states.FILE_NAME
     curve, folder = loss_curves.read(state), Folder(made.path / "topology", NAME)
     log = tables.gather(schemas.TABLES["training"], folder.files("training").values())
     assert log == curve.log()
     metrics = tables.gather(schemas.TABLES["metrics"], folder.files("metrics/monitor").values())
     assert metrics == curve.metric_rows(NAME, folder.steps())
-    told = checkpoints.trainer_facts(loss_curves.trainer_state(state), state.parent)
+    told = checkpoints.trainer_facts(trainer_states.read_state(state), state.parent)
     facts = folder.facts()
     assert told["tokens_per_step"] == facts["tokens_per_step"] == 8 * 8
     assert told["final_step"] == facts["final_step"] == STEPS

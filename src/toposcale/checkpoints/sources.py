@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
-from toposcale.io import loss_curves
+from toposcale.io import loss_curves, trainer_states
 from toposcale.io.errors import UserError, is_shared, reason_of
 from toposcale.io.files import read_json
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
@@ -73,9 +73,9 @@ class FolderSource:
     def trainer_state(self) -> str | None:
         """Return the path of the last readable Trainer state, which holds the log so far; None if there is none."""
         for step in reversed(self.steps()):
-            state = self.checkpoint(step) / loss_curves.TRAINER_STATE
+            state = self.checkpoint(step) / trainer_states.FILE_NAME
             with suppress(UserError):
-                loss_curves.trainer_state(state)
+                trainer_states.read_state(state)
                 return str(state)
         return None
 
@@ -88,7 +88,7 @@ class FolderSource:
         for step in self.steps():
             checkpoint = self.checkpoint(step)
             try:
-                state = loss_curves.trainer_state(checkpoint / loss_curves.TRAINER_STATE)
+                state = trainer_states.read_state(checkpoint / trainer_states.FILE_NAME)
             except UserError:
                 continue
             log_here, last_here = repr(state["log_history"]), state.get("max_steps")

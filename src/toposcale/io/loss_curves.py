@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.io import log_files, log_rows, schemas, tables
+from toposcale.io import log_files, log_rows, schemas, tables, trainer_states
 from toposcale.io.errors import UserError, listed
-from toposcale.io.files import parse_json, read_text, regular_file
+from toposcale.io.files import regular_file
 from toposcale.io.log_columns import (
     CONSUMED,
     LAST_STEP,
@@ -30,7 +30,6 @@ from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
-TRAINER_STATE = log_files.STATE
 LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = {
     "loss": "loss",
@@ -40,15 +39,6 @@ _LOGGED_BY_THE_TRAINER = {
 }
 _PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
 # Speed and cost, which the Trainer logs beside the metrics.
-_OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
-
-
-class TrainerState(NamedTuple):
-    """Path and content of a trainer_state.json, and notes on another that is not read."""
-
-    path: Path
-    content: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
 
 
 class LossCurve(NamedTuple):
@@ -64,7 +54,7 @@ class LossCurve(NamedTuple):
     columns: Mapping[str, np.ndarray]
     notes: tuple[str, ...] = ()
     low_confidence_reasons: tuple[str, ...] = ()
-    trainer: TrainerState | None = None
+    trainer: trainer_states.TrainerState | None = None
     form: str = "columns"
     names: Mapping[str, str] = {}
     unread: tuple[str, ...] = ()
@@ -139,49 +129,13 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
     loss_column, step_column: names of the columns, if not usual ones. Raise UserError, one line that names file and fault.
     """
     path = Path(path)
-    if state := trainer_state_of(path):
+    if state := trainer_states.latest_state(path):
         return _of_trainer_state(state)
     if path.is_dir() or ".tfevents." in path.name:
         return _read_events(path, loss_column)
     file = log_files.read(path, [name for name in (loss_column, step_column) if name is not None])
     curve = of_columns(file.columns, path, loss_column=loss_column, step_column=step_column, how=file.form)
     return curve._replace(notes=(*file.notes, *curve.notes))
-
-
-def trainer_state_of(path: Path) -> TrainerState | None:
-    """Read the latest state of transformers' Trainer at or in a path; None if there is none.
-
-    Raise UserError if the state of a folder and the latest one of its checkpoints are of two trainings.
-    """
-    if path.name == TRAINER_STATE:
-        return TrainerState(path, trainer_state(path))
-    own, of_checkpoints = (
-        [TrainerState(file, trainer_state(file)) for file in path.glob(pattern) if path.is_dir()]
-        for pattern in (TRAINER_STATE, f"checkpoint-*/{TRAINER_STATE}")
-    )
-    latest = max(of_checkpoints, key=_last_step, default=None)
-    if not own or latest is None:
-        return latest or next(iter(own), None)
-    name = latest.path.parent.name
-    if any(one != other for one, other in zip(_logged_losses(own[0]), _logged_losses(latest), strict=False)):
-        raise UserError(
-            f"{path}: its {TRAINER_STATE} and that of {name} are of two trainings, since their losses differ; name the "
-            "file of one"
-        )
-    if _last_step(own[0]) >= _last_step(latest):
-        return own[0]
-    note = f"the {TRAINER_STATE} of the folder itself ends at step {_last_step(own[0]):,}: that of {name} is read"
-    return latest._replace(notes=(note,))
-
-
-def _last_step(state: TrainerState) -> int:
-    return int(state.content["global_step"])
-
-
-def _logged_losses(state: TrainerState) -> list[str]:
-    """Return the entries with a training loss, as texts, so that NaN equals NaN."""
-    entries = [entry for entry in state.content["log_history"] if isinstance(entry, dict) and "loss" in entry]
-    return [f"{entry.get('step')} {entry['loss']}" for entry in entries]
 
 
 def of_columns(
@@ -322,14 +276,14 @@ def _numbers_of(values: Any) -> np.ndarray:
         return np.full(len(values), np.nan)
 
 
-def _of_trainer_state(state: TrainerState) -> LossCurve:
+def _of_trainer_state(state: trainer_states.TrainerState) -> LossCurve:
     """Return the log of transformers' Trainer; its losses are means since the entry before."""
     history = state.content["log_history"]
-    steps = [_number(entry.get("step")) if isinstance(entry, dict) else np.nan for entry in history]
+    steps = [trainer_states.number_of(entry.get("step")) if isinstance(entry, dict) else np.nan for entry in history]
     entries = [entry for entry, step in zip(history, steps, strict=True) if step == step and step is not None]
     rows = [
-        {"step": _number(entry["step"]), **evaluated(entry)}
-        | {name: _number(entry[key]) for key, name in _LOGGED_BY_THE_TRAINER.items() if key in entry}
+        {"step": trainer_states.number_of(entry["step"]), **trainer_states.evaluated(entry)}
+        | {name: trainer_states.number_of(entry[key]) for key, name in _LOGGED_BY_THE_TRAINER.items() if key in entry}
         for entry in entries
     ]
     series = {"step": np.empty(0)} | log_files.columns_of(rows)
@@ -340,39 +294,6 @@ def _of_trainer_state(state: TrainerState) -> LossCurve:
     return curve._replace(
         notes=(*state.notes, *notes, *curve.notes), trainer=state, form="state of a Trainer", names=names
     )
-
-
-def _number(value: Any) -> float | None:
-    """Return a number, which some programs log as text; None for anything else."""
-    try:
-        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
-    except ValueError:
-        return None
-
-
-def trainer_state(path: str | Path) -> dict[str, Any]:
-    """Return the content of a trainer_state.json; raise UserError if it is missing, truncated or something else."""
-    try:
-        state = parse_json(read_text(path))
-        for key, kind in {"log_history": list, "global_step": int}.items():
-            if not isinstance(state, dict) or not isinstance(state.get(key), kind):
-                raise TypeError(f"no {key}, or one of another type")
-        return state
-    except (OSError, ValueError, TypeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: not the state of a Trainer ({why})") from error
-
-
-def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics of an evaluation of the Trainer: `eval_loss` as validation_loss, other `eval_NAME` as NAME."""
-    named = {
-        name.removeprefix("eval_"): number
-        for name, value in entry.items()
-        if name.startswith("eval_") and not name.endswith(_OF_THE_TRAINER) and (number := _number(value)) is not None
-    }
-    if "loss" in named:
-        named["validation_loss"] = named.pop("loss")
-    return named
 
 
 def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> int | None:
@@ -447,12 +368,12 @@ def _scalars(path: Path) -> dict[str, list[Any]]:
 
 def _why_no_losses(path: Path) -> str:
     """Return why a path has no losses: it is missing, a folder of trainings, or a folder of other files."""
-    states = [state.parent.relative_to(path) for state in path.rglob(TRAINER_STATE)] if path.is_dir() else []
+    states = [state.parent.relative_to(path) for state in path.rglob(trainer_states.FILE_NAME)] if path.is_dir() else []
     if trainings := sorted({str(at.parent if at.name.startswith("checkpoint-") else at) for at in states}):
         return f"no training of its own; give one of {listed(trainings, 8)}"
     files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
     has = f"; of its files give the one with the losses: {listed(files, 8)}" if files else ""
-    return f"no TensorBoard event files (named events.out.tfevents...) and no {TRAINER_STATE} there{has}"
+    return f"no TensorBoard event files (named events.out.tfevents...) and no {trainer_states.FILE_NAME} there{has}"
 
 
 def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:

@@ -7,7 +7,7 @@ from transformers import TrainerCallback, TrainerState
 
 from toposcale.checkpoints.bin_files import plain_names
 from toposcale.checkpoints.matrices import count_weights
-from toposcale.io import loss_curves
+from toposcale.io import loss_curves, trainer_states
 from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
 
 
@@ -79,7 +79,7 @@ class TopologyCallback(TrainerCallback):
     @guarded_hook
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Record the metrics of an evaluation."""
-        self.monitor.log(**loss_curves.evaluated(metrics or {}))
+        self.monitor.log(**trainer_states.evaluated(metrics or {}))
 
     @guarded_hook
     def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:

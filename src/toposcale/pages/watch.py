@@ -27,7 +27,7 @@ from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.decision.advice import advise_on
 from toposcale.features import weights
 from toposcale.features.names import TRAINING_LOSS
-from toposcale.io import loss_curves, schemas, tables
+from toposcale.io import loss_curves, schemas, tables, trainer_states
 from toposcale.io.errors import UserError, reason_of
 from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
@@ -139,16 +139,16 @@ class Follower:
         steps, missing = source.usable_steps()
         whole = source.checkpoint(steps[-1])
         state, reached = source.trainer_state(), max(source.steps())
-        at_the_end = self.folder / loss_curves.TRAINER_STATE
+        at_the_end = self.folder / trainer_states.FILE_NAME
         with suppress(UserError):  # Trainer.save_state writes it, or an earlier training has left it
-            last = loss_curves.trainer_state(at_the_end)["global_step"]
+            last = trainer_states.read_state(at_the_end)["global_step"]
             state, reached = (str(at_the_end), last) if last >= reached else (state, reached)
         seen = Seen(reached={name: reached}, missing=list(missing.values()))
         facts: dict[str, Any] = {"n_parameters": checkpoints.count_parameters(whole)}
         facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
-            facts |= checkpoints.trainer_facts(loss_curves.trainer_state(state), whole)
+            facts |= checkpoints.trainer_facts(trainer_states.read_state(state), whole)
             seen.rows["metrics"].append(curve.metric_rows(name, steps))
             seen.rows["training"].append(_with_model(name, curve.log()))
         for step in steps:

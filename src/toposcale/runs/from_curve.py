@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale import checkpoints
-from toposcale.io import loss_curves
+from toposcale.io import loss_curves, trainer_states
 from toposcale.io.amounts import number_of
 from toposcale.io.errors import NoForecast, UserError, listed
 from toposcale.io.files import read_json
@@ -240,7 +240,7 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
     if curve is None:
         return loss_curves.LossCurve(dict.fromkeys(("step", *loss_curves.LOG), np.empty(0)))
     if isinstance(curve, str | Path):
-        if any(Path(curve).glob(f"checkpoint-*/{loss_curves.TRAINER_STATE}")):
+        if any(Path(curve).glob(f"checkpoint-*/{trainer_states.FILE_NAME}")):
             checkpoints.FolderSource(Path(curve)).check_one_training()
         losses = loss_curves.read(curve, **columns)
         _refuse_without_losses(losses)

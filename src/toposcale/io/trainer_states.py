@@ -1,0 +1,89 @@
+"""State of transformers' Trainer: where it lies, what it holds, and the metrics of its evaluations."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toposcale.io import log_files
+from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json, read_text
+
+FILE_NAME = log_files.STATE
+_UNMEASURED = ("_runtime", "_per_second", "_time", "_flos")
+
+
+class TrainerState(NamedTuple):
+    """Path and content of a trainer_state.json, and notes on another that is not read."""
+
+    path: Path
+    content: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def latest_state(path: Path) -> TrainerState | None:
+    """Read the latest state of transformers' Trainer at or in a path; None if there is none.
+
+    Raise UserError if the state of a folder and the latest one of its checkpoints are of two trainings.
+    """
+    if path.name == FILE_NAME:
+        return TrainerState(path, read_state(path))
+    own, of_checkpoints = (
+        [TrainerState(file, read_state(file)) for file in path.glob(pattern) if path.is_dir()]
+        for pattern in (FILE_NAME, f"checkpoint-*/{FILE_NAME}")
+    )
+    latest = max(of_checkpoints, key=_last_step, default=None)
+    if not own or latest is None:
+        return latest or next(iter(own), None)
+    name = latest.path.parent.name
+    if any(one != other for one, other in zip(_logged_losses(own[0]), _logged_losses(latest), strict=False)):
+        raise UserError(
+            f"{path}: its {FILE_NAME} and that of {name} are of two trainings, since their losses differ; name the "
+            "file of one"
+        )
+    if _last_step(own[0]) >= _last_step(latest):
+        return own[0]
+    note = f"the {FILE_NAME} of the folder itself ends at step {_last_step(own[0]):,}: that of {name} is read"
+    return latest._replace(notes=(note,))
+
+
+def _last_step(state: TrainerState) -> int:
+    return int(state.content["global_step"])
+
+
+def _logged_losses(state: TrainerState) -> list[str]:
+    """Return the entries with a training loss, as texts, so that NaN equals NaN."""
+    entries = [entry for entry in state.content["log_history"] if isinstance(entry, dict) and "loss" in entry]
+    return [f"{entry.get('step')} {entry['loss']}" for entry in entries]
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """Return the content of a trainer_state.json; raise UserError if it is missing, truncated or something else."""
+    try:
+        state = parse_json(read_text(path))
+        for key, kind in {"log_history": list, "global_step": int}.items():
+            if not isinstance(state, dict) or not isinstance(state.get(key), kind):
+                raise TypeError(f"no {key}, or one of another type")
+        return state
+    except (OSError, ValueError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: not the state of a Trainer ({why})") from error
+
+
+def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of an evaluation of the Trainer: `eval_loss` as validation_loss, other `eval_NAME` as NAME."""
+    named = {
+        name.removeprefix("eval_"): number
+        for name, value in entry.items()
+        if name.startswith("eval_") and not name.endswith(_UNMEASURED) and (number := number_of(value)) is not None
+    }
+    if "loss" in named:
+        named["validation_loss"] = named.pop("loss")
+    return named
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number, which some programs log as text; None for anything else."""
+    try:
+        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
