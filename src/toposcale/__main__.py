@@ -1,6 +1,7 @@
 """`python -m toposcale`: the features of a checkpoint, what changed between two, and a page that follows a training."""
 
 import argparse
+import json
 import math
 import os
 import shutil
@@ -35,16 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
-        if options.command == "watch":
-            _watch(options)
-        elif options.command == "advise":
-            _advise(options)
-        elif options.command == "curves":
-            _curves(options)
-        elif options.command == "check":
-            _check(options)
-        else:
-            _show(_table(options), options)
+        options.run(options)
     except (UserError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -65,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
         before, _, unknown = message.partition("unrecognized arguments: ")
         if not before and unknown:
             option = next((word.partition("=")[0] for word in unknown.split() if word.startswith("-")), "")
-            options = [f"--{name.replace('_', '-')}" for name in (*_OF_A_RUN, "size", "known", "remaining", "target")]
+            options = map(_option, (*_OF_A_RUN, "size", "known", "remaining", "target"))
             near = get_close_matches(option, [*_MEANT, *options], 1)
             if near:
                 message += f"; did you mean {_MEANT.get(near[0], near[0])}?"
@@ -94,11 +86,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"toposcale {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def added(name: str, run: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        return command
+
     for name, checkpoints, text in (
         ("describe", ["checkpoint"], "the weight matrices of a model, one row each, and which of them are odd"),
         ("compare", ["before", "after"], "what changed between two checkpoints, one row per matrix"),
     ):
-        command = commands.add_parser(name, help=text, description=text)
+        command = added(name, _measure, text)
         for checkpoint in checkpoints:
             command.add_argument(checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder")
         command.add_argument("more", nargs="*", default=[], help=argparse.SUPPRESS)
@@ -115,48 +113,35 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--plot", metavar="FILE", help=_PLOT)
         command.set_defaults(checkpoints=checkpoints)
-    text = "continue this training run, or train a larger model: from its loss curve"
-    command = commands.add_parser("advise", help=text, description=text)
+    command = added("advise", _advise, "continue this training run, or train a larger model: from its loss curve")
     text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started"
     command.add_argument("curve", metavar="CURVE", nargs="?", help=text)
     for name, meaning in _OF_A_RUN.items():
-        kind = str if name in _TEXTS else _amount
-        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
-    several: dict[str, Any] = {"action": "append", "default": []}
-    command.add_argument(
-        "--size",
-        type=_amount,
-        metavar="PARAMETERS",
-        help="parameters of a model that could be trained; may be given again",
-        **several,
-    )
-    command.add_argument(
-        "--known",
-        metavar="CURVE:PARAMETERS",
-        help="another run of the family, all else as in this run but for what its log states; may be given again",
-        **several,
-    )
+        command.add_argument(_option(name), type=str if name in _TEXTS else _amount, metavar=name.upper(), help=meaning)
+    text = "parameters of a model that could be trained; may be given again"
+    command.add_argument("--size", type=_amount, action="append", default=[], metavar="PARAMETERS", help=text)
+    text = "another run of the family, all else as in this run but for what its log states; may be given again"
+    command.add_argument("--known", action="append", default=[], metavar="CURVE:PARAMETERS", help=text)
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; the advice says when it is reached")
     command.add_argument("--plot", metavar="FILE", help=_PLOT)
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
-    text = "which of two training runs is better, from their loss curves"
-    command = commands.add_parser("curves", help=text, description=text)
+    command = added("curves", _curves, "which of two training runs is better, from their loss curves")
     command.add_argument("curves", nargs=2, metavar="CURVE", help="losses of A and of B, as for advise")
     for name, meaning in _OF_A_RUN.items():
-        kind = str if name in _TEXTS else _amount
         meaning += "; two values if A and B differ"
-        command.add_argument(f"--{name.replace('_', '-')}", nargs="+", type=kind, metavar=name.upper(), help=meaning)
+        command.add_argument(
+            _option(name), nargs="+", type=str if name in _TEXTS else _amount, metavar=name.upper(), help=meaning
+        )
     text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
     command.add_argument("--seed-noise", type=_amount, metavar="NATS", help=text)
     command.add_argument("--json", action="store_true", help="print the comparison as JSON")
-    text = "how advise would read a file: columns, rows, units, and what is left out"
-    command = commands.add_parser("check", help=text, description=text)
+    command = added("check", _check, "how advise would read a file: columns, rows, units, and what is left out")
     command.add_argument("curve", metavar="CURVE", help="losses as advise takes them")
     for name in ("loss_column", "step_column"):
-        command.add_argument(f"--{name.replace('_', '-')}", metavar=name.upper(), help=_OF_A_RUN[name])
+        command.add_argument(_option(name), metavar=name.upper(), help=_OF_A_RUN[name])
     text = "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's"
-    command = commands.add_parser("watch", help=text, description=text)
+    command = added("watch", _watch, text)
     command.add_argument("folder", metavar="FOLDER")
     command.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
     command.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks")
@@ -193,8 +178,6 @@ _OF_A_RUN = {
 
 
 def _advise(given: argparse.Namespace) -> None:
-    import json
-
     from toposcale.decision.advise import advise
 
     options = {name: value for name in _OF_A_RUN if (value := getattr(given, name)) is not None}
@@ -217,8 +200,6 @@ def _advise(given: argparse.Namespace) -> None:
 
 
 def _curves(given: argparse.Namespace) -> None:
-    import json
-
     from toposcale.decision.compare_runs import compare_runs
 
     runs: list[dict[str, Any]] = []
@@ -227,7 +208,7 @@ def _curves(given: argparse.Namespace) -> None:
         for name in _OF_A_RUN:
             if values := getattr(given, name):
                 if len(values) > len(given.curves):
-                    raise UserError(f"--{name.replace('_', '-')}: one value, or one for each of the two curves")
+                    raise UserError(f"{_option(name)}: one value, or one for each of the two curves")
                 options[name] = values[min(index, len(values) - 1)]
         runs.append({"curve": curve, **_arguments(options)})
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
@@ -240,6 +221,10 @@ def _check(given: argparse.Namespace) -> None:
 
     columns = {"loss_column": given.loss_column, "step_column": given.step_column}
     print(printable(check_curve(Stated(given.curve, given.curve, **columns))))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _amount(text: str) -> float:
@@ -257,7 +242,7 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("schedule") in SHAPES:
         arguments["schedule"] = {"shape": options["schedule"], **of_shape}
     elif of_shape and ("schedule" not in options or os.path.exists(options["schedule"])):
-        named = " and ".join(f"--{name.replace('_', '-')}" for name in of_shape)
+        named = " and ".join(map(_option, of_shape))
         where = f"with the file {options['schedule']}" if "schedule" in options else "without --schedule"
         raise UserError(f"{named}: not used {where}; it belongs to --schedule {', '.join(SHAPES)}")
     return arguments
@@ -280,7 +265,7 @@ def _known(text: str) -> dict[str, Any]:
         ) from None
 
 
-def _table(given: argparse.Namespace) -> Any:
+def _measure(given: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -313,11 +298,11 @@ def _table(given: argparse.Namespace) -> Any:
         )
     if given.plot:
         plot_matrices(table, given.plot)
-    return table
+    _show(table, given)
 
 
 def _show(table: Any, given: argparse.Namespace) -> None:
-    """Print a table of `_table`, and its notes below it or, with CSV, on standard error."""
+    """Print a table of `describe` or `compare`, and its notes below it or, with CSV, on standard error."""
     notes = [one_line(note) for note in table.attrs["notes"]]
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
