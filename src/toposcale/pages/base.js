@@ -4,6 +4,14 @@
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 const distinct = (values) => [...new Set(values)];
+
+/** A new element with these properties and data attributes. */
+const create = (tag, properties, data = {}) => {
+  const made = Object.assign(document.createElement(tag), properties);
+  Object.assign(made.dataset, data);
+  return made;
+};
+
 const SIZES = [[1e9, "G"], [1e6, "M"], [1e4, "k"]];
 
 /** A number as people read it: at most `digits` significant digits, whole numbers whole. */
@@ -23,11 +31,7 @@ async function unpack(id) {
 let plotlyLoaded = null;
 /** Plotly, unpacked when the first chart is drawn. */
 function loadPlotly() {
-  plotlyLoaded ??= unpack("plotly").then((text) => {
-    const script = document.createElement("script");
-    script.textContent = text;
-    document.head.append(script);
-  });
+  plotlyLoaded ??= unpack("plotly").then((text) => document.head.append(create("script", { textContent: text })));
   return plotlyLoaded;
 }
 
@@ -161,22 +165,16 @@ function csvOf(element) {
 /** Buttons that save what a chart shows. */
 function exportButtons(element) {
   const button = (label, title, act) => {
-    const made = document.createElement("button");
-    made.type = "button";
-    made.className = "export";
-    made.textContent = label;
-    made.title = title;
+    const made = create("button", { type: "button", className: "export", textContent: label, title });
     made.addEventListener("click", () => element.data && act());
     return made;
   };
   return [
     button("PNG", "Save this chart as a picture", () => Plotly.downloadImage(element, { format: "png", scale: 2, filename: element.dataset.name })),
     button("CSV", "Save what this chart shows as a table", () => {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([csvOf(element)], { type: "text/csv" }));
-      link.download = element.dataset.name + ".csv";
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      const href = URL.createObjectURL(new Blob([csvOf(element)], { type: "text/csv" }));
+      create("a", { href, download: element.dataset.name + ".csv" }).click();
+      setTimeout(() => URL.revokeObjectURL(href), 1000);
     }),
   ];
 }

@@ -129,20 +129,10 @@ function drawSurface({ x, y, losses }, labels) {
 
 /** For each kind of drawing a panel of the left and one of the right model. */
 function build() {
-  for (const side of SIDES) {
-    const head = document.createElement("div");
-    head.className = "side";
-    head.id = side + "-name";
-    head.innerHTML = "<b></b><p class='small'></p>";
-    $("#pairs").append(head);
-  }
+  for (const side of SIDES) $("#pairs").append(create("div", { className: "side", id: side + "-name", innerHTML: "<b></b><p class='small'></p>" }));
   for (let k = 0; k < PANELS.length; k += 2) for (const side of SIDES) for (const [kind, title] of PANELS.slice(k, k + 2)) {
-    const panel = document.createElement("section");
-    panel.className = "panel light";
-    panel.dataset.kind = kind;
-    panel.dataset.side = side;
+    const panel = create("section", { className: "panel light", innerHTML: "<h3></h3><div class='chart'></div><p></p>" }, { kind, side });
     panel.style.setProperty("--row", 2 + PANELS.findIndex((other) => other[0] === kind));
-    panel.innerHTML = "<h3></h3><div class='chart'></div><p></p>";
     $("h3", panel).append(title, " ", ...exportButtons($(".chart", panel)));
     panels[side + kind] = panel;
     $("#pairs").append(panel);

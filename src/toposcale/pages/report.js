@@ -17,22 +17,14 @@ function toggle(kind, value) {
 
 for (const bar of $$('[data-chips="models"]')) {
   bar.append("Models:");
-  for (const model of models) {
-    const chip = document.createElement("button");
-    chip.type = "button";
-    chip.className = "chip";
-    chip.dataset.hides = "model";
-    chip.dataset.value = model.name;
-    chip.innerHTML = "<i></i>";
-    chip.firstChild.style.background = model.color;
-    chip.append(model.name);
+  for (const { name, color } of models) {
+    const chip = create("button", { type: "button", className: "chip", innerHTML: "<i></i>" }, { hides: "model", value: name });
+    chip.firstChild.style.background = color;
+    chip.append(name);
     bar.append(chip);
   }
 }
-for (const chip of $$("[data-subject]")) {
-  chip.dataset.hides = "category";
-  chip.dataset.value = chip.dataset.subject;
-}
+for (const chip of $$("[data-subject]")) Object.assign(chip.dataset, { hides: "category", value: chip.dataset.subject });
 for (const chip of $$("[data-hides]")) chip.addEventListener("click", () => toggle(chip.dataset.hides, chip.dataset.value));
 applyHidden();
 
@@ -57,22 +49,14 @@ function drawCharts() {
 
 function showFeature(index) {
   if (open.has(index)) return;
-  const key = data.keys[index], panel = document.createElement("section"), title = key.name[0].toUpperCase() + key.name.slice(1);
-  panel.innerHTML = "<h3></h3><div class='chart'></div>";
-  panel.dataset.key = `${key.source}/${key.feature}`;
+  const key = data.keys[index], title = key.name[0].toUpperCase() + key.name.slice(1);
+  const panel = create("section", { innerHTML: "<h3></h3><div class='chart'></div>" }, { key: `${key.source}/${key.feature}` });
   $("h3", panel).append(title + (["metric", "weights"].includes(key.source) ? "" : ` (${key.source})`) + " ", ...exportButtons($(".chart", panel)));
-  const link = document.createElement("a");
-  link.className = "small";
-  link.textContent = "by layer";
-  link.href = `explorer.html#${new URLSearchParams({ source: key.source, feature: key.feature })}`;
-  if (key.source !== "metric") $("h3", panel).append(" ", link);
+  const href = `explorer.html#${new URLSearchParams({ source: key.source, feature: key.feature })}`;
+  if (key.source !== "metric") $("h3", panel).append(" ", create("a", { className: "small", textContent: "by layer", href }));
   $("#charts").append(panel);
   open.set(index, panel);
-  const chip = document.createElement("button");
-  chip.type = "button";
-  chip.className = "chip";
-  chip.dataset.feature = key.feature;
-  chip.textContent = key.name;
+  const chip = create("button", { type: "button", className: "chip", textContent: key.name }, { feature: key.feature });
   chip.setAttribute("aria-pressed", "true");
   chip.addEventListener("click", () => { panel.hidden = !panel.hidden; chip.setAttribute("aria-pressed", String(!panel.hidden)); });
   $("#features").insertBefore(chip, $("#features label"));
