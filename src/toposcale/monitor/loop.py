@@ -25,10 +25,10 @@ from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
 from toposcale.io.errors import UserError, one_line, reason_of
-from toposcale.monitor import memory, records, writers
+from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder
-from toposcale.monitor.worker import Job, Snapshot, Worker
+from toposcale.monitor.worker import Job, Snapshot, Worker, lay_out
 from toposcale.training.schedules import breakpoints
 
 Number = Tensor | float
@@ -412,7 +412,7 @@ class TopologyMonitor:
         return matrix.index_select(0, torch.from_numpy(rows).to(matrix.device))
 
     def _hand_over(self, step: int, matrices: dict[str, Tensor], largest_elsewhere: float) -> None:
-        slots = memory.lay_out(
+        slots = lay_out(
             (name, str(value.dtype).removeprefix("torch."), (value.shape[0], value.shape[1]))
             for name, value in matrices.items()
         )

@@ -4,34 +4,55 @@ It is a Python interpreter of its own that inherits a channel to the training an
 process that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
 """
 
+import math
 import mmap
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
+import numpy as np
+
+from toposcale.checkpoints.matrices import exact
 from toposcale.features import weights
 from toposcale.io.errors import reason_of
-from toposcale.monitor import memory, records
+from toposcale.monitor import records
 from toposcale.monitor.alerts import Outlook
 from toposcale.monitor.folder import Folder
 
 _SOURCES = Path(__file__).resolve().parents[2]
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_ALIGNMENT = 64
+_IN_MEMORY = Path("/dev/shm")
+
+
+class Slot(NamedTuple):
+    """A matrix in the buffer: its layer, dtype, shape (n_out, n_in), and offset in bytes."""
+
+    layer: str
+    dtype: str
+    shape: tuple[int, int]
+    offset: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the matrix in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 class Job(NamedTuple):
     """Description of the work, the same for all snapshots."""
 
     folder: Folder
-    slots: tuple[memory.Slot, ...]
+    slots: tuple[Slot, ...]
     settings: weights.WeightSettings
     metadata: Mapping[str, str]
 
@@ -58,6 +79,16 @@ class Outcome(NamedTuple):
     outlook: Outlook = Outlook()
 
 
+def lay_out(matrices: Iterable[tuple[str, str, tuple[int, int]]]) -> tuple[Slot, ...]:
+    """Return one slot for each (layer, dtype, shape), aligned, one after the other."""
+    slots, offset = [], 0
+    for layer, dtype, shape in matrices:
+        slot = Slot(layer, dtype, shape, offset)
+        slots.append(slot)
+        offset += -(-slot.n_bytes // _ALIGNMENT) * _ALIGNMENT
+    return tuple(slots)
+
+
 class Worker:
     """Handle of the background process: write one snapshot at a time to `buffer`, `submit` it, and get its `outcome`."""
 
@@ -65,7 +96,7 @@ class Worker:
         self.slots = job.slots
         self.busy = False
         self.step = -1
-        file = memory.nameless_file(job.slots[-1].offset + job.slots[-1].n_bytes)
+        file = _nameless_file(job.slots[-1].offset + job.slots[-1].n_bytes)
         self.buffer = memoryview(mmap.mmap(file.fileno(), 0))
         self._channel, theirs = Pipe()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -111,6 +142,34 @@ class Worker:
         return None  # nothing ends a process that waits for a disk that is gone
 
 
+def _nameless_file(size: int, folder: Path | None = _IN_MEMORY) -> IO[bytes]:
+    """Open a nameless file of `size` bytes, in memory if that has room, else in the folder for temporary files.
+
+    It is gone with the last process that has it open. OSError: no room.
+    """
+    where = folder if folder and os.access(folder, os.W_OK) else None
+    file = tempfile.TemporaryFile(dir=where)  # noqa: SIM115
+    try:
+        if hasattr(os, "posix_fallocate"):
+            # Reserves the space now: if the disk were full later, writing to the map would kill the training by SIGBUS.
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            os.ftruncate(file.fileno(), size)
+        return file
+    except OSError:
+        file.close()
+        if folder is None:
+            raise
+    return _nameless_file(size, None)
+
+
+def _matrices(buffer: memoryview, slots: Iterable[Slot]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield layer and values of every slot, in a dtype that NumPy can compute with."""
+    for slot in slots:
+        values = np.frombuffer(buffer, np.dtype(slot.dtype), math.prod(slot.shape), slot.offset)
+        yield slot.layer, exact(values.reshape(slot.shape))
+
+
 def main() -> None:
     """Measure snapshots at the lowest priority until the training closes its end of the channel."""
     os.nice(19)
@@ -130,7 +189,7 @@ def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            matrices = memory.matrices(buffer, job.slots)
+            matrices = _matrices(buffer, job.slots)
             features = records.write_snapshot(
                 job.folder, snapshot.step, matrices, job.settings, job.metadata, snapshot.largest_elsewhere
             )
