@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
@@ -100,7 +100,7 @@ def guarded_hook(method: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-class TopologyMonitor:
+class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     """Monitor the weights of a PyTorch model during its training.
 
     Every `every` steps the weights are copied, and a background process computes the features of the copy. Where several
@@ -297,16 +297,10 @@ class TopologyMonitor:
             return  # a forked child, of a data loader for instance
         atexit.unregister(self.close)
         if self._active:
-            # The wait comes after the training and is not part of what it cost.
-            cost, wall = self.cost.seconds, self.cost.wall
-            self._finish()
-            self.cost.seconds, self.cost.wall = cost, wall
+            with self.guard():  # its time is not counted: the wait comes after the training
+                self._finish()
         self._active = False
         self._release()
-
-    def __enter__(self) -> TopologyMonitor:
-        """Return the monitor, which is closed when the block ends."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close the monitor."""
@@ -316,7 +310,6 @@ class TopologyMonitor:
         if self._lock is not None:
             self._lock.close()
 
-    @_guarded
     def _finish(self) -> None:
         self._receive(self.timeout)
         self._write_log()

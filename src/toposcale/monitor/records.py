@@ -19,12 +19,11 @@ def drop_after(folder: Folder, step: int) -> None:
     """Remove every row of a step after `step`."""
     for kind in TABLES:
         for last, path in folder.files(kind).items():
-            if last <= step:
-                continue
-            rows = [row for row in tables.read(TABLES[kind], path).to_pylist() if row["step"] <= step]
-            path.unlink()
-            if rows:
-                add(folder, kind, step, rows)
+            if last > step:
+                rows = [row for row in tables.read(TABLES[kind], path).to_pylist() if row["step"] <= step]
+                path.unlink()
+                if rows:
+                    add(folder, kind, step, rows)
 
 
 def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
