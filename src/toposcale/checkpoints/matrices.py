@@ -102,33 +102,24 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
         load = f"; if it is a repository of the Hub: hf download {path} --local-dir FOLDER, then name FOLDER"
         raise UserError(f"{regular_file(path)}: no such checkpoint{load if of_hub else ''}")
     for file in files:
-        _check_complete(file)
+        if reason := _OTHER_FORMATS.get(file.suffix):
+            raise UserError(f"{file}: {reason}")
+        if file.suffix == ".safetensors":
+            with opened(file):
+                pass
+        else:
+            check_complete(file)
     return files
 
 
 def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Iterate over the weight matrices of a checkpoint, with one in memory at a time.
+    """Yield name and values (n_out, n_in) of the weight matrices of a checkpoint, with one in memory at a time.
 
     Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
     matrices as `matrix_layouts` says. Vectors, integers, the second copy of tied weights and buffers are left out; with a
-    RuntimeWarning, empty matrices.
-
-    Parameters
-    ----------
-    checkpoint : str or Path
-        A safetensors or `.bin` file, or a folder in the layout of Hugging Face.
-
-    Yields
-    ------
-    tuple of (str, ndarray of shape (n_out, n_in))
-        Name and values: float64, float32 and float16 as stored; bfloat16 and float8 as float32, which is exact; quantised
-        weights, where their format tells how, as float32.
-
-    Raises
-    ------
-    UserError
-        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, no matrix, or quantised weights
-        of another format.
+    RuntimeWarning, empty matrices. float64, float32 and float16 are as stored; bfloat16 and float8 are float32, which is
+    exact; so are quantised weights, where their format tells how. Raise UserError for no weights, a missing shard, a
+    damaged file, a `.bin` with more than plain tensors, no matrix, or quantised weights of another format.
     """
     contents, files = _contents(checkpoint), weight_files(checkpoint)
     layouts = matrix_layouts({name: tensor.shape for name, tensor in contents.tensors.items()})
@@ -330,27 +321,14 @@ def _stored(file: Path) -> dict[str, Stored]:
 
 
 def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
-    """Return the number of parameters of a checkpoint.
-
-    Parameters
-    ----------
-    checkpoint : str or Path
-        As in `iterate_matrices`.
-    embeddings : bool
-        Count token and position embeddings too, which are recognised by name.
-
-    Returns
-    -------
-    int
-        Number of parameters, tied weights counted once.
-    """
+    """Return the number of parameters of a checkpoint, tied weights counted once; `embeddings` as in `count_weights`."""
     copies = tied_copies(weight_files(checkpoint))
     shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
     return count_weights(shapes, embeddings=embeddings)
 
 
 def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
-    """Return the number of weights in tensors of these names and shapes; `embeddings` as in `count_parameters`."""
+    """Return the number of weights in tensors of these names and shapes, token and position embeddings only if asked."""
     return sum(math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name))
 
 
@@ -390,24 +368,12 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _check_complete(file: Path) -> None:
-    if reason := _OTHER_FORMATS.get(file.suffix):
-        raise UserError(f"{file}: {reason}")
-    if file.suffix == ".safetensors":
-        with opened(file):
-            return
-    check_complete(file)
-
-
 def _tensors(file: Path, wanted: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and values of the tensors of a file that are wanted."""
     if file.suffix == ".safetensors":
         check_content(file)
         with opened(file) as tensors:
-            for name in tensors.names:
-                if name in wanted:
-                    yield name, exact(tensors.tensor(name))
+            yield from ((name, exact(tensors.tensor(name))) for name in tensors.names if name in wanted)
     else:
-        for name, stored in load_bin(file).items():
-            if name in wanted:
-                yield name, torch_values(name, stored, f"{file}: ")
+        stored = load_bin(file)
+        yield from ((name, torch_values(name, stored[name], f"{file}: ")) for name in stored if name in wanted)
