@@ -21,8 +21,6 @@ PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safete
 """Default patterns of checkpoint names; the first one that matches a name in the folder is used."""
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
-
-
 _BLOCK = 4096  # bytes
 
 

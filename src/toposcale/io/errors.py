@@ -9,7 +9,6 @@ _OF_THE_MACHINE = (*NO_ROOM, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFI
 WHEN_DAMAGED = "check that the copy or download is complete; if the workflow made the file, delete it and run again"
 """End of a message about a damaged file; the file may be the user's own, which must not be deleted."""
 
-
 NOT_TENSORS = "Python objects other than tensors, which are not loaded"
 
 

@@ -25,13 +25,8 @@ NAMES = {
     "validation_loss": (
         *("validation_loss", "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss"),
         *("valid_loss", "valid/loss", "test_loss", "test/loss", "loss/val", "loss/validation", "loss/eval"),
-        *(
-            "lm loss validation",
-            "lm_loss_validation",
-            "val_cross_entropy",
-            "eval/crossentropyloss",
-            "eval/cross_entropy",
-        ),
+        *("lm loss validation", "lm_loss_validation", "val_cross_entropy"),
+        *("eval/crossentropyloss", "eval/cross_entropy"),
     ),
 }
 

@@ -14,11 +14,11 @@ from toposcale.io import tables, text_logs
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
 from toposcale.io.log_columns import END, NAMES, plain_name
+from toposcale.io.trainer_states import FILE_NAME
 
 _NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf|no log", re.IGNORECASE)
 _CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
 _LISTS, _LINES, _TABLES = (".json",), (".jsonl", ".ndjson"), (".csv", ".tsv")
-STATE = "trainer_state.json"  # the log of transformers' Trainer, beside every checkpoint
 TEXT_LOGS = f"text logs of {', '.join(text_logs.PATTERNS)} are read; else make a CSV with the columns step and loss"
 
 
@@ -142,7 +142,7 @@ def _read_text(path: Path, text: str) -> LogFile:
     log = text_logs.read(complete if is_cut else text)
     if log.without_step > log.matched:
         raise UserError(
-            f"{path}: {log.without_step:,} lines have a loss and no step; give a log with both, or the {STATE} "
+            f"{path}: {log.without_step:,} lines have a loss and no step; give a log with both, or the {FILE_NAME} "
             "that transformers' Trainer writes beside its checkpoints"
         )
     if not log.matched:
@@ -188,7 +188,7 @@ def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[
         entries = [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
         if not entries:
             raise UserError(
-                f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({STATE})"
+                f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
             )
         if left_out := len(content) - len(entries):
             notes.append(f"{left_out} of {len(content):,} entries are not objects: they were left out")

@@ -38,7 +38,6 @@ _LOGGED_BY_THE_TRAINER = {
     "lr": "learning_rate",
 }
 _PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
-# Speed and cost, which the Trainer logs beside the metrics.
 
 
 class LossCurve(NamedTuple):

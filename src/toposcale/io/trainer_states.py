@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toposcale.io import log_files
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json, read_text
 
-FILE_NAME = log_files.STATE
+FILE_NAME = "trainer_state.json"  # beside every checkpoint
 _UNMEASURED = ("_runtime", "_per_second", "_time", "_flos")
 
 

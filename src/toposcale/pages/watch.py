@@ -250,7 +250,6 @@ def watch(folder: str | Path, *, port: int, every: float) -> None:
     except OSError as error:
         raise UserError(f"port {port}: {error.strerror}; choose another one with --port") from error
     with server:
-        server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
         waits = "" if follower.folder.is_dir() else ", which is not there yet"
