@@ -14,7 +14,7 @@ from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
 from toposcale.io import loss_curves, trainer_states
 from toposcale.io.errors import UserError, is_shared, reason_of
 from toposcale.io.files import read_json
-from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
+from toposcale.io.step_names import find_step, steps_by_name
 from toposcale.io.tensor_files import read_metadata
 
 PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")
@@ -38,7 +38,12 @@ class FolderSource:
 
     def steps(self) -> list[int]:
         """Return the steps, ascending; raise UserError if the folder, all checkpoints or a wanted step are missing."""
-        return wanted_steps(self.wanted, self._names, self._where)
+        steps = sorted(set(self.wanted or self._names))
+        if not steps:
+            raise UserError(f"{self._where}: no name matches this pattern, so there is no checkpoint")
+        for step in steps:
+            self.checkpoint(step)
+        return steps
 
     def checkpoint(self, step: int) -> Path:
         """Return the file or folder of a step."""

@@ -38,16 +38,6 @@ def find_step(step: int, by_step: Mapping[int, str], where: str) -> str:
     raise UserError(f"{where}: no checkpoint of step {step}; the nearest are {', '.join(map(str, near))}")
 
 
-def wanted_steps(wanted: Iterable[int], by_step: Mapping[int, str], where: str) -> list[int]:
-    """Return the wanted steps, ascending, or all steps if none is named; raise UserError if one does not exist."""
-    steps = sorted(set(wanted))
-    for step in steps:
-        find_step(step, by_step, where)
-    if not steps and not by_step:
-        raise UserError(f"{where}: no name matches this pattern, so there is no checkpoint")
-    return steps or sorted(by_step)
-
-
 def _pattern_expression(pattern: str) -> re.Pattern[str]:
     # Text and groups in turn; an odd number of pieces, with every brace in a group.
     pieces = re.split(r"\{([^{}]*)\}", pattern)
