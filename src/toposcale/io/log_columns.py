@@ -38,8 +38,8 @@ CONSUMED = (
     *("tokens", "num_tokens", "total_tokens", "tokens_seen", "consumed_tokens", "num_input_tokens_seen"),
     *("train/num_input_tokens_seen", "train/tokens", "consumed_samples", "consumed samples"),
 )
-OF_A_STEP = ("tokens_per_step", "batch_tokens", "global_batch_size", "batch_size", "global batch size")
-"""Columns of the tokens or sequences read so far, and of those of a step."""
+OF_THE_BATCH = (*CONSUMED, "tokens_per_step", "batch_tokens", "global_batch_size", "batch_size", "global batch size")
+"""Columns of the tokens or sequences read so far, and these with those of a step."""
 
 BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
 """Lower-case names of losses in bits, mostly per byte."""

@@ -5,7 +5,7 @@ restart made void. Notes say what was done; if the right rows are unknown, a Use
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -58,9 +58,8 @@ class _Labels(NamedTuple):
         return listed(self.texts, 4)
 
 
-def _labels(columns: Columns, names: Collection[str]) -> list[_Labels]:
-    """Return the columns of these names, in any case, that have more than one distinct value."""
-    labelled = []
+def _labels(columns: Columns, names: Collection[str]) -> Iterator[_Labels]:
+    """Yield the columns of these names, in any case, that have more than one distinct value."""
     for column in columns:
         if column.strip().lower() in names:
             values = columns[column]
@@ -75,8 +74,7 @@ def _labels(columns: Columns, names: Collection[str]) -> list[_Labels]:
             encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
             texts = [f"{text:g}" if isinstance(text, float) else str(text) for text in encoded.dictionary.to_pylist()]
             if len(texts) > 1:
-                labelled.append(_Labels(column, texts, encoded.indices.fill_null(-1).to_numpy()))
-    return labelled
+                yield _Labels(column, texts, encoded.indices.fill_null(-1).to_numpy())
 
 
 def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
@@ -257,18 +255,17 @@ def in_order(series: Mapping[str, np.ndarray], where: object = "", epochs: np.nd
     to_come = np.minimum.accumulate(to_come[::-1])[::-1][1:]
     kept = steps < to_come
     dropped = f"{int(np.sum(~kept[logged])):,} rows before that were left out"
-    notes = []
     if starts_again.any():
         row = int(back[starts_again][-1])
         before = np.median(losses[max(row - 5, 0) : row])
         continues = abs(losses[row] - before) < abs(losses[row] - losses[0])
         event = "a further stage begins, since the loss continues" if continues else "another run begins"
-        notes.append(f"where the steps start again at {seen[row]:,.0f}, {event}: only it is read, and {dropped}")
+        note = f"where the steps start again at {seen[row]:,.0f}, {event}: only it is read, and {dropped}"
     else:
         times = f"goes back {len(back)} times, at last" if len(back) > 1 else "goes back"
-        notes.append(f"the log {times} to step {seen[back[-1]]:,.0f}, as after a restart: {dropped}")
+        note = f"the log {times} to step {seen[back[-1]]:,.0f}, as after a restart: {dropped}"
     restarts = seen[back[~starts_again]].tolist()
-    return Rows({name: values[kept] for name, values in columns.items()}, tuple(notes), tuple(restarts))
+    return Rows({name: values[kept] for name, values in columns.items()}, (note,), tuple(restarts))
 
 
 LARGEST_BATCH_CHANGE = 1.05
@@ -278,7 +275,7 @@ LARGEST_BATCH_CHANGE = 1.05
 def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     """Return a reason for low confidence where the log shows that its batch size changes.
 
-    steps: (rows,); columns: those of `CONSUMED` and `OF_A_STEP` that are logged, (rows,) each.
+    steps: (rows,); columns: those of `OF_THE_BATCH` that are logged, (rows,) each.
     """
     for name, values in columns.items():
         usable = np.isfinite(values)

@@ -16,27 +16,13 @@ import pyarrow.compute as pc
 from toposcale.io import log_files, log_rows, schemas, tables, trainer_states
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import regular_file
-from toposcale.io.log_columns import (
-    CONSUMED,
-    LAST_STEP,
-    NAMES,
-    OF_A_STEP,
-    matched,
-    plain_name,
-    refuse_bits,
-    refuse_missing,
-)
+from toposcale.io.log_columns import LAST_STEP, NAMES, OF_THE_BATCH, matched, plain_name, refuse_bits, refuse_missing
 from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
-_LOGGED_BY_THE_TRAINER = {
-    "loss": "loss",
-    "grad_norm": "gradient_norm",
-    "learning_rate": "learning_rate",
-    "lr": "learning_rate",
-}
+_TRAINER_KEYS = {"loss": "loss", "grad_norm": "gradient_norm", "learning_rate": "learning_rate", "lr": "learning_rate"}
 _PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
 
 
@@ -172,7 +158,7 @@ def of_columns(
         if name not in column_of.values() and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
     }
     series, in_bits = _in_nats(_broken_off(series, others), others)
-    logged = {name: _numbers_of(others[name]) for name in others if name.strip().lower() in (*CONSUMED, *OF_A_STEP)}
+    logged = {name: _numbers_of(others[name]) for name in others if name.strip().lower() in OF_THE_BATCH}
     batch = log_rows.changed_batch(series["step"], logged)
     rows = log_rows.of_one_training(series, others, where)
     curve = _joined(rows, where)
@@ -282,14 +268,14 @@ def _of_trainer_state(state: trainer_states.TrainerState) -> LossCurve:
     entries = [entry for entry, step in zip(history, steps, strict=True) if step == step and step is not None]
     rows = [
         {"step": trainer_states.number_of(entry["step"]), **trainer_states.evaluated(entry)}
-        | {name: trainer_states.number_of(entry[key]) for key, name in _LOGGED_BY_THE_TRAINER.items() if key in entry}
+        | {name: trainer_states.number_of(entry[key]) for key, name in _TRAINER_KEYS.items() if key in entry}
         for entry in entries
     ]
     series = {"step": np.empty(0)} | log_files.columns_of(rows)
     left_out = len(history) - len(entries)
     notes = (f"{left_out} of {len(history):,} entries have no step: they were left out",) if left_out else ()
     curve = _joined(log_rows.in_order(series), state.path)
-    names = {name: key for key, name in _LOGGED_BY_THE_TRAINER.items() if any(key in entry for entry in entries)}
+    names = {name: key for key, name in _TRAINER_KEYS.items() if any(key in entry for entry in entries)}
     return curve._replace(
         notes=(*state.notes, *notes, *curve.notes), trainer=state, form="state of a Trainer", names=names
     )
