@@ -78,10 +78,7 @@ class Log:
         log = {past: {name: _number(value) for name, value in row.items()} for past, row in self._training.items()}
         if log:
             add(self.folder, "training", step, [{"step": past, **row} for past, row in log.items()])
-        metrics = [
-            *self._metrics,
-            *((past, "training_loss", log[past]["loss"]) for past in log if past in self.snapshots),
-        ]
+        metrics = self._metrics + [(past, "training_loss", log[past]["loss"]) for past in log if past in self.snapshots]
         if metrics:
             key = {"model": self.folder.model}
             rows = [key | {"step": past, "metric": name, "value": _number(value)} for past, name, value in metrics]

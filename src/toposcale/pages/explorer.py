@@ -4,7 +4,7 @@ The page holds one part for the run and one for each model, which is unpacked wh
 `toposcale.pages.watch` serves the same parts for a training in progress.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,8 +80,8 @@ def parts(
     for number, name in enumerate(looks):
         page_parts[f"model-{number}"] = {
             **columns(values[values["model"] == name], keys),
-            "diagrams": _diagrams(diagrams[diagrams["model"] == name], longest),
-            "surfaces": _surfaces(surfaces[surfaces["model"] == name], stride),
+            "diagrams": list(_diagrams(diagrams[diagrams["model"] == name], longest)),
+            "surfaces": list(_surfaces(surfaces[surfaces["model"] == name], stride)),
             **((extras or {}).get(name, {})),
         }
     return page_parts
@@ -116,12 +116,11 @@ def _longest(diagrams: pd.DataFrame, most: int) -> tuple[int | None, int, int]:
     return longest, int(kept[longest - 1]), total
 
 
-def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
-    """Return a model's diagrams: by source, layer and dimension the bars of all steps, longest first within a step.
+def _diagrams(rows: pd.DataFrame, longest: int | None) -> Iterator[dict[str, Any]]:
+    """Yield a model's diagrams: by source, layer and dimension the bars of all steps, longest first within a step.
 
     The bars of the k-th of `steps` are those from `starts[k]` to `starts[k + 1]`; `counts`: bars before thinning.
     """
-    diagrams = []
     for (source, layer, _), bars in rows.groupby(["source", "layer", "dimension"], observed=True):
         bars = bars.assign(length=bars["death"] - bars["birth"])
         bars = bars.sort_values(["step", "length"], ascending=[True, False], kind="stable")
@@ -129,38 +128,31 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
         if longest is not None:
             bars = bars[bars.groupby("step").cumcount() < longest]
         kept = np.minimum(counts, counts.max() if longest is None else longest)
-        diagrams.append(
-            {
-                "source": source,
-                "layer": layer,
-                "dimension": bars["dimension"].iloc[0].item(),
-                "steps": steps.tolist(),
-                "counts": counts.tolist(),
-                "starts": [0, *np.cumsum(kept).tolist()],
-                "births": rounded(bars["birth"], BAR_DIGITS),
-                "deaths": rounded(bars["death"], BAR_DIGITS),
-            }
-        )
-    return diagrams
+        yield {
+            "source": source,
+            "layer": layer,
+            "dimension": bars["dimension"].iloc[0].item(),
+            "steps": steps.tolist(),
+            "counts": counts.tolist(),
+            "starts": [0, *np.cumsum(kept).tolist()],
+            "births": rounded(bars["birth"], BAR_DIGITS),
+            "deaths": rounded(bars["death"], BAR_DIGITS),
+        }
 
 
-def _surfaces(rows: pd.DataFrame, stride: int) -> list[dict[str, Any]]:
-    """Return a model's loss surfaces (`losses`: by row of y) with the merge trees of their sublevel sets."""
-    surfaces = []
+def _surfaces(rows: pd.DataFrame, stride: int) -> Iterator[dict[str, Any]]:
+    """Yield a model's loss surfaces (`losses`: by row of y) with the merge trees of their sublevel sets."""
     for step in sorted(set(rows["step"].tolist())):
         x, y, losses = loss_grid(rows[rows["step"] == step])
         tree = counted_tree(losses)
         layout = merge_tree_layout(tree)
-        surfaces.append(
-            {
-                "step": step,
-                "x": rounded(x[::stride]),
-                "y": rounded(y[::stride]),
-                "losses": [rounded(row, LOSS_DIGITS) for row in losses[::stride, ::stride]],
-                "segments": rounded(np.ravel(layout.segments), LOSS_DIGITS),
-                "nodes": rounded(np.ravel(layout.nodes), LOSS_DIGITS),
-                "minima": tree.n_minima,
-                "saddles": tree.n_saddles,
-            }
-        )
-    return surfaces
+        yield {
+            "step": step,
+            "x": rounded(x[::stride]),
+            "y": rounded(y[::stride]),
+            "losses": [rounded(row, LOSS_DIGITS) for row in losses[::stride, ::stride]],
+            "segments": rounded(np.ravel(layout.segments), LOSS_DIGITS),
+            "nodes": rounded(np.ravel(layout.nodes), LOSS_DIGITS),
+            "minima": tree.n_minima,
+            "saddles": tree.n_saddles,
+        }
