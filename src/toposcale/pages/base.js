@@ -36,11 +36,10 @@ function loadPlotly() {
 }
 
 /** A feature or metric of a model over the steps at which it was computed. */
-function line(keys, one, source, layer, feature) {
+function line(keys, { name, color, steps, columns }, source, layer, feature) {
   const key = keys.findIndex((k) => k.source === source && k.layer === layer && k.feature === feature);
-  const column = one.columns[key];
-  if (!column) return { steps: [], values: [] };
-  return { steps: column.at ? column.at.map((k) => one.steps[k]) : one.steps, values: column.values };
+  const { at, values } = columns[key] ?? { at: [], values: [] };
+  return { name, color, steps: at ? at.map((k) => steps[k]) : steps, values };
 }
 
 /** Lowest and highest number of some arrays, with room around them; [0, 1] where there is none. */

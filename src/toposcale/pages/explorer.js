@@ -26,14 +26,10 @@ async function loadModel(number) {
 
 const model = (side) => loaded.get(+$("#" + side).value);
 const chosen = () => ({ source: $("#source").value, layer: $("#layer").value, feature: $("#feature").value });
-const curve = (one, source, layer, feature) => ({ name: one.name, color: one.color, ...line(run.keys, one, source, layer, feature) });
+const curve = (one, source, layer, feature) => line(run.keys, one, source, layer, feature);
 
 /** The last of some steps that is not after `step`; the first of them if all are. */
-function before(steps, step) {
-  let found = steps[0];
-  for (const one of steps) if (one <= step) found = one;
-  return found;
-}
+const before = (steps, step) => steps.findLast((one) => one <= step) ?? steps[0];
 
 const ofLayer = (one, source, layer) => one.diagrams.filter((d) => d.source === source && (layer === "all" || d.layer === layer));
 

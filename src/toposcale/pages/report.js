@@ -35,7 +35,7 @@ let data = null;
 
 function featureChart(key) {
   const { source, layer, feature, name, unit } = key;
-  const lines = data.models.map((one) => ({ name: one.name, color: one.color, ...line(data.keys, one, source, layer, feature) })).filter((one) => one.steps.length && !hidden.model.has(one.name));
+  const lines = data.models.map((one) => line(data.keys, one, source, layer, feature)).filter((one) => one.steps.length && !hidden.model.has(one.name));
   const ends = ["from", "to"].map((id) => $("#" + id).value);
   const all = distinct(data.models.flatMap((one) => one.steps)).sort((a, b) => a - b);
   const range = ends.some(Boolean) ? [+ends[0] || 0, ends[1] === "" ? all.at(-1) : +ends[1]].sort((a, b) => a - b) : null;
