@@ -2,6 +2,7 @@
 
 const models = JSON.parse($("#models").textContent);
 const hidden = { model: new Set(), group: new Set(), category: new Set() };
+document.head.append(create("style", { id: "hidden" }));
 const rule = (kind, value) => `[data-${kind}="${CSS.escape(value)}"]{display:none !important}`;
 
 function applyHidden() {
