@@ -344,9 +344,7 @@ def stored_sizes(checkpoint: str | Path) -> Sizes:
     """Return the sizes that the headers of the files state; weights stored twice count twice."""
     tensors = stored_tensors(checkpoint)
     matrices = [math.prod(shape) for shape in matrix_shapes(tensors).values()]
-    return Sizes(
-        count_weights({name: tensor.shape for name, tensor in tensors.items()}), max(matrices, default=0), len(matrices)
-    )
+    return Sizes(sum(math.prod(tensor.shape) for tensor in tensors.values()), max(matrices, default=0), len(matrices))
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:
