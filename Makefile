@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run csv confirm advice watch unlock docs test quick nightly coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run csv confirm advice watch unlock docs test quick nightly coverage test-install test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -92,8 +92,12 @@ nightly: $(VENV)/.test
 # Which lines and branches of src the unit tests reach.
 coverage: $(VENV)/.test
 	mkdir -p build
-	$(BIN)/python -m coverage run -m pytest --quiet tests/unit -m "not registry"
+	$(BIN)/python -m coverage run -m pytest --quiet tests/unit
 	$(BIN)/python -m coverage report
+
+# The wheel in environments of its own: what it asks for is enough, with the oldest transformers too.
+test-install: $(VENV)/.test
+	$(BIN)/python -m pytest tests/install
 
 # The wheel with the oldest packages that pyproject.toml allows; it needs nothing but Python 3.11 or 3.12.
 test-oldest:

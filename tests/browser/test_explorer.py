@@ -10,7 +10,7 @@ import pytest
 import figure_tables
 from toposcale.pages.explorer import explorer
 
-pytestmark = pytest.mark.xdist_group("finished")
+pytestmark = pytest.mark.workflow
 SIDES = ("left", "right")
 
 

@@ -3,7 +3,7 @@
 # ruff: noqa: E501 (a script of the page)
 import pytest
 
-pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
+pytestmark = pytest.mark.workflow
 
 LEAST_CONTRAST = 4.5
 """WCAG 2.1, level AA."""

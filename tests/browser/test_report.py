@@ -5,8 +5,7 @@ import re
 import pandas as pd
 import pytest
 
-# The worker of the finished run, which they share with the tests of the workflow.
-pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
+pytestmark = pytest.mark.workflow
 
 
 # Charts, drawings and rows are unpacked when they come near the window: see all of the page at once.

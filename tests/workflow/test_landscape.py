@@ -7,7 +7,7 @@ import pytest
 from toposcale.io import tensor_files
 from workspace import with_landscapes
 
-# One worker for all of them: they share the finished run.
+# One worker for all of them, and for what else runs Snakemake in the folder of the finished run.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
 
 

@@ -7,7 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
-# One worker for all of them: they share the finished run.
+# One worker for all of them: each runs Snakemake in the folder of the finished run.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
 
 

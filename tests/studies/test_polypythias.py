@@ -15,7 +15,7 @@ import configuration
 import plan
 from paths import ROOT
 from small_hub import Repository, SmallHub
-from tiny_model import TEXT
+from tiny_model import TEXT, save_checkpoints
 from toposcale import checkpoints
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.checkpoints import language_models
@@ -72,9 +72,9 @@ def planted(state, unigrams, told, noise, step):
 
 
 @pytest.fixture(scope="module")
-def measured(trainings, checkpoint_folders, tmp_path_factory):
+def measured(trainings, tmp_path_factory):
     """Features, metrics and models of the trainings, fetched from a Hub and read as the jobs read them."""
-    base = checkpoint_folders["step0"]
+    base = save_checkpoints(tmp_path_factory.mktemp("checkpoints"))["step0"]
     state = load_file(base / "model.safetensors")
     others = {file.name: file.read_bytes() for file in base.iterdir() if file.suffix != ".safetensors"}
     tokens = embeddings.tokenize(SENTENCES, AutoTokenizer.from_pretrained(base), tokens=64)

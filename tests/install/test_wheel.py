@@ -12,9 +12,6 @@ from safetensors.numpy import save_file
 
 from paths import ROOT
 
-# `-m "not registry"` leaves it out; without an index of packages it is skipped.
-pytestmark = [pytest.mark.registry, pytest.mark.xdist_group("wheel")]
-
 
 def run(*command, folder):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -10,9 +10,6 @@ from paths import ROOT
 from toposcale.io import schemas, tables
 from toposcale.monitor.folder import Folder
 
-# `-m "not registry"` leaves it out; without an index of packages it is skipped.
-pytestmark = [pytest.mark.registry, pytest.mark.xdist_group("wheel")]
-
 # transformers, and releases of its time of what it checks the version of.
 OLDEST = ("transformers==4.40.2", "tokenizers==0.19.1", "huggingface_hub==0.23.5", "accelerate==0.30.1")
 
