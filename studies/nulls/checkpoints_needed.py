@@ -8,8 +8,7 @@ of at most 0.05 / 33, as among 33 features. The table is that of docs/statistics
 
 import numpy as np
 
-from toposcale.statistics.prewhitening import prewhiten, residual_test, with_squares
-from toposcale.statistics.shared_flips import SharedFlips
+from toposcale.statistics.prewhitening import SharedFlips, prewhiten, residual_test, with_squares
 
 CHECKPOINTS, MODELS = (10, 15, 20, 25, 30, 40, 60, 80, 100, 150, 200), (1, 2, 5)
 EFFECTS, FEATURES, REPEATS, N_TESTED = (0.3, 0.5, 0.7, 0.9), 200, 3, 33

@@ -15,7 +15,7 @@ from studies import small_tables
 from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.testable import testable_segment
+from toposcale.statistics.prewhitening import testable_segment
 
 MIN_SEEDS = 10
 """A smaller configuration has too few pairs of runs."""

@@ -23,9 +23,8 @@ from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson
-from toposcale.statistics.prewhitening import prewhiten, with_squares
+from toposcale.statistics.prewhitening import prewhiten, testable_segment, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
-from toposcale.statistics.testable import testable_segment
 
 FIRST = Path("studies/study/tables/study")
 

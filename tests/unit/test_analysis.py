@@ -126,8 +126,6 @@ def test_the_array_modules_do_not_import_pandas():
         "resampling",
         "prewhitening",
         "multiple_testing",
-        "shared_flips",
-        "testable",
         "run_permutation",
         "freedman_lane",
         "scaling",

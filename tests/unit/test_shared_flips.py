@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from toposcale.statistics.prewhitening import residual_test
-from toposcale.statistics.shared_flips import SharedFlips
+from toposcale.statistics.prewhitening import SharedFlips, residual_test
 
 STEPS = 10.0 * np.arange(17)
 

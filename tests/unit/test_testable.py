@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.statistics.testable import testable_segment as segment_of
+from toposcale.statistics.prewhitening import testable_segment as segment_of
 
 
 def test_the_segment_begins_at_twice_the_warmup():

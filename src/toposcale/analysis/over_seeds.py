@@ -15,9 +15,8 @@ from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import BetweenRuns, between_runs
 from toposcale.statistics.permutations import DRAWS, with_more_draws
-from toposcale.statistics.prewhitening import lagged, prewhiten, with_squares
+from toposcale.statistics.prewhitening import MIN_FOR_TEST, lagged, prewhiten, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, RunPermutation, pair_correlations, permute_pairs
-from toposcale.statistics.testable import MIN_FOR_TEST
 
 NO_SEEDS = f"no configuration has {MIN_SEEDS} seeds"
 EARLY, SHARE = 0.2, 0.3

@@ -13,7 +13,7 @@ from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.partial_correlations import NO_VARIATION_LEFT, run_test
 from toposcale.analysis.series import PAIR_KEY, aligned_series, configurations_of, joined, require, warmups_of
 from toposcale.io import schemas
-from toposcale.statistics.shared_flips import SharedFlips
+from toposcale.statistics.prewhitening import SharedFlips
 
 POOLED_KEY = [*PAIR_KEY, "control"]
 

@@ -14,7 +14,7 @@ from toposcale.analysis.controls import Control
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
 from toposcale.io.table_schema import renamed
 from toposcale.statistics.coefficients import Floats, is_constant
-from toposcale.statistics.testable import testable_segment
+from toposcale.statistics.prewhitening import testable_segment
 
 SERIES_KEY = ["source", "layer", "feature"]
 PAIR_KEY = [*SERIES_KEY, "metric"]

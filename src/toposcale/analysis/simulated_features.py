@@ -8,8 +8,7 @@ from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, configurations_of, warmups_of, whole_model
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.prewhitening import Prewhitened, prewhiten, residual_test, with_squares
-from toposcale.statistics.shared_flips import SharedFlips
+from toposcale.statistics.prewhitening import Prewhitened, SharedFlips, prewhiten, residual_test, with_squares
 
 
 class SimulatedFeatures:

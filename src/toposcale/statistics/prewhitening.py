@@ -10,21 +10,72 @@ numbers.
 The cosine is the shape of a decaying learning rate: without it five unrelated runs together have a false-positive rate of
 up to 13% at a significance level of 5%. Chosen among seven methods (`python -m studies.nulls.surrogates`;
 docs/statistics.md). A relation in the slow common trend alone is not found: one run cannot distinguish it from chance.
+The test keeps its false-positive rate on real nulls at evenly spaced checkpoints after the warm-up, and nowhere else
+(`make nulls`). In one test for several runs together a checkpoint's sign is flipped in all of them at once.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from toposcale.statistics.coefficients import Floats, as_series, average_ranks, is_constant
-from toposcale.statistics.testable import MIN_FOR_TEST
 
+MIN_FOR_TEST = 10
+"""Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
+WARMUPS = 2
+"""The testable segment begins at so many times the warm-up."""
 MAX_ORDER = 3
 
 _BLOCK_BYTES = 16 * 2**20
 _NEGLIGIBLE = 1e-9  # a regressor or a residual below this share of its series is rounding noise, not information
+
+
+class Segment(NamedTuple):
+    """Checkpoints start to stop (exclusive) of a series; reason: why they cannot be tested, else empty."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
+    """Return the longest evenly spaced segment of checkpoints from twice the warm-up on; of equal ones the last.
+
+    Parameters
+    ----------
+    steps : array_like of shape (T,)
+        Training steps of the checkpoints, increasing.
+    warmup_steps : float or None
+        Steps of the learning-rate warm-up; None or NaN if unknown.
+
+    Returns
+    -------
+    Segment
+        Indices `start` and `stop` (exclusive), and the `reason` if it has fewer than 10 checkpoints, else "".
+
+    Examples
+    --------
+    >>> from toposcale.statistics import testable_segment
+    >>> testable_segment(range(0, 1300, 100), warmup_steps=100)
+    Segment(start=2, stop=13, reason='')
+    """
+    times = np.asarray(steps, dtype=np.float64)
+    if warmup_steps is None or not np.isfinite(warmup_steps):
+        return Segment(0, 0, "the warm-up is not known; give models.{name}.warmup_steps")
+    first = int(np.searchsorted(times, WARMUPS * warmup_steps))
+    start = stop = begin = first
+    for end in range(first, len(times)):
+        uneven = end - begin >= 2 and times[end] - times[end - 1] != times[end - 1] - times[end - 2]
+        begin = end - 1 if uneven else begin
+        if end + 1 - begin >= stop - start:
+            start, stop = begin, end + 1
+    if stop - start < MIN_FOR_TEST:
+        checkpoints = f"{stop - start} evenly spaced checkpoints from step {WARMUPS * warmup_steps:g} on"
+        return Segment(start, stop, f"{checkpoints}; the test needs {MIN_FOR_TEST}")
+    return Segment(start, stop, "")
 
 
 @dataclass(frozen=True)
@@ -207,6 +258,30 @@ def _saddlepoint(target: Floats, weights: Floats, least: Floats) -> Floats:
         above = (weights * np.tanh(middle[..., None] * weights)).sum(axis=-1) > target
         high, low = np.where(above, middle, high), np.where(above, low, middle)
     return 0.5 * (low + high)
+
+
+class SharedFlips:
+    """Sum of the tests of runs, for `n_pairs` pairs of a feature and a metric.
+
+    Runs that share batches and learning rates are dependent; shared flips keep that dependence.
+    """
+
+    def __init__(self, n_pairs: int, steps: ArrayLike) -> None:
+        self._steps = np.unique(np.asarray(steps, dtype=np.float64))
+        self._products = np.zeros((n_pairs, len(self._steps)))
+        self._statistics = np.zeros(n_pairs)
+
+    def add(self, test: ResidualTest, steps: ArrayLike, *, rows: Any = slice(None), weight: float = 1.0) -> None:
+        """Add the test of a run at `rows` of the pairs; steps (T,): all its checkpoints."""
+        columns = np.searchsorted(self._steps, np.asarray(steps, dtype=np.float64)[test.start :])
+        products = weight * np.nan_to_num(test.products).reshape(-1, test.products.shape[-1])
+        self._products[np.ix_(np.arange(len(self._products))[rows], columns)] += products
+        self._statistics[rows] += weight * np.nan_to_num(test.statistic).ravel()
+
+    def p_values(self) -> Floats:
+        """Return the p-values (n_pairs,), NaN for a pair that no run could test."""
+        p_values = sign_flip_p_value(self._statistics, self._products)
+        return np.where((self._products != 0).any(axis=1), p_values, np.nan)
 
 
 class _GrowingFit:
