@@ -10,8 +10,8 @@ from studies.nulls import __main__ as nulls
 from studies.nulls.configurations import configurations_of
 from studies.nulls.crossed import CrossedResiduals, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS
+from toposcale.analysis.correlations import joint_test
 from toposcale.analysis.over_seeds import run_permutation_table
-from toposcale.analysis.pooled import joint_test
 from toposcale.io.errors import UserError
 
 STUDY, SECOND = ROOT / "studies/study/tables/study", ROOT / "studies/study2/tables"

@@ -8,7 +8,7 @@ import pytest
 from paths import ROOT
 from studies.paper_seeds.seeds import CrossedSeeds, configurations_of_seeds, seed_table, seed_tables
 from toposcale.analysis.controls import CONTROLS
-from toposcale.analysis.pooled import joint_test
+from toposcale.analysis.correlations import joint_test
 from toposcale.io.errors import UserError
 
 SIZES, STEPS = ("a", "b", "c", "d", "e"), np.arange(0, 5001, 100)

@@ -7,10 +7,8 @@ import scipy.stats
 
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
-from toposcale.analysis.correlations import correlation_table
+from toposcale.analysis.correlations import correlation_table, joint_test, partial_correlation_table
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.partial_correlations import partial_correlation_table
-from toposcale.analysis.pooled import joint_test
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import aligned_series
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables

@@ -1,17 +1,34 @@
-"""Correlations of every feature with every metric: as published, with moving blocks, and of first differences.
+"""Correlations of every feature with every metric: plain, given a control, and over runs.
 
-They are not evidence of a relation: all series that drift correlate.
+Plain: as published, with moving blocks, and of first differences. They are not evidence of a relation: all series that
+drift correlate. Given a control: partial Spearman correlations, and the test of prewhitened residuals, which uses the
+testable segment and always takes out the trend in the step. Over runs: median and range over configurations, and one test
+for all runs together, in which a configuration weighs as one run does. Five runs carry no interval.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.series import MIN_FOR_CORRELATION, Aligned, aligned_series, joined
+from toposcale.analysis.controls import CONTROLS, NOTHING, Control
+from toposcale.analysis.series import (
+    MIN_FOR_CORRELATION,
+    PAIR_KEY,
+    Aligned,
+    Columns,
+    aligned_series,
+    configurations_of,
+    joined,
+    require,
+    warmups_of,
+)
 from toposcale.io import schemas
 from toposcale.statistics import coefficients, resampling
+from toposcale.statistics.coefficients import Floats
+from toposcale.statistics.prewhitening import ResidualTest, SharedFlips, residual_test, with_squares
 
 RESAMPLES = 1000
 COEFFICIENTS = {
@@ -19,6 +36,9 @@ COEFFICIENTS = {
     "pearson": (coefficients.pearson, resampling.bootstrap_pearson),
 }
 INDEPENDENT, BLOCKS, DIFFERENCES = range(3)  # purposes of random numbers: each has its own stream
+NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
+_ROWS = 16  # series whose resamples are put together at a time
+POOLED_KEY = [*PAIR_KEY, "control"]
 
 
 def correlation_table(
@@ -70,3 +90,133 @@ def _differences(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
     p = coefficients.correlation_p_value(correlation, group.n - 1)
     n_effective = coefficients.effective_sample_size(group.values, group.targets)
     return dict(zip(names, (correlation, *interval, p), strict=True)) | {"n_effective": n_effective}
+
+
+def partial_correlation_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
+) -> pd.DataFrame:
+    """Return partial correlations and tests: a row for each run, pair and control."""
+    warmups = warmups_of(models)
+    rows: list[Columns] = []
+    for control in CONTROLS.values():
+        for group in aligned_series(features, metrics, control):
+            estimates, test = _estimates(group, control, seed, resamples), _tested(group, control, warmups)
+            untested = test.pop("untested")
+            columns = estimates | test | {"control": control.name}
+            columns["reason"] = np.where(columns["reason"] != "", columns["reason"], untested)
+            rows.append(group.rows(columns))
+    return schemas.TABLES["correlations"].frame(joined(rows))
+
+
+def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest | None, Aligned, str]:
+    """Test a run on its testable segment; return the test or None, the segment, and the reason for None."""
+    cut, reason = group.testable(warmups)
+    if reason := reason or cut.missing:
+        return None, cut, reason
+    return residual_test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
+
+
+def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> dict[str, Any]:
+    """Return the columns of the test, and `untested`: why a pair has no p, else ""."""
+    test, cut, reason = run_test(group, warmups) if control.is_tested else (None, group, "")
+    if test is None:
+        return {"n_tested": 0, "residual_correlation": np.nan, "residual_p": np.nan, "untested": reason}
+    p = test.p
+    untested = np.where(np.isnan(p), NO_VARIATION_LEFT, "")
+    return {"n_tested": cut.n, "residual_correlation": test.correlation, "residual_p": p, "untested": untested}
+
+
+def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> dict[str, Any]:
+    """Compute partial Spearman correlations with their moving-block intervals."""
+    names = ("spearman", "spearman_block_low", "spearman_block_high", "spearman_p", "n_effective")
+    nothing = np.full((len(group.values), len(group.metrics)), np.nan)
+    reasons = group.reasons()
+    if group.n < MIN_FOR_CORRELATION or group.missing:
+        reasons[reasons == ""] = group.missing
+        return dict.fromkeys(names, nothing) | {"reason": reasons}
+    regressors = np.vstack([group.controls, group.steps]) if control.step else group.controls
+    counts = resampling.moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
+    estimate = coefficients.partial_correlation(*_correlations(coefficients.spearman, group, regressors))
+    low, high = _interval(*_correlations(lambda x, y: resampling.bootstrap_spearman(x, y, counts), group, regressors))
+    reasons[(reasons == "") & np.isnan(estimate)] = f"moves exactly with {control.name.replace('_', ' ')}"
+    p = coefficients.correlation_p_value(estimate, group.n, len(regressors))
+    n_effective = np.where(np.isnan(estimate), np.nan, coefficients.effective_sample_size(group.values, group.targets))
+    return dict(zip(names, (estimate, low, high, p, n_effective), strict=True)) | {"reason": reasons}
+
+
+def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, Floats]:
+    """Return bounds (S, M) of the partial correlations of all resamples, in chunks of series to spare memory."""
+    bounds = [
+        resampling.percentile_interval(coefficients.partial_correlation(xy[:, rows], xz[:, rows], yz, zz))
+        for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
+    ]
+    return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
+
+
+def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floats]:
+    """Correlate values with targets, and values, targets and controls with the controls."""
+    n_metrics, others = len(group.targets), np.vstack([group.targets, controls])
+    first, second = correlate(group.values, others), correlate(others, controls)
+    return [first[..., :n_metrics], first[..., n_metrics:], second[..., :n_metrics, :], second[..., n_metrics:, :]]
+
+
+def pooled_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, correlations: pd.DataFrame
+) -> pd.DataFrame:
+    """Return median and range over configurations of each correlation, given each control."""
+    labels, estimates = correlations["model"].map(configurations_of(models)), ["spearman", "residual_correlation"]
+    labelled = correlations.assign(configuration=labels.fillna(correlations["model"]))
+    by_configuration = labelled.groupby([*POOLED_KEY, "configuration"], sort=True)[estimates].mean().reset_index()
+    grouped = by_configuration.groupby(POOLED_KEY, sort=True)
+    table = labelled.groupby(POOLED_KEY, sort=True)["spearman"].count().rename("n_runs").to_frame()
+    table["n_configurations"] = grouped["spearman"].count()
+    for column in estimates:
+        table[column] = grouped[column].median()
+        table[f"{column}_lowest"], table[f"{column}_highest"] = grouped[column].min(), grouped[column].max()
+    tests = pd.concat(
+        joint_test(features, metrics, models, control).assign(control=control.name) for control in CONTROLS.values()
+    )
+    table = table.reset_index().merge(tests, on=POOLED_KEY, how="left", validate="one_to_one")
+    table.loc[(table["control"] == NOTHING) & table["spearman"].isna(), "reason"] = "no run has a correlation"
+    return schemas.TABLES["pooled_correlations"].frame(table)
+
+
+def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control) -> pd.DataFrame:
+    """Test prewhitened residuals of all runs together, given a control: p, n_tested and reason for each feature and metric.
+
+    n_tested counts the runs that could test the pair; a control that is never tested has NaN without a reason.
+    """
+    require(models=models)
+    warmups, configurations = warmups_of(models), configurations_of(models)
+    groups = list(aligned_series(features, metrics, control))
+    if not groups:
+        return pd.DataFrame(columns=[*PAIR_KEY, "p", "n_tested", "reason"])
+    keys = [group.pairs() for group in groups]
+    pairs = joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
+    if not control.is_tested:
+        return pairs.assign(p=np.nan, n_tested=0, reason="")
+    index = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
+    pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
+    weights = run_weights({group.model for group in groups}, configurations)
+    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in index]
+    for group, key in zip(groups, keys, strict=True):
+        rows = np.array([index[pair] for pair in zip(*(key[name] for name in PAIR_KEY), strict=True)])
+        test, cut, reason = run_test(group, warmups)
+        untested = np.ones(len(rows), dtype=bool)
+        if test is not None:
+            pool.add(test, cut.steps, rows=rows, weight=weights[group.model])
+            untested = np.isnan(test.correlation).ravel()
+            n_tested[rows] += ~untested
+        for row, words in zip(rows[untested], group.reasons().ravel()[untested], strict=True):
+            reasons[row][words or reason or NO_VARIATION_LEFT] += 1
+    why = [
+        "" if n else max(counted, key=lambda words: (counted[words], words), default="")
+        for n, counted in zip(n_tested, reasons, strict=True)
+    ]
+    return pairs.assign(p=pool.p_values(), n_tested=n_tested, reason=why)
+
+
+def run_weights(names: set[str], configurations: Mapping[str, str]) -> dict[str, float]:
+    """Return the weight of each run; those of a configuration add up to one."""
+    counted = Counter(configurations.get(name, name) for name in names)
+    return {name: 1.0 / counted[configurations.get(name, name)] for name in names}

@@ -12,10 +12,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from toposcale.analysis import series
-from toposcale.analysis.correlations import RESAMPLES, correlation_table
+from toposcale.analysis.correlations import RESAMPLES, correlation_table, partial_correlation_table, pooled_table
 from toposcale.analysis.over_seeds import NO_SEEDS, full_configurations
-from toposcale.analysis.partial_correlations import partial_correlation_table
-from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.io import schemas
