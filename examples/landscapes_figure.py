@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from toposcale.figures import panels, surfaces
+from toposcale.figures import landscape, panels
 from toposcale.figures.style import INK, MUTED, styled
 from toposcale.landscape.merge_tree import MergeTree
 
@@ -24,19 +24,19 @@ def compare_landscapes(conditions: Mapping[str, pd.DataFrame], *, unit: str, tit
     diagram has the pair of the least and the largest loss too, which closes it. Height is logarithmic where the losses
     span more than two decades.
     """
-    grids = {name: surfaces.loss_grid(rows) for name, rows in conditions.items()}
+    grids = {name: landscape.loss_grid(rows) for name, rows in conditions.items()}
     logarithmic = _spans_decades([losses for *_, losses in grids.values()])
     figure = panels.new_figure(8.8, title, width=max(7.0, 3.1 * len(grids)))
     cells = figure.add_gridspec(3, len(grids), height_ratios=(1.3, 1, 1))
     for column, (name, surface) in enumerate(grids.items()):
         upper = figure.add_subplot(cells[0, column], projection="3d")
         middle, lower = (figure.add_subplot(cells[row, column]) for row in (1, 2))
-        tree = surfaces.draw_surface_and_tree(upper, middle, surface, unit=unit, logarithmic=logarithmic)
+        tree = landscape.draw_surface_and_tree(upper, middle, surface, unit=unit, logarithmic=logarithmic)
         upper.set_title(name, loc="left", fontweight="bold")
-        middle.set_title(surfaces.counts_in_words(tree))
+        middle.set_title(landscape.counts_in_words(tree))
         _draw_closed_diagram(lower, tree, unit=unit, logarithmic=logarithmic)
         lower.set_title(f"closed average {tree.average_persistence_closed:.3g}")
-    left_out = f"Graph {surfaces.GRAPH}; pairs of less than 1% of a surface's range are left out."
+    left_out = f"Graph {landscape.GRAPH}; pairs of less than 1% of a surface's range are left out."
     panels.add_note(figure, [left_out, "The diamond is the pair of the least and the largest loss."])
     return figure
 
@@ -55,7 +55,7 @@ def _draw_closed_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic:
     pairs = tree.diagram[np.isfinite(tree.diagram).all(axis=1)]
     axes.plot(ends, ends, color=MUTED, linewidth=0.8)
     axes.plot(*ends, "D", color=INK, markersize=5)
-    colour, marker = surfaces.SADDLE
+    colour, marker = landscape.SADDLE
     if len(pairs):
         axes.plot(*pairs.T, marker, color=colour, markersize=4, markeredgecolor="white")
     scale = "log" if logarithmic else "linear"

@@ -160,7 +160,7 @@ FIGURES: dict[str, FigureEntry] = {
         columns=3,
     ),
     "topology_against_perplexity": _embeddings(
-        "embeddings",
+        "grids",
         "Embedding features against perplexity",
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         tables=("features", "metrics", "models"),

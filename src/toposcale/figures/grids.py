@@ -1,4 +1,4 @@
-"""Small multiples over training: figures that the gallery describes as data, and their shared parts."""
+"""Small multiples: over training, as the gallery describes them, and of the embeddings against the perplexity."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from toposcale.features.names import feature_name, sentence
+from toposcale.features.names import PERPLEXITY, feature_label, feature_name, metric_label, sentence
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
 
@@ -45,3 +45,29 @@ def line_panels(figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axe
         panels.step_axis(axes, rows["step"])
     panels.model_legend(figure, drawn, models)
     panels.add_note(figure, [panels.left_out_note(left_out)])
+
+
+def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Draw each model's path through (perplexity, feature), checkpoint by checkpoint, with a ring at the last one."""
+    source = "embeddings"
+    perplexity = panels.metric_series(metrics, PERPLEXITY).rename(columns={"value": "perplexity"})
+    chosen = ("h0_total", "h1_total", "h0_total_scaled", "effective_rank")
+    series = [
+        panels.feature_series(features, feature, source).merge(perplexity, on=["model", "step"]) for feature in chosen
+    ]
+    usable = [panels.finite(rows, ["value", "perplexity"]) for rows in series]
+    if all(rows.empty for rows in usable):
+        return panels.missing_figure("no checkpoint has both a perplexity and embedding features")
+    figure, axes_of = panels.new_grid(len(chosen), 2)
+    panels.lettered(axes_of, [sentence(feature_name(feature, source)) for feature in chosen])
+    for axes, feature, rows in zip(axes_of, chosen, usable, strict=True):
+        if rows.empty:
+            panels.say_missing(axes, f"no values of: {feature_name(feature, source)}")
+            continue
+        panels.draw_paths(axes, rows, "perplexity", models, ring=11, linewidth=0.9, markersize=3.5)
+        axes.set(xscale="log", xlabel=metric_label(PERPLEXITY), ylabel=feature_label(feature, source))
+        panels.plain_log_ticks(axes.xaxis)
+    panels.model_legend(figure, pd.concat(series)["model"], models)
+    left_out = sum(map(len, series)) - sum(map(len, usable))
+    panels.add_note(figure, ["A ring marks the last checkpoint.", panels.left_out_note(left_out)])
+    return figure

@@ -12,8 +12,8 @@ import pandas as pd
 
 from toposcale import pages
 from toposcale.analysis.series import with_metrics
+from toposcale.figures.landscape import counted_tree, loss_grid
 from toposcale.figures.style import model_appearances
-from toposcale.figures.surfaces import counted_tree, loss_grid
 from toposcale.landscape import merge_tree_layout
 from toposcale.landscape.planes import most_informative
 from toposcale.pages.columns import columns, described, keys_of, rounded
