@@ -7,7 +7,7 @@ import _job
 import _landscape
 from toposcale.features.landscape import profile_of
 from toposcale.io import schemas, tables
-from toposcale.landscape import path, surface
+from toposcale.landscape import surface
 from toposcale.training import corpus
 
 
@@ -22,12 +22,12 @@ def main(snakemake):
     loss = _landscape.probe_losses(model, tokenizer, text, settings)[0]
     last = params.steps[-1]
     try:
-        plane = path.principal_plane(list(points.values()))
+        plane = surface.principal_plane(list(points.values()))
     except ValueError as error:
         logging.warning("the trajectory has no principal plane: %s", error)
         grid, trajectory = [], []
     else:
-        around = path.path_surface(loss, points[last], plane, steps=settings["path_resolution"])
+        around = surface.path_surface(loss, points[last], plane, steps=settings["path_resolution"])
         grid = _landscape.surface_rows(around, model=name, step=last)
         columns = zip(points, plane.coordinates.tolist(), plane.distance.tolist(), strict=True)
         trajectory = [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from toposcale.features import trajectory
-from toposcale.landscape.path import path_surface, principal_plane
+from toposcale.landscape.surface import path_surface, principal_plane
 
 
 def embedded(points, size=12, seed=0):

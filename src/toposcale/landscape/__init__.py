@@ -7,46 +7,26 @@ install. Only `merge_tree` is loaded at once: the function and its module share 
 from importlib import import_module
 from typing import Any
 
-from toposcale.landscape.merge_tree import MergeTree, MergeTreeLayout, merge_tree, merge_tree_layout
+from toposcale.landscape.merge_tree import (
+    LandscapeProfile,
+    MergeTree,
+    MergeTreeLayout,
+    landscape_profile,
+    merge_tree,
+    merge_tree_layout,
+)
 
 _NAMES = {
     "graphs": ("GRAPHS", "GRID_GRAPHS", "POINT_GRAPHS", "grid_edges", "point_edges"),
-    "directions": ("random_directions",),
-    "surface": ("LossSurface", "loss_surface", "segment_losses"),
+    "surface": ("LossSurface", "loss_surface", "random_directions", "segment_losses"),
     "losses": ("probe_loss", "module_loss"),
     "measures": ("cubical_diagram", "landscape_features", "sharpness", "surface_edges"),
     "curvature": ("SpectralDensity", "hessian_eigenpairs", "hessian_traces", "loss_gradients", "spectral_density"),
     "measure": ("Ball", "Landscape", "LandscapeSettings", "measure_landscape"),
-    "profiles": ("LandscapeProfile", "landscape_profile"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
-
-# Names that only the figures and features of toposcale use are not listed.
-__all__ = [
-    "GRAPHS",
-    "Landscape",
-    "LandscapeProfile",
-    "LandscapeSettings",
-    "LossSurface",
-    "MergeTree",
-    "SpectralDensity",
-    "cubical_diagram",
-    "grid_edges",
-    "hessian_eigenpairs",
-    "hessian_traces",
-    "landscape_features",
-    "landscape_profile",
-    "loss_gradients",
-    "loss_surface",
-    "measure_landscape",
-    "merge_tree",
-    "module_loss",
-    "point_edges",
-    "probe_loss",
-    "random_directions",
-    "sharpness",
-    "spectral_density",
-]
+_USED_WITHIN = {"Ball", "GRID_GRAPHS", "POINT_GRAPHS", "segment_losses", "surface_edges"}  # by toposcale alone
+__all__ = sorted({"LandscapeProfile", "MergeTree", "landscape_profile", "merge_tree", *_HOME} - _USED_WITHIN)
 
 
 def __dir__() -> list[str]:

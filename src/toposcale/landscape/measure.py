@@ -12,12 +12,11 @@ from torch import Tensor
 
 from toposcale.landscape import subspaces
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
-from toposcale.landscape.directions import random_directions
 from toposcale.landscape.graphs import GRAPHS, point_edges
 from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP, plane_name
-from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, rounding_of
+from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, random_directions, rounding_of
 
 WHOLE, VECTORS = "all", "vectors"
 """Layers of all parameters together, and of all that are not matrices: biases and norms."""

@@ -1,4 +1,4 @@
-"""Losses on a grid around a point of parameter space, along given directions."""
+"""Losses on a grid around a point of parameter space: random directions, and the principal plane of a trajectory."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toposcale.landscape.curvature import Loss, Parameters, detached
+from toposcale.landscape.curvature import Loss, Parameters, detached, flatten, unflatten
 
 MAXIMUM_DIMENSION = 3
+MARGIN = 0.2
+"""Room around the path in its window, as a share of the path's width."""
+_FLAT = 1e-9
 _ROUNDINGS = 16  # units in the last place by which the sums behind a loss differ from point to point
 
 
@@ -40,6 +43,75 @@ class LossSurface:
     def points(self) -> np.ndarray:
         """Return the coordinates (n^k, k) of all grid points in C order, float64."""
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.coordinates, indexing="ij")], axis=1)
+
+
+def random_directions(parameters: Mapping[str, Tensor], count: int, *, seed: int) -> list[Parameters]:
+    """Draw random directions, filter-normalised and orthogonal to each other.
+
+    Every row of a direction (all but the first axis) has the norm of that row of the parameters; tensors of fewer than
+    two axes (biases, norms) are zero. Gaussian rows are made orthogonal row by row and then scaled: normalising
+    orthogonal directions would make them oblique, and the other way round the norms would be lost. A row of fewer than
+    i entries is zero in the i-th direction.
+
+    Parameters
+    ----------
+    parameters : mapping of str to Tensor
+        Centre of the landscape.
+    count : int
+        Number of directions.
+    seed : int
+        Seed; numbers depend on it, the names and the shapes only, so a model's checkpoints share their Gaussian rows.
+
+    Returns
+    -------
+    list of dict of str to Tensor
+        Directions, in the unit of the parameters.
+
+    Raises
+    ------
+    ValueError
+        If `count` is below 1 or above the length of the longest row.
+
+    References
+    ----------
+    Li et al., NeurIPS 2018, arXiv:1712.09913.
+
+    Examples
+    --------
+    >>> direction, = random_directions({"w": torch.tensor([[3.0, 4.0]]), "b": torch.ones(1)}, 1, seed=0)
+    >>> round(direction["w"].norm().item(), 5), direction["b"].item()
+    (5.0, 0.0)
+    """
+    rows = {
+        name: tensor.detach().double().cpu().numpy().reshape(len(tensor), -1)
+        for name, tensor in parameters.items()
+        if tensor.dim() >= 2
+    }
+    longest = max((values.shape[1] for values in rows.values()), default=0)
+    if not 1 <= count <= longest:
+        raise ValueError(f"count: need 1..{longest} (the longest row), got {count}")
+    rng = np.random.default_rng(seed)
+    drawn = {name: _row_directions(rows[name], count, rng) for name in sorted(rows)}
+    return [
+        {
+            name: torch.from_numpy(drawn[name][i]).to(tensor.device, tensor.dtype).reshape(tensor.shape)
+            if name in drawn
+            else torch.zeros_like(tensor, requires_grad=False)
+            for name, tensor in parameters.items()
+        }
+        for i in range(count)
+    ]
+
+
+def _row_directions(rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return for every row of (n, d) orthogonal random vectors of its norm, (count, n, d)."""
+    gaussian = rng.standard_normal((count, *rows.shape))
+    unit = np.zeros_like(gaussian)
+    room = min(count, rows.shape[1])
+    # QR of each row's (d, room) matrix is Gram-Schmidt on its columns, but for their signs.
+    q, r = np.linalg.qr(gaussian[:room].transpose(1, 2, 0))
+    unit[:room] = (q * np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None, :]).transpose(2, 0, 1)
+    return unit * np.linalg.norm(rows, axis=1)[:, None]
 
 
 def loss_surface(
@@ -212,3 +284,50 @@ def _check_directions(parameters: Mapping[str, Tensor], directions: Sequence[Map
 def norm(direction: Mapping[str, Tensor]) -> float:
     """Return the length of a direction, in weight units."""
     return float(np.sqrt(sum(float((tensor.double() ** 2).sum()) for tensor in direction.values())))
+
+
+@dataclass(frozen=True)
+class PrincipalPlane:
+    """Plane through the last of n points that holds most of their squared distances from it, in weight units.
+
+    directions: two orthonormal directions. coordinates: float64 (n, 2), along them from the last point. distance:
+    float64 (n,), of each point from the plane.
+    """
+
+    directions: list[Parameters]
+    coordinates: np.ndarray
+    distance: np.ndarray
+
+
+def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
+    """Return the principal plane of a trajectory: PCA of differences from its last point (Li et al. 2018, section 7).
+
+    The entry of largest magnitude of a direction is positive. ValueError: points that are not finite, fewer than three,
+    or all on a line with the last one.
+    """
+    flat = np.stack([flatten(point) for point in points])
+    if not np.isfinite(flat).all():
+        raise ValueError("points: must be finite")
+    differences = flat - flat[-1]
+    _, singular, axes = np.linalg.svd(differences, full_matrices=False)
+    if len(singular) < 2 or singular[1] <= _FLAT * singular[0]:
+        raise ValueError("points: lie on a line and span no plane")
+    axes = axes[:2] * np.sign(axes[[0, 1], np.abs(axes[:2]).argmax(axis=1)])[:, None]
+    coordinates = differences @ axes.T
+    distance = np.linalg.norm(differences - coordinates @ axes, axis=1)
+    return PrincipalPlane([unflatten(axis, points[-1]) for axis in axes], coordinates, distance)
+
+
+def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: int) -> LossSurface:
+    """Return the loss on a window of the plane that holds the whole trajectory; coordinates as those of the plane."""
+    low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
+    middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
+    centre = dict(end)
+    for offset, direction in zip(middle.tolist(), plane.directions, strict=True):
+        centre = {name: tensor + offset * direction[name] for name, tensor in centre.items()}
+    window = [
+        {name: length * tensor for name, tensor in direction.items()}
+        for length, direction in zip(half.tolist(), plane.directions, strict=True)
+    ]
+    values, scale = loss_surface(loss, centre, window, steps=steps).values, np.linspace(-1.0, 1.0, steps)
+    return LossSurface(values, tuple(offset + length * scale for offset, length in zip(middle, half, strict=True)))
