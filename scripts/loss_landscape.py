@@ -3,7 +3,6 @@
 import _job
 import _landscape
 from toposcale.features import landscape
-from toposcale.features.gradient_clouds import GradientCloudSettings
 from toposcale.io import schemas, tables
 from toposcale.landscape import LandscapeSettings
 from toposcale.training import corpus
@@ -19,7 +18,7 @@ def measure(checkpoint, tokenizer_folder, text, snakemake):
     options = {name: settings[name] for name in LandscapeSettings.__dataclass_fields__ if name in settings}
     of_features = landscape.LandscapeFeatureSettings(
         LandscapeSettings(**options),
-        gradients=GradientCloudSettings() if settings["gradients"] else None,
+        gradients=landscape.GradientCloudSettings() if settings["gradients"] else None,
         density_runs=settings["density_runs"],
         density_steps=settings["density_steps"],
     )

@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from toposcale.features import gradient_clouds
-from toposcale.features.gradient_clouds import GradientCloudSettings
-from toposcale.features.landscape import LandscapeFeatureSettings, compute_features, mean_and_spread
+from toposcale.features.landscape import (
+    GradientCloudSettings,
+    LandscapeFeatureSettings,
+    compute_features,
+    features_of_gradients,
+    mean_and_spread,
+)
 from toposcale.landscape import LandscapeSettings
 from toposcale.landscape.measure import VECTORS
 
@@ -54,9 +58,7 @@ def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
     assert found.gradient_features["first.weight"]["gradient_norm"] == pytest.approx(expected["first.weight"])
     assert found.gradient_features["all"]["gradient_norm"] == pytest.approx(math.hypot(*expected.values()))
     # H0 of the rows of the gradient: the spanning tree of the rows of the weight, three times as long.
-    own = gradient_clouds.compute_features({"w": point["first.weight"].numpy()}, GradientCloudSettings(), model="m")[0][
-        "w"
-    ]
+    own = features_of_gradients({"w": point["first.weight"].numpy()}, GradientCloudSettings(), model="m")[0]["w"]
     assert found.gradient_features["first.weight"]["h0_total"] == pytest.approx(3 * own["h0_total"])
     assert set(found.gradient_diagrams) == {"first.weight", "second.weight"}
 
@@ -168,9 +170,9 @@ def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
     good = np.random.default_rng(0).normal(size=(4, 3))
     bad = good.copy()
     bad[0, 0] = np.inf
-    healthy, _ = gradient_clouds.compute_features({"a": good, "b": good}, GradientCloudSettings(), model="m")
+    healthy, _ = features_of_gradients({"a": good, "b": good}, GradientCloudSettings(), model="m")
     with pytest.warns(RuntimeWarning, match="gradient of b"):
-        found, diagrams = gradient_clouds.compute_features({"a": good, "b": bad}, GradientCloudSettings(), model="m")
+        found, diagrams = features_of_gradients({"a": good, "b": bad}, GradientCloudSettings(), model="m")
     assert found["a"] == healthy["a"]
     assert set(found["b"]) == set(healthy["b"])
     assert all(math.isnan(value) for value in found["b"].values())

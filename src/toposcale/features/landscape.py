@@ -4,14 +4,17 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from toposcale import homology
-from toposcale.features import gradient_clouds
-from toposcale.features.gradient_clouds import DiagramsByLayer, FeaturesByLayer, GradientCloudSettings
+from toposcale.checkpoints.matrices import matrix_layouts, split
+from toposcale.features.registry import aggregate, refuse_name_of_the_model
+from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
 from toposcale.landscape.measure import BALL_GRAPH, WHOLE, Landscape, LandscapeSettings, measure_landscape
@@ -20,6 +23,17 @@ from toposcale.landscape.merge_tree import LandscapeProfile, landscape_profile
 from toposcale.landscape.surface import LossSurface
 
 PROFILE_LEVELS = 40
+
+FeaturesByLayer = dict[str, dict[str, float]]
+DiagramsByLayer = dict[str, list[NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class GradientCloudSettings:
+    """At most `max_points` rows of a matrix, the same at every step."""
+
+    max_points: int = 200
+    seed: int = 42
 
 
 @dataclass(frozen=True)
@@ -96,13 +110,46 @@ def mean_and_spread(measured: Sequence[FeaturesByLayer]) -> FeaturesByLayer:
     return features
 
 
+def features_of_gradients(
+    gradients: Mapping[str, NDArray[np.float64]], settings: GradientCloudSettings, *, model: str
+) -> tuple[FeaturesByLayer, DiagramsByLayer]:
+    """Return the features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
+
+    What a matrix is in an array, `matrix_layouts` says, as for weights. `gradient_norm` is the Frobenius norm, under "all"
+    over all arrays. Unit: loss per weight unit. A matrix with a NaN or an infinity has NaN features, with a RuntimeWarning.
+    """
+    features: FeaturesByLayer = {}
+    diagrams: DiagramsByLayer = {}
+    layouts = matrix_layouts({name: gradient.shape for name, gradient in gradients.items()})
+    matrices = (pair for name, layout in layouts.items() for pair in split(name, gradients[name], layout))
+    for layer, gradient in matrices:
+        refuse_name_of_the_model(layer)
+        describe = partial(_gradient_cloud, layer=layer, settings=settings, model=model)
+        if np.isfinite(gradient).all():
+            features[layer], diagrams[layer] = describe(gradient)
+        else:
+            warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2)
+            features[layer], diagrams[layer] = homology.nan_features(describe, gradient.shape)
+    norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
+    features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}
+    return features, diagrams
+
+
+def _gradient_cloud(
+    gradient: NDArray[np.float64], layer: str, settings: GradientCloudSettings, model: str
+) -> tuple[dict[str, float], list[NDArray[np.float64]]]:
+    rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
+    features, diagrams = homology.cloud_features(gradient[rows])
+    return {**features, "gradient_norm": float(np.linalg.norm(gradient))}, diagrams
+
+
 def _gradient_clouds(
     loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings, model: str
 ) -> tuple[FeaturesByLayer, DiagramsByLayer]:
     if settings.gradients is None:
         return {}, {}
     gradients = loss_gradients(loss, parameters)
-    return gradient_clouds.compute_features(gradients, settings.gradients, model=model)
+    return features_of_gradients(gradients, settings.gradients, model=model)
 
 
 def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> DiagramsByLayer:
