@@ -164,11 +164,6 @@ def follows(run: Run, feature: str, sign: int, source: str = "weights") -> Outco
     return one_sign(run.correlations(feature, source), sign, CLOSE)
 
 
-def follows_in_larger(run: Run, feature: str, sign: int) -> Outcome:
-    """Return whether the correlation with the loss rises or falls with size."""
-    return over_sizes(run, run.correlations(feature), sign)
-
-
 def has_both_signs(run: Run) -> Outcome:
     """Return whether the correlation of neural persistence with the loss has both signs."""
     rho = run.correlations(NP)
@@ -309,9 +304,9 @@ def parts_differ(run: Run) -> Outcome:
     means = rows.groupby(["model", rows["layer"].map(role_of)])["value"].mean().unstack()
     apart = run.by_size(means.get(Role.ATTENTION, np.nan) - means.get(Role.FEED_FORWARD, pd.Series(dtype=float)))
     signs = set(np.sign(apart))
-    return (
-        outcome(len(signs) == 1 and 0 not in signs, False, listed(apart)) if signs else not_tested("no such matrices")
-    )
+    if not signs:
+        return not_tested("no such matrices")
+    return outcome(len(signs) == 1 and 0 not in signs, False, listed(apart))
 
 
 def beats_spectra(run: Run) -> Outcome:
@@ -327,9 +322,9 @@ def has_interior_minimum(run: Run) -> Outcome:
     least = run.by_size({model: values.idxmin() for model, values in by_model.items()})
     inside = [values.index[0] < least[model] < values.index[-1] for model, values in by_model.items()]
     numbers = f"step of the minimum: {listed(least)}"
-    return (
-        outcome(all(inside), not any(inside), numbers) if inside else not_tested("no embeddings at enough checkpoints")
-    )
+    if not inside:
+        return not_tested("no embeddings at enough checkpoints")
+    return outcome(all(inside), not any(inside), numbers)
 
 
 def stopping_is_free(run: Run) -> Outcome:
@@ -391,17 +386,14 @@ def more_dimensions(run: Run) -> Outcome:
 
 
 class Claim(NamedTuple):
-    """A claim: its source, its name there, the statement, its test in words, and the function of a run that tests it.
-
-    published: the quantity whose published range stands beside the statement.
-    """
+    """A claim: its source, its name there, the statement, its test in words, and the function of a run that tests it."""
 
     source: str
     name: str
     statement: str
     test: str
     check: Callable[[Run], Outcome]
-    published: str = ""
+    published: str = ""  # the quantity whose published range stands beside the statement
 
 
 SIGN = "|Spearman| of at least 0.5 with this sign in every model; drift alone can cause it"
@@ -429,11 +421,11 @@ CLAIMS = (
     Claim(PAPER, "table 2", "H0 total persistence rises as the loss falls.", SIGN,
           partial(follows, feature=H0, sign=-1), f"spearman {H0} training_loss"),
     Claim(PAPER, "table 2, sizes", "H0 total persistence follows the loss more closely in larger models.", TREND,
-          partial(follows_in_larger, feature=H0, sign=-1), f"spearman {H0} training_loss"),
+          lambda run: over_sizes(run, run.correlations(H0), -1), f"spearman {H0} training_loss"),
     Claim(PAPER, "table 3", "The sign of the correlation of neural persistence with the loss varies between models.",
           "both signs among the models", has_both_signs, f"spearman {NP} training_loss"),
     Claim(PAPER, "table 4", "The correlation of H1 total persistence with the loss weakens with size.", TREND,
-          partial(follows_in_larger, feature=H1, sign=1), f"spearman {H1} training_loss"),
+          lambda run: over_sizes(run, run.correlations(H1), 1), f"spearman {H1} training_loss"),
     Claim(PAPER, "table 5", "Topology worsens the forecast of a power law at 20% of training, improves it at 30 and 50%.",
           "sign of the mean reduction of the error; too few models for a test", improves_late),
     Claim(PAPER, "table 6", "Neural persistence changes most early in training, of 5,000 steps.",

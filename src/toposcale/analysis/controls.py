@@ -17,27 +17,19 @@ which explains most of neural persistence (Girrbach et al. 2023)."""
 
 @dataclass(frozen=True)
 class Control:
-    """One control.
-
-    of_model, of_layer: features of the weights of the model, or of the layer, that are held fixed. step: the partial rank
-    correlation holds the training step fixed. asked_of: the only features that have this control, () for all. missing: the
-    reason if a series to hold fixed was not measured.
-    """
+    """One control: features of the weights, of the model or of the layer, and maybe the step, that are held fixed."""
 
     name: str
     of_model: tuple[str, ...] = ()
     of_layer: tuple[str, ...] = ()
-    step: bool = False
-    asked_of: tuple[str, ...] = ()
-    missing: str = ""
+    step: bool = False  # in the partial rank correlation alone
+    asked_of: tuple[str, ...] = ()  # the only features that have this control; none for all
+    missing: str = ""  # the reason if a series to hold fixed was not measured
 
     @property
     def is_tested(self) -> bool:
-        """True if the test of prewhitened residuals is made given this control.
-
-        With nothing but the trend in the step it has false positives, since runs share their trend (docs/statistics.md,
-        "Withdrawn").
-        """
+        """True if the test of prewhitened residuals is made given this control."""
+        # Given the trend in the step alone it has false positives: runs share it (docs/statistics.md, "Withdrawn").
         return bool(self.of_model)
 
     def is_asked_of(self, keys: pd.DataFrame) -> np.ndarray:

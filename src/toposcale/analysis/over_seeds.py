@@ -28,11 +28,7 @@ NEARLY = 0.99
 def run_permutation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Test whether residuals of whole-model features follow the loss of their own run more than those of other seeds.
-
-    Uses configurations of at least `MIN_SEEDS` runs, on the testable segment or, without one, on all checkpoints, since
-    what the runs share cancels.
-    """
+    """Test whether residuals of whole-model features follow the loss of their own run more than those of other seeds."""
     parts = []
     for paired in paired_residuals(features, metrics, models, metric=metric):
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
@@ -79,7 +75,7 @@ def paired_residuals(
     grids: dict[tuple[float, ...], dict[str, Aligned]] = {}
     for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
-        used = group if reason else cut
+        used = group if reason else cut  # without a testable segment all checkpoints: what the runs share cancels
         if used.n >= MIN_FOR_TEST and not used.missing:
             runs = grids.setdefault(tuple(used.steps), {})
             # Series that differ before the segment alone, such as distances from the checkpoint before, come in groups.

@@ -31,24 +31,21 @@ NEEDED = (
 class Question:
     """One question about a feature and a metric.
 
-    asks: the question in words. asked: of which features, layers and runs. control: what is held fixed. shows: what the
-    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures. needs: data needed.
-
     Estimate and p come from the column `estimate` of `correlations` and `pooled_correlations`, or from `over_seeds`,
-    which `test` fills. simulation: makes features with a known effect, for positive control and power.
+    which `test` fills.
     """
 
     name: str
-    asks: str
-    control: str
+    asks: str  # the question in words
+    control: str  # what is held fixed
     asked: str = "every feature, layer and metric; each run, and all runs together"
     shows: str = "correlation of prewhitened residuals; over runs the median over configurations"
-    beyond: str = ""
-    needs: str = ""
-    given: str = ""
+    beyond: str = ""  # what a feature would add to
+    needs: str = ""  # data needed
+    given: str = ""  # words for the legend of figures
     estimate: str = "residual_correlation"
     test: Callable[..., pd.DataFrame] | None = None
-    simulation: Callable[..., SimulatedFeatures] | None = None
+    simulation: Callable[..., SimulatedFeatures] | None = None  # features of a known effect, for control and power
 
     @property
     def title(self) -> str:

@@ -54,10 +54,7 @@ class Choice(NamedTuple):
 
 
 def usual_choices(advised: Choice, next_start: str = "") -> dict[str, Choice]:
-    """Return the choices of the `POLICIES`.
-
-    next_start: the candidate that starts the next larger size; without one, the policies that stop have no row.
-    """
+    """Return the choices of the `POLICIES`; of those alone that continue if no candidate starts the next larger size."""
     choices = {ADVICE: advised, ALWAYS_CONTINUE: Choice(CONTINUE)}
     if next_start:
         choices |= {NEXT_SIZE: Choice(next_start), RANDOM_STOP: Choice(AT_RANDOM)}
@@ -72,10 +69,9 @@ def best_of(outcomes: Mapping[str, Outcome]) -> str:
 def judged(
     choices: Mapping[str, Choice], outcomes: Mapping[str, Outcome], at_random: Outcome = NO_OUTCOME
 ) -> list[dict[str, Any]]:
-    """Return a row for each policy, with the columns of the table `decisions` from policy on, and reason.
+    """Return a row for each policy, with the columns of the table `decisions` from policy on.
 
-    choices: of each policy, a candidate, or `AT_RANDOM`, whose outcome is `at_random`. outcomes: of every candidate; all
-    spend the same compute in total. The columns are those of the table `decisions`.
+    choices: of each policy, a candidate or `AT_RANDOM`. outcomes: of every candidate; all spend the same compute in total.
     """
     best = best_of(outcomes)
     outcome_of = {**outcomes, AT_RANDOM: at_random, "": NO_OUTCOME}
@@ -112,7 +108,6 @@ def mean_regret(
 
     decisions: rows of `judged`, and the columns `key`, which name a decision. group: a column; decisions that share its
     value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
-    Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
     rows = decisions.dropna(subset=["regret"])
     continued = rows.loc[rows["policy"] == ALWAYS_CONTINUE, [*key, "regret"]].rename(columns={"regret": "continued"})

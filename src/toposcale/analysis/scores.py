@@ -27,10 +27,9 @@ def score_tables(
     score_metrics: Sequence[str],
     loss_metric: str | None,
 ) -> dict[str, pd.DataFrame]:
-    """Make the tables score_forecasts and score_evaluation.
+    """Make the tables score_forecasts and score_evaluation; UserError: a metric that is not measured.
 
-    score_metrics: scores from 0 to 1. loss_metric: a loss, or a perplexity whose logarithm counts; None: the validation
-    loss, else the training loss. UserError: a name that is not measured.
+    loss_metric: a loss, or a perplexity whose logarithm counts; None: the validation loss, else the training loss.
     """
     present = sorted(metrics["metric"].unique())
     for name in [*score_metrics, *([loss_metric] if loss_metric else [])]:

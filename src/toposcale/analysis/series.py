@@ -68,21 +68,17 @@ def joined(rows: Sequence[Columns]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Aligned:
-    """S series of one layer of one model, and M metrics, at the same T checkpoints.
-
-    keys (S rows); values (S, T); metrics (M names); targets (M, T); steps (T,); controls (C, T); missing: why a
-    required control is not there, else ""; left_out (S,): checkpoints without a finite value.
-    """
+    """S series of one layer of one model, and M metrics, at the same T checkpoints."""
 
     model: str
-    keys: pd.DataFrame
-    values: Floats
-    metrics: list[str]
-    targets: Floats
-    steps: Floats
-    controls: Floats
-    missing: str
-    left_out: NDArray[np.int64]
+    keys: pd.DataFrame  # S rows
+    values: Floats  # (S, T)
+    metrics: list[str]  # M names
+    targets: Floats  # (M, T)
+    steps: Floats  # (T,)
+    controls: Floats  # (C, T)
+    missing: str  # why a required control is not there, else ""
+    left_out: NDArray[np.int64]  # (S,): checkpoints without a finite value
 
     @property
     def n(self) -> int:

@@ -34,11 +34,7 @@ def summary_tables(
     *,
     tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
-    """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why.
-
-    Answers about features are over all runs, whole models and the headline metric. A run of loss curves alone leads
-    with its forecasts and advice.
-    """
+    """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why."""
     metric = headline_metric(metrics["metric"], tasks)
     powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
     asks = {question.name: f"Which add information to {question.beyond}?" for question in powered}
@@ -66,7 +62,7 @@ def summary_tables(
     answers = on_features | on_runs
     if metrics.empty:
         first, answers = NEEDS_A_LOSS, dict.fromkeys(answers, Answer(UNTESTED, NEEDS_A_LOSS))
-    elif verdicts.empty:
+    elif verdicts.empty:  # a run of loss curves alone leads with its forecasts and advice
         leading = live or best
         first, answers = f"{leading.verdict}. {leading.text}", on_runs | on_features
     rows = [

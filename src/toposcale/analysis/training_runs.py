@@ -25,11 +25,9 @@ def trainings_from_tables(
     schedules: pd.DataFrame | None = None,
     vectors: pd.DataFrame | None = None,
 ) -> list[TrainingRun]:
-    """Return a training run for each row of `models`, sorted by model; whatever a table lacks is missing there too.
+    """Return a training run for each row of `models` with a size, sorted by model; what a table lacks is missing there too.
 
-    A model of unknown size, since none of its checkpoints could be read, has none. Features of layer "all" are read.
-    schedules: the table of that name; a schedule that is not in it is that of the log. vectors: the table of that name;
-    its vectors are features, too.
+    A schedule that is not in `schedules` is that of the log; `vectors` are features, too.
     """
     whole = whole_model(features) if len(features) else features
     runs = []
@@ -98,8 +96,8 @@ def model_rows(
 ) -> ModelRows:
     """Return the rows of a model with its learning-rate schedule, of which `row` has what is known beside it.
 
-    facts: `schedule`, where given, is what `schedule_of` takes, `warmup_steps` the steps of the warm-up. steps, rates
-    (rows,): those of the training log. UserError: the log contradicts the schedule.
+    facts: maybe `schedule`, which `schedule_of` takes, and `warmup_steps`. steps, rates (rows,): those of the training log.
+    UserError: the log contradicts the schedule.
     """
     stated = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     try:

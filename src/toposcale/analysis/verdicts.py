@@ -37,9 +37,7 @@ def verdict_tables(
 ) -> dict[str, pd.DataFrame]:
     """Make the verdicts and every table behind them from features, metrics and models alone.
 
-    models: model, and if known warmup_steps, configuration and final_step. tasks: `metrics.tasks`. ValueError: a
-    missing column. Features of another run under this one's name give false positives alone, which is how `make nulls`
-    measures their rate.
+    models: model, and if known warmup_steps, configuration and final_step. ValueError: a missing column.
     """
     series.require(features=features, metrics=metrics, models=models)
     if set(features["model"]).isdisjoint(metrics["model"]):
@@ -97,8 +95,7 @@ def verdict_table(
 ) -> pd.DataFrame:
     """Return one row per (run or "pooled", source, layer, feature, metric, question) that is asked.
 
-    Yes: q at most `LEVEL`; for following the metric, |Spearman| at least `CLOSE` with one sign in every configuration.
-    has_seeds: a configuration has enough of them.
+    has_seeds: whether a configuration has enough of them.
     """
     parts = []
     for question in QUESTIONS.values():
