@@ -42,8 +42,7 @@ def sensitivity_tables(
         n_tested = int(np.isfinite(p_values).sum())
         simulated = question.simulation(features, metrics, models)
         row: dict[str, Any] = {"question": question.name, "control": question.control, "n_tested": n_tested}
-        row["n_runs"] = len(simulated.names)
-        row["outside"] = outside(models, simulated.names)
+        row |= {"n_runs": len(simulated.names), "outside": outside(models, simulated.names)}
         if not simulated.names or not n_tested:
             of_weights = answers[answers["source"] == "weights"]  # they have every checkpoint
             why = most_common(of_weights["reason"]) or most_common(answers["reason"]) or "nothing was measured"
@@ -57,9 +56,8 @@ def sensitivity_tables(
         curve = curve.groupby("planted").mean().reset_index()
         curves.append(curve.assign(question=question.name, simulations=SIMULATIONS))
         row |= {"n_points": simulated.n_points, "correlation": correlation, "p": p, "q": q}
-        row["found"] = YES if q <= LEVEL else NO
-        row["detectable"] = detectable(curve["measured"].to_numpy(), curve["found"].to_numpy())
-        rows.append(row)
+        limit = detectable(curve["measured"].to_numpy(), curve["found"].to_numpy())
+        rows.append(row | {"found": YES if q <= LEVEL else NO, "detectable": limit})
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     return {"sensitivity": schemas.TABLES["sensitivity"].frame(rows), "power": schemas.TABLES["power"].frame(power)}
 

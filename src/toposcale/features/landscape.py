@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -124,23 +123,18 @@ def features_of_gradients(
     matrices = (pair for name, layout in layouts.items() for pair in split(name, gradients[name], layout))
     for layer, gradient in matrices:
         refuse_name_of_the_model(layer)
-        describe = partial(_gradient_cloud, layer=layer, settings=settings, model=model)
+        norm = float(np.linalg.norm(gradient))
         if np.isfinite(gradient).all():
-            features[layer], diagrams[layer] = describe(gradient)
+            rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
+            features[layer], diagrams[layer] = homology.cloud_features(gradient[rows])
         else:
             warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2)
-            features[layer], diagrams[layer] = homology.nan_features(describe, gradient.shape)
+            features[layer], diagrams[layer] = homology.nan_features(homology.cloud_features, gradient.shape)
+            norm = math.nan
+        features[layer]["gradient_norm"] = norm
     norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
     features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}
     return features, diagrams
-
-
-def _gradient_cloud(
-    gradient: NDArray[np.float64], layer: str, settings: GradientCloudSettings, model: str
-) -> tuple[dict[str, float], list[NDArray[np.float64]]]:
-    rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
-    features, diagrams = homology.cloud_features(gradient[rows])
-    return {**features, "gradient_norm": float(np.linalg.norm(gradient))}, diagrams
 
 
 def _gradient_clouds(
