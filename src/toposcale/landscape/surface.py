@@ -92,13 +92,9 @@ def random_directions(parameters: Mapping[str, Tensor], count: int, *, seed: int
         raise ValueError(f"count: need 1..{longest} (the longest row), got {count}")
     rng = np.random.default_rng(seed)
     drawn = {name: _row_directions(rows[name], count, rng) for name in sorted(rows)}
+    zeros = {name: torch.zeros_like(tensor, requires_grad=False) for name, tensor in parameters.items()}
     return [
-        {
-            name: torch.from_numpy(drawn[name][i]).to(tensor.device, tensor.dtype).reshape(tensor.shape)
-            if name in drawn
-            else torch.zeros_like(tensor, requires_grad=False)
-            for name, tensor in parameters.items()
-        }
+        zeros | {name: torch.from_numpy(of[i]).to(zeros[name]).reshape(zeros[name].shape) for name, of in drawn.items()}
         for i in range(count)
     ]
 
@@ -131,8 +127,7 @@ def loss_surface(
     Parameters
     ----------
     loss : callable
-        Function of a dict of tensors that returns a scalar tensor. `module_loss` and `probe_loss` are safe with
-        threads.
+        Function of a dict of tensors that returns a scalar tensor; `module_loss` and `probe_loss` allow threads.
     parameters : mapping of str to Tensor
         Centre theta of the grid.
     directions : sequence of mapping of str to Tensor
@@ -248,25 +243,28 @@ def _losses(
     loss: Loss, centre: Parameters, directions: Sequence[Mapping[str, Tensor]], coefficients: np.ndarray
 ) -> np.ndarray:
     """Return the losses of a few points at once, in the calling thread."""
-
-    def moved(coefficient: Sequence[float] | Tensor) -> Parameters:
-        point = dict(centre)
-        for factor, direction in zip(coefficient, directions, strict=True):
-            point = {name: tensor + factor * direction[name] for name, tensor in point.items()}
-        return point
-
     # The parameters need no gradient, so no graph of them is kept; a loss may differentiate by its inputs.
     with torch.enable_grad():
         if len(coefficients) > 1:
             some = next(iter(centre.values()))
             batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
             try:
-                losses = torch.func.vmap(lambda coefficient: loss(moved(coefficient)))(batch)
+                losses = torch.func.vmap(lambda row: loss(_moved(centre, directions, row)))(batch)
             except RuntimeError:
                 pass  # vmap knows no autograd within the loss, and no running means: point by point
             else:
                 return losses.detach().double().cpu().numpy()
-        return np.array([float(loss(moved(row)).detach()) for row in coefficients.tolist()])
+        return np.array([float(loss(_moved(centre, directions, row)).detach()) for row in coefficients.tolist()])
+
+
+def _moved(
+    centre: Mapping[str, Tensor], directions: Sequence[Mapping[str, Tensor]], coefficients: Sequence[float] | Tensor
+) -> Parameters:
+    """Return the point at these coefficients on the directions from the centre."""
+    point = dict(centre)
+    for factor, direction in zip(coefficients, directions, strict=True):
+        point = {name: tensor + factor * direction[name] for name, tensor in point.items()}
+    return point
 
 
 def _check_directions(parameters: Mapping[str, Tensor], directions: Sequence[Mapping[str, Tensor]]) -> None:
@@ -322,9 +320,7 @@ def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: i
     """Return the loss on a window of the plane that holds the whole trajectory; coordinates as those of the plane."""
     low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
     middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
-    centre = dict(end)
-    for offset, direction in zip(middle.tolist(), plane.directions, strict=True):
-        centre = {name: tensor + offset * direction[name] for name, tensor in centre.items()}
+    centre = _moved(end, plane.directions, middle.tolist())
     window = [
         {name: length * tensor for name, tensor in direction.items()}
         for length, direction in zip(half.tolist(), plane.directions, strict=True)
