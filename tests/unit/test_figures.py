@@ -25,7 +25,7 @@ from PIL import Image
 
 import figure_tables
 from toposcale.features.roles import network_order
-from toposcale.figures import FIGURES, load, statistics, verdicts
+from toposcale.figures import FIGURES, load, statistics
 from toposcale.figures.forecasting import with_compute
 from toposcale.figures.layers import row_name
 from toposcale.figures.panels import spans_decades
@@ -363,11 +363,11 @@ def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run, monkeypatch):
 
 def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypatch):
     tables = run["verdicts"], run["pooled_correlations"]
-    monkeypatch.setattr(verdicts, "MAX_ROWS", 4)
+    monkeypatch.setattr(statistics, "MOST_VERDICTS", 4)
     assert "weight norm" in words(verdict(*tables))
-    monkeypatch.setattr(verdicts, "MAX_ROWS", 100)
+    monkeypatch.setattr(statistics, "MOST_VERDICTS", 100)
     left, right = verdict(*tables).axes
-    pooled = verdicts.pooled_verdicts(tables[0], "validation_loss")
+    pooled = statistics.pooled_verdicts(tables[0], "validation_loss")
     drawn = ["follows_the_loss", "beyond_the_norm", "beyond_the_spectrum"]
     asked = pooled[pooled["question"].isin(drawn)]
     answers = [text.get_text().replace("\n", " ") for text in right.texts]

@@ -59,7 +59,7 @@ FIGURES: dict[str, FigureEntry] = {
         tables=("metrics", "features", "correlations", "models"),
     ),
     "verdict": _overview(
-        "verdicts",
+        "statistics",
         "Correlation with the loss, and partial correlations",
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over "
         "configurations; the line spans the lowest to the highest), and the medians of its partial correlations given the "
