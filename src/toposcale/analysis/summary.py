@@ -44,7 +44,7 @@ def summary_tables(
     else:
         on_metric = pooled_verdicts(verdicts, metric)
         correlations = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
-        first = topology_sentence(on_metric, sensitivity, confirmation, metric)
+        first = topology_sentence(sensitivity, confirmation, metric)
         on_features = {follow: feature_answers.following(on_metric, correlations)} | {
             asks[question.name]: feature_answers.beyond(on_metric, tested_features, sensitivity, question, metric)
             for question in powered
@@ -74,9 +74,7 @@ def summary_tables(
     return {"summary": schemas.TABLES["summary"].frame(rows)}
 
 
-def topology_sentence(
-    verdicts: pd.DataFrame, sensitivity: pd.DataFrame, confirmation: pd.DataFrame, metric: str
-) -> str:
+def topology_sentence(sensitivity: pd.DataFrame, confirmation: pd.DataFrame, metric: str) -> str:
     """Say in one sentence whether topology adds to the norm, and whether that was confirmed or could have been found."""
     name, (power, why) = metric_name(metric), feature_answers.power_of(sensitivity, "beyond_the_norm")
     if power is None:
