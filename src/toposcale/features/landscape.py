@@ -123,15 +123,14 @@ def features_of_gradients(
     matrices = (pair for name, layout in layouts.items() for pair in split(name, gradients[name], layout))
     for layer, gradient in matrices:
         refuse_name_of_the_model(layer)
-        norm = float(np.linalg.norm(gradient))
         if np.isfinite(gradient).all():
             rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
             features[layer], diagrams[layer] = homology.cloud_features(gradient[rows])
+            features[layer]["gradient_norm"] = float(np.linalg.norm(gradient))
         else:
             warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2)
             features[layer], diagrams[layer] = homology.nan_features(homology.cloud_features, gradient.shape)
-            norm = math.nan
-        features[layer]["gradient_norm"] = norm
+            features[layer]["gradient_norm"] = math.nan
     norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
     features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}
     return features, diagrams
