@@ -76,36 +76,22 @@ def verdicts_on_features(
         "pooled_correlations": pooled_table(features, metrics, models, correlations),
         "over_seeds": schemas.TABLES["over_seeds"].frame(pd.concat(over_seeds) if over_seeds else []),
     }
+    pooled, tests = tables["pooled_correlations"], tables["over_seeds"]
+    on_headline = series.whole_model(pooled[pooled["metric"] == headline])
     has_seeds = headline is not None and bool(full_configurations(features, metrics, models, headline))
-    return tables | {"verdicts": verdict_table(**tables, headline=headline, has_seeds=has_seeds)}
+    verdicts = []
+    for question in QUESTIONS.values():
+        if question.test is None:
+            rows = _correlation_rows(question, correlations, pooled)
+        else:
+            rows = _over_seeds(on_headline, tests[tests["question"] == question.name], has_seeds)
+        verdicts.append(_answered(question, rows).reindex(columns=schemas.TABLES["verdicts"].names))
+    return tables | {"verdicts": schemas.TABLES["verdicts"].frame(pd.concat(verdicts, ignore_index=True))}
 
 
 def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     """Return the verdicts that answers rest on: features of whole models, over all runs, on one metric."""
     return series.whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
-
-
-def verdict_table(
-    correlations: pd.DataFrame,
-    pooled_correlations: pd.DataFrame,
-    over_seeds: pd.DataFrame,
-    *,
-    headline: str | None,
-    has_seeds: bool,
-) -> pd.DataFrame:
-    """Return one row per (run or "pooled", source, layer, feature, metric, question) that is asked.
-
-    has_seeds: whether a configuration has enough of them.
-    """
-    parts = []
-    for question in QUESTIONS.values():
-        if question.test is None:
-            rows = _correlation_rows(question, correlations, pooled_correlations)
-        else:
-            pooled = series.whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
-            rows = _over_seeds(pooled, over_seeds[over_seeds["question"] == question.name], has_seeds)
-        parts.append(_answered(question, rows).reindex(columns=schemas.TABLES["verdicts"].names))
-    return schemas.TABLES["verdicts"].frame(pd.concat(parts, ignore_index=True))
 
 
 def _correlation_rows(question: Question, runs: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
