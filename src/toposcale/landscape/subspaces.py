@@ -43,27 +43,6 @@ def subspace_trees(
     probability (1 - p)^starts, and a curved path may be lower than every segment. Pairs count whose persistence is above
     the share `threshold` of extent^2 / 2, by which the quadratic model (of gradient and eigenvalues) rises along an axis.
     """
-    function = _in_coordinates(loss, parameters, directions)
-    dimension, curvatures = len(directions), np.asarray(signs, dtype=np.float64)
-    points = np.random.default_rng(seed).uniform(-extent, extent, (starts, dimension))
-    points[0] = 0
-    height, slope = function(points[0])
-
-    def quadratic(point: np.ndarray) -> tuple[float, np.ndarray]:
-        return height + slope @ point + curvatures @ point**2 / 2, slope + curvatures * point
-
-    # Unlike the range of a sample, it is the same in every dimension.
-    least = max(threshold * extent**2 / 2, rounding_of(np.array([height]), parameters))
-    return {
-        kind: _tree_of_minima(searched, points, extent, least)
-        for kind, searched in zip(SUBSPACES, (function, quadratic), strict=True)
-    }
-
-
-def _in_coordinates(
-    loss: Loss, parameters: Mapping[str, Tensor], directions: Sequence[Mapping[str, Tensor]]
-) -> Function:
-    """Return a loss as a function of the coordinates on directions."""
     centre = detached(parameters)
     stacked = {name: torch.stack([direction[name] for direction in directions]) for name in centre}
 
@@ -77,7 +56,20 @@ def _in_coordinates(
             (slope,) = torch.autograd.grad(height, coordinates, materialize_grads=True)
         return float(height.detach()), slope.numpy()
 
-    return function
+    curvatures = np.asarray(signs, dtype=np.float64)
+    points = np.random.default_rng(seed).uniform(-extent, extent, (starts, len(directions)))
+    points[0] = 0
+    height, slope = function(points[0])
+
+    def quadratic(point: np.ndarray) -> tuple[float, np.ndarray]:
+        return height + slope @ point + curvatures @ point**2 / 2, slope + curvatures * point
+
+    # Unlike the range of a sample, it is the same in every dimension.
+    least = max(threshold * extent**2 / 2, rounding_of(np.array([height]), parameters))
+    return {
+        kind: _tree_of_minima(searched, points, extent, least)
+        for kind, searched in zip(SUBSPACES, (function, quadratic), strict=True)
+    }
 
 
 def _tree_of_minima(function: Function, starts: np.ndarray, extent: float, threshold: float) -> MergeTree:
