@@ -13,18 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis import series
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
-from toposcale.analysis.series import (
-    MIN_FOR_CORRELATION,
-    PAIR_KEY,
-    Aligned,
-    Columns,
-    aligned_series,
-    configurations_of,
-    joined,
-    require,
-    warmups_of,
-)
+from toposcale.analysis.series import PAIR_KEY, Aligned
 from toposcale.io import schemas
 from toposcale.statistics import coefficients, resampling
 from toposcale.statistics.coefficients import Floats
@@ -46,18 +37,18 @@ def correlation_table(
 ) -> pd.DataFrame:
     """Correlate every feature with every metric, per model, with nothing held fixed."""
     rows = []
-    for group in aligned_series(features, metrics):
+    for group in series.aligned_series(features, metrics):
         columns = {"control": NOTHING, "n_tested": 0, "reason": group.reasons()}
         for name in COEFFICIENTS:
             columns |= _as_published(group, name, seed, resamples)
         rows.append(group.rows(columns | _differences(group, seed, resamples)))
-    return schemas.TABLES["correlations"].frame(joined(rows))
+    return schemas.TABLES["correlations"].frame(series.joined(rows))
 
 
 def _as_published(group: Aligned, name: str, seed: int, resamples: int) -> dict[str, Any]:
     """Compute a correlation with its intervals and its p-value under independence."""
     names = [f"{name}{part}" for part in ("", "_low", "_high", "_block_low", "_block_high", "_p")]
-    if group.n < MIN_FOR_CORRELATION:
+    if group.n < series.MIN_FOR_CORRELATION:
         return dict.fromkeys(names, np.nan)
     correlate, bootstrap = COEFFICIENTS[name]
     correlation = correlate(group.values, group.targets)
@@ -71,17 +62,17 @@ def _as_published(group: Aligned, name: str, seed: int, resamples: int) -> dict[
     if group.n > coefficients.MAX_PERMUTED:
         p = coefficients.correlation_p_value(correlation, group.n)
     else:
-        series = [group.values, group.targets]
+        pair = [group.values, group.targets]
         if name == "spearman":
-            series = [coefficients.average_ranks(coefficients.flattened(rows)) for rows in series]
-        p = coefficients.permutation_p_value(*series)
+            pair = [coefficients.average_ranks(coefficients.flattened(rows)) for rows in pair]
+        p = coefficients.permutation_p_value(*pair)
     return dict(zip(names, (correlation, *intervals[0], *intervals[1], p), strict=True))
 
 
 def _differences(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
     """Compute the correlation of first differences, and the effective number of points."""
     names = ("spearman_differences", "spearman_differences_low", "spearman_differences_high", "differences_p")
-    if group.n <= MIN_FOR_CORRELATION:
+    if group.n <= series.MIN_FOR_CORRELATION:
         return dict.fromkeys([*names, "n_effective"], np.nan)
     x, y = np.diff(group.values, axis=1), np.diff(group.targets, axis=1)
     counts = resampling.moving_block_counts(group.n - 1, resamples, group.generator(seed, DIFFERENCES))
@@ -96,16 +87,16 @@ def partial_correlation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
     """Return partial correlations and tests: a row for each run, pair and control."""
-    warmups = warmups_of(models)
-    rows: list[Columns] = []
+    warmups = series.warmups_of(models)
+    rows = []
     for control in CONTROLS.values():
-        for group in aligned_series(features, metrics, control):
+        for group in series.aligned_series(features, metrics, control):
             estimates, test = _estimates(group, control, seed, resamples), _tested(group, control, warmups)
             untested = test.pop("untested")
             columns = estimates | test | {"control": control.name}
             columns["reason"] = np.where(columns["reason"] != "", columns["reason"], untested)
             rows.append(group.rows(columns))
-    return schemas.TABLES["correlations"].frame(joined(rows))
+    return schemas.TABLES["correlations"].frame(series.joined(rows))
 
 
 def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest | None, Aligned, str]:
@@ -131,7 +122,7 @@ def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> d
     names = ("spearman", "spearman_block_low", "spearman_block_high", "spearman_p", "n_effective")
     nothing = np.full((len(group.values), len(group.metrics)), np.nan)
     reasons = group.reasons()
-    if group.n < MIN_FOR_CORRELATION or group.missing:
+    if group.n < series.MIN_FOR_CORRELATION or group.missing:
         reasons[reasons == ""] = group.missing
         return dict.fromkeys(names, nothing) | {"reason": reasons}
     regressors = np.vstack([group.controls, group.steps]) if control.step else group.controls
@@ -164,7 +155,8 @@ def pooled_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, correlations: pd.DataFrame
 ) -> pd.DataFrame:
     """Return median and range over configurations of each correlation, given each control."""
-    labels, estimates = correlations["model"].map(configurations_of(models)), ["spearman", "residual_correlation"]
+    labels = correlations["model"].map(series.configurations_of(models))
+    estimates = ["spearman", "residual_correlation"]
     labelled = correlations.assign(configuration=labels.fillna(correlations["model"]))
     by_configuration = labelled.groupby([*POOLED_KEY, "configuration"], sort=True)[estimates].mean().reset_index()
     grouped = by_configuration.groupby(POOLED_KEY, sort=True)
@@ -186,13 +178,13 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
 
     n_tested counts the runs that could test the pair; a control that is never tested has NaN without a reason.
     """
-    require(models=models)
-    warmups, configurations = warmups_of(models), configurations_of(models)
-    groups = list(aligned_series(features, metrics, control))
+    series.require(models=models)
+    warmups, configurations = series.warmups_of(models), series.configurations_of(models)
+    groups = list(series.aligned_series(features, metrics, control))
     if not groups:
         return pd.DataFrame(columns=[*PAIR_KEY, "p", "n_tested", "reason"])
     keys = [group.pairs() for group in groups]
-    pairs = joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
+    pairs = series.joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
     if not control.is_tested:
         return pairs.assign(p=np.nan, n_tested=0, reason="")
     index = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}

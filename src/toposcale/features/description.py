@@ -11,17 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.checkpoints import FolderSource, iterate_matrices
-from toposcale.checkpoints.matrices import (
-    choose_weight_files,
-    iterate_arrays,
-    left_out,
-    matrix_shapes,
-    stored_arrays,
-    stored_tensors,
-    tied_copies,
-    weight_files,
-)
+from toposcale.checkpoints import FolderSource, matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.registry import SUMMARY
 from toposcale.features.roles import odd_layers
@@ -273,17 +263,17 @@ def _measured(
     chosen = weights.WeightSettings(include=include, **settings)
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
-    tensors, matrices, notes = _opened(source)
+    tensors, opened, notes = _opened(source)
     forms = Counter(tensor.quantised for tensor in tensors.values() if tensor.quantised)
     notes += [f"{_DEQUANTISED}: {n} {'weight' if n == 1 else 'weights'} ({form})" for form, n in forms.items()]
-    shapes = matrix_shapes(tensors)
+    shapes = matrices.matrix_shapes(tensors)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
         raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
-    followed = progress(matrices, len(shapes)) if progress else matrices
+    followed = progress(opened, len(shapes)) if progress else opened
     features, diagrams = weights.compute_features(followed, chosen, model=model, names=names)
     return _Measured(features, diagrams, {name: wanted[name] for name in sorted(diagrams, key=_natural)}, notes)
 
@@ -293,7 +283,7 @@ def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int,
     shapes = {**{name: tensor.shape for name, tensor in tensors.items()}, **not_chosen}
     n_parameters = max(1, sum(math.prod(tensor.shape) for tensor in tensors.values()))
     by_kind: dict[str, list[str]] = {}
-    for name, kind in (left_out(tensors) | dict.fromkeys(not_chosen, _NOT_CHOSEN)).items():
+    for name, kind in (matrices.left_out(tensors) | dict.fromkeys(not_chosen, _NOT_CHOSEN)).items():
         by_kind.setdefault(kind, []).append(name)
     for kind, names in by_kind.items():
         count = f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}"
@@ -306,17 +296,17 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
     """Return shape and type of the tensors by name, an iterator of the matrices, and notes on the source."""
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
-        tensors, files = stored_tensors(os.fspath(source)), weight_files(os.fspath(source))
+        tensors, files = matrices.stored_tensors(os.fspath(source)), matrices.weight_files(os.fspath(source))
         notes = []
-        if copies := sorted(tied_copies(files)):
+        if copies := sorted(matrices.tied_copies(files)):
             notes = [f"counted once: {listed(copies, 2)}, which repeats the token embedding"]
         if files[0].name.startswith("adapter_model"):
             notes += ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
         once = {name: tensor for name, tensor in tensors.items() if name not in copies}
-        return once, iterate_matrices(os.fspath(source)), notes
+        return once, matrices.iterate_matrices(os.fspath(source)), notes
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
         named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
-        return stored_arrays(named), iterate_arrays(named), []
+        return matrices.stored_arrays(named), matrices.iterate_arrays(named), []
     raise TypeError(f"source: a path, a PyTorch module or arrays by name, not a {type(source).__name__}")
 
 
@@ -341,7 +331,7 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _refuse_several(folder: Path) -> None:
     """Raise UserError, which names them, for a folder of checkpoints such as the Trainer's."""
-    if not folder.is_dir() or choose_weight_files(os.listdir(folder)):
+    if not folder.is_dir() or matrices.choose_weight_files(os.listdir(folder)):
         return
     try:
         source = FolderSource(folder)
