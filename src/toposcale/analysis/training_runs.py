@@ -32,7 +32,9 @@ def trainings_from_tables(
     whole = whole_model(features) if len(features) else features
     runs = []
     for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records"):
-        model, log = row["model"], _log(_rows_of(row["model"], training))
+        model = row["model"]
+        columns = _rows_of(model, training).reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
+        log = {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}
         features_of_model = _series(_rows_of(model, whole), ["source", "feature"]) | _vectors(_rows_of(model, vectors))
         runs.append(
             TrainingRun.of(
@@ -113,12 +115,6 @@ def model_rows(
     breaks = breakpoints(schedule.rates).tolist() if schedule.is_known else []
     of_schedule = [{"model": row["model"], "step": k, "learning_rate": float(schedule.rates[k])} for k in breaks]
     return ModelRows({**row, **columns}, of_schedule)
-
-
-def _log(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return the columns of a training log."""
-    columns = rows.reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
-    return {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}
 
 
 def _series(rows: pd.DataFrame, key: list[str]) -> dict[str, Series]:

@@ -42,12 +42,14 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
         strength.loc[norm] = np.inf  # the baseline is always shown
     shown = table.loc[strength.nlargest(MAX_ROWS).index]
     shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
+    texts = np.vectorize(lambda value: f"{value:+.2f}".replace("-", "−"), otypes=[object])(shown.to_numpy())
+    texts[np.abs(shown.to_numpy()) < 0.005] = "0.00"  # zero has no sign
     figure = panels.new_figure(1.4 + 0.215 * len(shown), title)
     axes = figure.subplots()
     panels.heat_map(
         axes, shown, {"label": names.SPEARMAN_LABEL, "aspect": 40, "pad": 0.02}, cmap=DIVERGING, vmin=-1, vmax=1,
         yticklabels=[names.series_name(*key) for key in shown.index],
-        annot=_texts(shown.to_numpy()), fmt="", annot_kws={"fontsize": 7.5},
+        annot=texts, fmt="", annot_kws={"fontsize": 7.5},
     )  # fmt: skip
     axes.set_xticks(np.arange(len(order)) + 0.5, order)
     axes.tick_params(length=0)
@@ -56,13 +58,6 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     strongest = f"The {len(shown)} strongest of {len(table)} features."
     panels.add_note(figure, [strongest if len(shown) < len(table) else "", empty if undefined else ""])
     return figure
-
-
-def _texts(values: np.ndarray) -> np.ndarray:
-    """Return the signed number in each cell; zero has no sign."""
-    signed = np.vectorize(lambda value: f"{value:+.2f}".replace("-", "−"), otypes=[object])(values)
-    signed[np.abs(values) < 0.005] = "0.00"
-    return signed
 
 
 SCALED = {

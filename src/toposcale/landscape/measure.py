@@ -15,7 +15,7 @@ from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, 
 from toposcale.landscape.graphs import GRAPHS, point_edges
 from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
-from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP, plane_name
+from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, random_directions, rounding_of
 
 WHOLE, VECTORS = "all", "vectors"
@@ -158,7 +158,7 @@ def measure_landscape(
     for kind, extents in settings.planes.items():
         directions = _plane(kind, parameters, pairs, settings)
         for extent in extents:
-            plane = plane_name(kind, extent)
+            plane = f"{kind}_{extent:g}"  # its name in tables and features: `negative_0.3`
             if directions is None:  # the names of its features alone
                 axes = [np.arange(settings.resolution, dtype=np.float64)] * settings.dimensions
                 flat = np.zeros((settings.resolution,) * settings.dimensions)

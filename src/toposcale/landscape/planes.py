@@ -9,11 +9,6 @@ SUBSPACES = ("subspace", "quadratic")
 _BY_INFORMATION = (NEGATIVE, MIXED, TOP, RANDOM)
 
 
-def plane_name(kind: str, extent: float) -> str:
-    """Return the name of a plane in tables and features: `random_1`, `negative_0.3`."""
-    return f"{kind}_{extent:g}"
-
-
 def plane_label(name: str) -> str:
     """Return a plane's label, "negative plane, extent 0.3"; another name is kept, with spaces."""
     kind, _, extent = name.partition("_")
