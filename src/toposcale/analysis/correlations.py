@@ -7,7 +7,8 @@ for all runs together, in which a configuration weighs as one run does. Five run
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ COEFFICIENTS = {
 }
 INDEPENDENT, BLOCKS, DIFFERENCES = range(3)  # purposes of random numbers: each has its own stream
 NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
-_ROWS = 16  # series whose resamples are put together at a time
 POOLED_KEY = [*PAIR_KEY, "control"]
 
 
@@ -127,28 +127,26 @@ def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> d
         return dict.fromkeys(names, nothing) | {"reason": reasons}
     regressors = np.vstack([group.controls, group.steps]) if control.step else group.controls
     counts = resampling.moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-    estimate = coefficients.partial_correlation(*_correlations(coefficients.spearman, group, regressors))
-    low, high = _interval(*_correlations(lambda x, y: resampling.bootstrap_spearman(x, y, counts), group, regressors))
+    estimate = _partial(coefficients.spearman, group, regressors)
+    resampled = _partial(partial(resampling.bootstrap_spearman, counts=counts), group, regressors)
+    low, high = resampling.percentile_interval(resampled)
     reasons[(reasons == "") & np.isnan(estimate)] = f"moves exactly with {control.name.replace('_', ' ')}"
     p = coefficients.correlation_p_value(estimate, group.n, len(regressors))
     n_effective = np.where(np.isnan(estimate), np.nan, coefficients.effective_sample_size(group.values, group.targets))
     return dict(zip(names, (estimate, low, high, p, n_effective), strict=True)) | {"reason": reasons}
 
 
-def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, Floats]:
-    """Return bounds (S, M) of the partial correlations of all resamples, in chunks of series to spare memory."""
-    bounds = [
-        resampling.percentile_interval(coefficients.partial_correlation(xy[:, rows], xz[:, rows], yz, zz))
-        for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
-    ]
-    return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
-
-
-def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floats]:
-    """Correlate values with targets, and values, targets and controls with the controls."""
+def _partial(correlate: Callable[[Floats, Floats], Floats], group: Aligned, controls: Floats) -> Floats:
+    """Return the partial correlations (..., S, M) of values and targets given the controls (C, T)."""
     n_metrics, others = len(group.targets), np.vstack([group.targets, controls])
     first, second = correlate(group.values, others), correlate(others, controls)
-    return [first[..., :n_metrics], first[..., n_metrics:], second[..., :n_metrics, :], second[..., n_metrics:, :]]
+    xy, xz, yz, zz = (
+        first[..., :n_metrics],
+        first[..., n_metrics:],
+        second[..., :n_metrics, :],
+        second[..., n_metrics:, :],
+    )
+    return coefficients.partial_correlation(xy, xz, yz, zz)
 
 
 def pooled_table(

@@ -81,14 +81,11 @@ def percentile_interval(samples: Floats) -> tuple[Floats, Floats]:
     """
     flat = samples.reshape(len(samples), -1)
     bounds = np.full((2, flat.shape[1]), np.nan)
-    chunk = max(1, _CHUNK_BYTES // (8 * len(flat)))
-    for start in range(0, flat.shape[1], chunk):
-        part, ends = flat[:, start : start + chunk], bounds[:, start : start + chunk]
-        undefined = np.isnan(part).mean(axis=0)
-        whole, partial = undefined == 0.0, (undefined > 0.0) & (undefined <= MAX_UNDEFINED)
-        for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
-            if chosen.any():
-                ends[:, chosen] = quantile(part[:, chosen], TAILS, axis=0)
+    undefined = np.isnan(flat).mean(axis=0)
+    whole, partial = undefined == 0.0, (undefined > 0.0) & (undefined <= MAX_UNDEFINED)
+    for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
+        if chosen.any():
+            bounds[:, chosen] = quantile(flat[:, chosen], TAILS, axis=0)
     bounds[:, bounds[1] - bounds[0] <= DEGENERATE] = np.nan
     low, high = bounds.reshape(2, *samples.shape[1:])
     return low, high
