@@ -7,9 +7,8 @@ import numpy as np
 
 from toposcale.decision.candidates import CONTINUE, LONGEST_START, SHORTEST_START, USUAL, Candidate, Request, candidates
 from toposcale.io.errors import NoForecast
-from toposcale.laws.intervals import NORMAL
 from toposcale.laws.joint import Joint
-from toposcale.laws.prediction import Prediction
+from toposcale.laws.prediction import NORMAL, Prediction
 from toposcale.runs.compute import flop
 from toposcale.runs.learning_rate_schedule import rescaled
 from toposcale.runs.training_run import Target, TrainingRun

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.laws.intervals import NORMAL
 from toposcale.laws.joint import Joint
+from toposcale.laws.prediction import NORMAL
 from toposcale.runs.smoothing import noise_of
 from toposcale.runs.training_run import TrainingRun
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from toposcale.decision.expected_regret import Decision
 from toposcale.io.errors import NoForecast
-from toposcale.laws.intervals import NORMAL
 from toposcale.laws.joint import Joint
+from toposcale.laws.prediction import NORMAL
 from toposcale.laws.priors import SIZES_KNOWN, decades_away
 from toposcale.runs.checks import (
     LOWEST_LOSS,

@@ -14,7 +14,7 @@ import numpy as np
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import finite_or_none
 from toposcale.laws.checked_law import checked_law
-from toposcale.laws.intervals import NORMAL, variance_inflation
+from toposcale.laws.prediction import NORMAL, variance_inflation
 from toposcale.runs.checks import refuse_curve
 from toposcale.runs.outliers import is_spike
 from toposcale.runs.smoothing import noise_of

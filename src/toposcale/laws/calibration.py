@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.laws.intervals import CONFIDENCE
 from toposcale.laws.prediction import Prediction
+from toposcale.statistics.resampling import CONFIDENCE
 
 FEWEST_RUNS = 5
 """Finished runs below which an interval stays that of the method, and its coverage unknown."""

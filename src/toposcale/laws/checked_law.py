@@ -6,8 +6,8 @@ import numpy as np
 
 from toposcale.io.errors import NoForecast
 from toposcale.laws.chinchilla import published_surface
-from toposcale.laws.intervals import NORMAL
 from toposcale.laws.joint import Joint
+from toposcale.laws.prediction import NORMAL
 from toposcale.laws.priors import PUBLISHED, SIZES_KNOWN, Prior
 from toposcale.runs.checks import first_half, in_early_steps, is_checkable, refuse_curve, refuse_decision_point
 from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun

@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.laws.intervals import NORMAL
 from toposcale.laws.map_estimate import mode
+from toposcale.laws.prediction import NORMAL
 from toposcale.runs.smoothing import bin_medians, noise_of
 
 NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")

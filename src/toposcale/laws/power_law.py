@@ -5,8 +5,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from toposcale.io.errors import NoForecast
-from toposcale.laws.intervals import student_t, variance_inflation
-from toposcale.laws.prediction import Prediction
+from toposcale.laws.prediction import Prediction, student_t, variance_inflation
 from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.statistics.scaling import best_exponent, geometric_mean, lines
 

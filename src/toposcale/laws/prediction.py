@@ -1,12 +1,16 @@
-"""Forecast of a loss with its interval, or the reason why there is none."""
+"""Forecast of a loss with its interval, or the reason why there is none; what intervals are made of."""
 
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.special import stdtrit
 
 from toposcale.io.errors import NoForecast
-from toposcale.laws.intervals import NORMAL
+from toposcale.statistics.resampling import CONFIDENCE
+
+NORMAL = 1.959964
+"""Two-sided 95% quantile of the standard normal distribution."""
 
 WORST_RATIO, WIDEST = 2.0, 0.25
 """Largest factor between a forecast and the present loss, and largest standard deviation as a share of the forecast."""
@@ -75,3 +79,21 @@ class Prediction:
     def none(cls, reason: str) -> Self:
         """Return a forecast without numbers, with the reason why."""
         return cls(np.nan, np.nan, np.nan, reason)
+
+
+def student_t(degrees_of_freedom: float) -> float:
+    """Return the two-sided 95% quantile of Student's t; infinite without a degree of freedom."""
+    return float(stdtrit(degrees_of_freedom, 0.5 + CONFIDENCE / 2)) if degrees_of_freedom > 0 else np.inf
+
+
+def variance_inflation(residuals: np.ndarray, parameters: int) -> float:
+    """Return (1 + r) / (1 - r), the points per independent point of an AR(1) series; r is kept between 0 and 0.9.
+
+    r is the lag-1 autocorrelation of the residuals of a fit, freed of its bias of about -(parameters + 3 r) / n.
+    """
+    points, power = len(residuals), float(np.sum(residuals**2))
+    if points <= parameters or points <= 3 or power <= 0:
+        return 1.0
+    lag = float(np.sum(residuals[1:] * residuals[:-1])) / power
+    lag = float(np.clip((lag + parameters / points) / (1 - 3 / points), 0.0, 0.9))
+    return (1 + lag) / (1 - lag)

@@ -6,8 +6,7 @@ import numpy as np
 
 from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.io.errors import NoForecast
-from toposcale.laws.intervals import student_t
-from toposcale.laws.prediction import Prediction
+from toposcale.laws.prediction import Prediction, student_t
 from toposcale.runs.training_run import TrainingRun
 
 GRADIENT_NORM = "gradients/gradient_norm"

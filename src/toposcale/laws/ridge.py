@@ -7,8 +7,7 @@ import numpy as np
 
 from toposcale.features.registry import TOPOLOGY, group_of
 from toposcale.io.errors import NoForecast
-from toposcale.laws.intervals import student_t
-from toposcale.laws.prediction import Prediction
+from toposcale.laws.prediction import Prediction, student_t
 from toposcale.runs.training_run import TrainingRun
 
 

@@ -6,8 +6,7 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from toposcale.laws.intervals import student_t
-from toposcale.laws.prediction import Prediction
+from toposcale.laws.prediction import Prediction, student_t
 
 PARAMETERS = 4
 FEWEST_CHECKPOINTS = PARAMETERS + 4
