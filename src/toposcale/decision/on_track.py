@@ -7,7 +7,7 @@ import numpy as np
 
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import NORMAL
-from toposcale.runs.smoothing import noise_of
+from toposcale.runs.series import noise_of
 from toposcale.runs.training_run import TrainingRun
 
 FEWEST_SIZES = 3

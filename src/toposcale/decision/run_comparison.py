@@ -17,7 +17,7 @@ from toposcale.laws.checked_law import checked_law
 from toposcale.laws.prediction import NORMAL, variance_inflation
 from toposcale.runs.checks import refuse_curve
 from toposcale.runs.outliers import is_spike
-from toposcale.runs.smoothing import noise_of
+from toposcale.runs.series import noise_of
 from toposcale.runs.training_run import Curve, TrainingRun
 
 SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.5

@@ -21,7 +21,7 @@ from toposcale.laws import discrepancy
 from toposcale.laws.multi_power_law import CENTRES, MOST_CHANGES, Prepared, law, prepare
 from toposcale.laws.priors import Gaussian, Prior
 from toposcale.runs.learning_rate_schedule import first_peak
-from toposcale.runs.smoothing import bin_medians, noise_of
+from toposcale.runs.series import bin_medians, noise_of
 from toposcale.runs.training_run import Target, TrainingRun
 
 POINTS, POINTS_OF_OTHERS = 20, 10

@@ -8,7 +8,7 @@ import numpy as np
 
 from toposcale.laws.map_estimate import mode
 from toposcale.laws.prediction import NORMAL
-from toposcale.runs.smoothing import bin_medians, noise_of
+from toposcale.runs.series import bin_medians, noise_of
 
 NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # Losses are in units of the last one seen, rates of the peak, A of the loss at the last point seen, C of steps at the

@@ -6,7 +6,7 @@ import numpy as np
 
 from toposcale.io.errors import NoForecast
 from toposcale.runs.outliers import is_moving_average, is_spike, rise
-from toposcale.runs.smoothing import noise_of
+from toposcale.runs.series import noise_of
 from toposcale.runs.training_run import TrainingRun
 
 MOST_SPIKES = 0.2

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import grey_closing, rank_filter
 
-from toposcale.runs.smoothing import noise_of
+from toposcale.runs.series import noise_of
 
 SPIKE = 0.03
 """A loss is a spike where it lies this share, and six times the noise, above its neighbours on both sides."""

@@ -1,4 +1,4 @@
-"""Columns of steps and values, as tables and logs hold them, in order and on one grid."""
+"""Columns of steps and values, as tables and logs hold them: in order, on one grid, in bins, and their noise."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,3 +27,33 @@ def on_grid(grid: np.ndarray, steps: np.ndarray, values: np.ndarray) -> np.ndarr
     _, target, source = np.intersect1d(grid, steps, return_indices=True)
     placed[target] = values[source]
     return placed
+
+
+def bin_medians(
+    steps: np.ndarray, values: np.ndarray, bins: int, rates: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Median steps and median values in at most `bins` geometric bins; steps ascending.
+
+    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs it.
+    """
+    if len(steps) < 2:
+        return steps, values
+    first, last = max(steps[0], 1.0), steps[-1] * (1 + 1e-9)
+    position = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
+    if rates is not None and len(rates):
+        turned = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
+        decayed = turned[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
+        position += bins / 2 * (decayed - decayed[0])
+    _, starts = np.unique(np.floor(position), return_index=True)
+    pieces = [slice(*ends) for ends in zip(starts, [*starts[1:], len(steps)], strict=True)]
+    return (
+        np.array([np.median(steps[piece]) for piece in pieces]),
+        np.array([np.median(values[piece]) for piece in pieces]),
+    )
+
+
+def noise_of(log_losses: np.ndarray) -> float:
+    """Estimate the standard deviation of the noise of a smooth series, by the MAD of its second differences."""
+    if len(log_losses) < 7:
+        return 0.0
+    return float(1.4826 * np.median(np.abs(np.diff(log_losses, 2))) / np.sqrt(6))

@@ -14,8 +14,7 @@ from toposcale.runs.compute import flop
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
 from toposcale.runs.outliers import is_dip, is_excursion, is_spike, without_false_start
-from toposcale.runs.series import Series, in_order, last_of_each, on_grid
-from toposcale.runs.smoothing import bin_medians
+from toposcale.runs.series import Series, bin_medians, in_order, last_of_each, on_grid
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
