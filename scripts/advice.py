@@ -6,7 +6,7 @@ import pandas as pd
 import pyarrow as pa
 
 import _job
-import _models
+import models_table
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.decision import wording
 from toposcale.decision.advice import VERSION, advise_on
@@ -37,9 +37,9 @@ class Files:
     def rows(self, facts):
         """Return the rows of the model in the tables models and schedules."""
         steps, rates = (self.log[column].to_numpy() for column in ("step", "learning_rate"))
-        weights, size = (self.weights or [None])[-1], _models.fetched_sizes(self.sizes).get(self.name)
+        weights, size = (self.weights or [None])[-1], models_table.fetched_sizes(self.sizes).get(self.name)
         sources = {"weights": weights, "n_parameters": size, "curve": self.curve, "notes": self.notes}
-        return _models.rows_of_model(self.name, facts, steps=steps, rates=rates, **sources)
+        return models_table.rows_of_model(self.name, facts, steps=steps, rates=rates, **sources)
 
 
 @_job.script

@@ -1,8 +1,49 @@
-"""Tables of the models and of their learning-rate schedules."""
+"""Tables of the models and of their learning-rate schedules, from the configuration and its files."""
+
+from pathlib import Path
 
 import _job
-import _models
-from toposcale.io import schemas, tables
+from toposcale import checkpoints
+from toposcale.analysis.training_runs import model_rows
+from toposcale.io import schemas, tables, trainer_states
+from toposcale.io.errors import UserError
+from toposcale.io.files import read_json
+from toposcale.runs.learning_rate_schedule import warmup_of_log
+from toposcale.training.schedules import schedule_of
+
+
+def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), notes=None):
+    """Return the rows of a model in the tables models and schedules.
+
+    `facts` (of `plan.Model`) have precedence over the files; the rest stays unknown. weights: a checkpoint.
+    n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
+    state of a Trainer. steps, rates: the learning rates of the training log. notes: as `LossCurve.note_columns` returns.
+    """
+    facts_known = {key: value for key, value in facts.items() if value is not None}
+    logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
+    if curve is not None and end and logged and logged > 1.01 * end:
+        raise UserError(f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})")
+    last = [facts_known.pop("last_checkpoint", None), logged]
+    if schedule := facts_known.pop("schedule", None):
+        last = [schedule_of(schedule).steps]
+    facts_of_run = {"final_step": max((step for step in last if step is not None), default=None)}
+    facts_of_run |= {"n_parameters": n_parameters, **(notes or {})}
+    checkpoint = None if weights is None else checkpoints.locate(weights)
+    if checkpoint is not None:
+        facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)
+    if curve is not None and (checkpoint or Path(curve).name == trainer_states.FILE_NAME):
+        trainer_facts = checkpoints.trainer_facts(trainer_states.read_state(curve), checkpoint)
+        facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
+    rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
+    if rows.model.get("warmup_steps") is None and len(steps):
+        rows.model["warmup_steps"] = warmup_of_log(steps, rates)
+    return rows
+
+
+def fetched_sizes(paths):
+    """Return the number of parameters of each published model, as noted of its checkpoints; missing ones have none."""
+    sizes = [(Path(path).parent.name, read_json(path).get("n_parameters")) for path in paths]
+    return {model: size for model, size in sizes if size}
 
 
 @_job.script
@@ -11,7 +52,7 @@ def main(snakemake):
     weights = dict(zip(params.with_weights, inputs.checkpoints, strict=True))
     curves = dict(zip(params.with_curve, inputs.curves, strict=True))
     logs = dict(zip(params.with_log, inputs.logs, strict=True))
-    sizes = _models.fetched_sizes(inputs.sizes)
+    sizes = fetched_sizes(inputs.sizes)
     rows, schedules = [], []
     for name, facts in params.models.items():
         sources = {"weights": weights.get(name), "n_parameters": sizes.get(name), "curve": curves.get(name)}
@@ -20,9 +61,9 @@ def main(snakemake):
             sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
             stored = tables.read_metadata(logs[name])
             sources["notes"] = {key: text for key, text in stored.items() if key.startswith("log_")}
-        rows_of_model = _models.rows_of_model(name, facts, **sources)
-        rows.append(rows_of_model.model)
-        schedules += rows_of_model.schedule
+        of_model = rows_of_model(name, facts, **sources)
+        rows.append(of_model.model)
+        schedules += of_model.schedule
     metadata = _job.provenance(snakemake)
     tables.write(tables.from_rows(schemas.TABLES["models"], rows), snakemake.output.models, metadata)
     tables.write(tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-import _models
 import advice
 import metrics_table
+import models_table
 import published
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.io import schemas, tables
@@ -42,10 +42,10 @@ def test_advice_on_a_published_model_reads_its_size_and_not_its_weights(tmp_path
 
 def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():
     steps, rates = [1, 2, 3, 4], [0.1, 0.2, 0.1, 0.05]
-    row = _models.rows_of_model("m", {"last_checkpoint": 3}, steps=steps, rates=rates).model
+    row = models_table.rows_of_model("m", {"last_checkpoint": 3}, steps=steps, rates=rates).model
     assert (row["final_step"], row["warmup_steps"]) == (4, 2)
     stated = {"last_checkpoint": 3, "final_step": 9, "warmup_steps": 1}
-    row = _models.rows_of_model("m", stated, steps=steps, rates=rates).model
+    row = models_table.rows_of_model("m", stated, steps=steps, rates=rates).model
     assert (row["final_step"], row["warmup_steps"]) == (9, 1)
 
 

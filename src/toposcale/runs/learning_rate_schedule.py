@@ -312,7 +312,7 @@ def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | No
     return every
 
 
-def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> float | None:
+def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:
     """Return the step where the logged rate first comes near its peak; None if the log does not show it.
 
     steps, rates (rows,). A missing rate leaves the warm-up unknown, and so does a log that begins later than step 1 at its
@@ -322,7 +322,7 @@ def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> float | None:
     if len(times) == 0 or not np.isfinite(logged).all():
         return None
     peak = first_peak(logged)
-    return float(times[peak]) if peak > 0 or times[0] <= 1 else None
+    return int(times[peak]) if peak > 0 or times[0] <= 1 else None
 
 
 LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
