@@ -1,7 +1,5 @@
 """Checks on a loss curve: each raises NoForecast with the reason why no forecast is made from it."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from toposcale.io.errors import NoForecast
@@ -71,31 +69,27 @@ def refuse_decision_point(run: TrainingRun) -> None:
             f"the log ends in a spike of {ending} row{'s' if ending > 1 else ''}, up to {highest:.4g}; ask again when the "
             "loss has come back"
         )
-    slope = _decrease(run)
-    if not run.is_over and (slope.share < LEAST_DECREASE or slope.share < DECREASE_IN_ERRORS * slope.error):
+    decrease, error = _decrease(run)
+    if not run.is_over and decrease < max(LEAST_DECREASE, DECREASE_IN_ERRORS * error):
         raise NoForecast(
-            f"the loss does not decrease as in published runs: by {slope.share:.1%} +- {slope.error:.1%} for each tenfold "
+            f"the loss does not decrease as in published runs: by {decrease:.1%} +- {error:.1%} for each tenfold "
             "of steps, where theirs decreases by 9% and more; ask again when it does"
         )
 
 
-class _Decrease(NamedTuple):
-    """Decrease of a curve for each tenfold of steps, as a share of the loss, and its standard error."""
+def _decrease(run: TrainingRun) -> tuple[float, float]:
+    """Return the decrease of a curve for each tenfold of steps, as a share of the loss, and its standard error.
 
-    share: float
-    error: float
-
-
-def _decrease(run: TrainingRun) -> _Decrease:
-    """Fit a line to log loss over log step; infinite and 0 with fewer than three points."""
+    By a line through log loss over log step; infinite and 0 with fewer than three points.
+    """
     steps, losses = run.loss_curve
     if len(steps) < 3:
-        return _Decrease(np.inf, 0.0)
+        return np.inf, 0.0
     x, y = np.log10(steps), np.log(np.maximum(losses, 1e-12))
     x = x - x.mean()
     power = float(x @ x)
     # Of the distance to the line only what jumps from point to point is noise; the rest is the shape of the curve.
-    return _Decrease(-float(x @ y) / power, noise_of(y) / float(np.sqrt(power)))
+    return -float(x @ y) / power, noise_of(y) / float(np.sqrt(power))
 
 
 def broken_steps(run: TrainingRun) -> np.ndarray:
@@ -111,9 +105,8 @@ def broken_steps(run: TrainingRun) -> np.ndarray:
 
 def looks_smoothed(run: TrainingRun) -> bool:
     """Return whether the log moves like the moving average of a tracker, not like losses of single batches."""
-    return run.forecasts_training_loss and is_moving_average(
-        run.logged
-    )  # losses of a fixed text are smooth by themselves
+    # Losses of a fixed text are smooth by themselves.
+    return run.forecasts_training_loss and is_moving_average(run.logged)
 
 
 def is_checkable(run: TrainingRun) -> bool:

@@ -47,11 +47,6 @@ class Stated:
     optimizer: str = ""
 
     @property
-    def states_schedule(self) -> bool:
-        """Return whether anything of the schedule is stated."""
-        return any(value is not None for value in (self.schedule, self.steps, self.warmup_steps))
-
-    @property
     def has_schedule_file(self) -> bool:
         """Return whether the schedule is a file, which states all of it."""
         return isinstance(self.schedule, str | Path) and self.schedule not in SHAPES
@@ -198,9 +193,8 @@ def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> Train
 def _under_a_schedule(other: Stated, run: TrainingRun, stated: Stated) -> TrainingRun:
     """Return a known run with its stated schedule, or else that of `run`, or else that of its own log."""
     alike = {key: getattr(stated, key) for key in _OF_SCHEDULE}
-    if other.states_schedule:
+    if fields := {key: value for key in _OF_SCHEDULE if (value := getattr(other, key)) is not None}:
         # A file holds the whole schedule, so nothing is added to it.
-        fields = {key: value for key in _OF_SCHEDULE if (value := getattr(other, key)) is not None}
         return run_of_curve(other if other.has_schedule_file else replace(other, **alike | fields))
     is_stated = stated.schedule is not None or stated.steps is not None
     try:

@@ -102,27 +102,23 @@ class LearningRateSchedule:
         at, logged = np.asarray(steps, dtype=np.float64)[order], logged[order]
         usable = np.isfinite(logged) & (at >= 0)
         at, logged = at[usable], logged[usable]
+        known, provenance, unknown_because = np.empty(0), ScheduleProvenance.UNKNOWN, ""
         if given is not None:
-            scheduled = given.rates()
-            _refuse_contradiction(given, scheduled, at, logged)
-            is_stated = warmup_steps is not None or isinstance(given, ScheduleTable)
-            every_rate = scheduled[np.minimum(np.arange(final_step + 1), len(scheduled) - 1)]
-            return cls.of_rates(
-                final_step, every_rate, ScheduleProvenance.GIVEN, warmup_steps, is_stated or len(at) > 0
-            )
-        so_far, unknown_because = np.empty(0), _why_unknown(at, logged, warmup_steps)
-        if not unknown_because:
-            so_far = _interpolated(at, logged, warmup_steps)
+            known, provenance = given.rates(), ScheduleProvenance.GIVEN
+            _refuse_contradiction(given, known, at, logged)
+        elif not (unknown_because := _why_unknown(at, logged, warmup_steps)):
+            known = _interpolated(at, logged, warmup_steps)
             # A log ends up to one interval between rows before its training does.
             if final_step - at[-1] <= np.median(np.diff(at)):
-                every_rate = so_far[np.minimum(np.arange(final_step + 1), len(so_far) - 1)]
-                return cls.of_rates(final_step, every_rate, ScheduleProvenance.LOGGED, warmup_steps, True)
-            ahead = recognised(at, logged, final_step)
-            if ahead is not None:
-                every_rate = np.concatenate([so_far, ahead[1:]])
-                return cls.of_rates(final_step, every_rate, ScheduleProvenance.RECOGNISED, warmup_steps, True)
-            unknown_because = f"the learning rates after step {int(at[-1]):,} are not known"
-        schedule = cls.of_rates(final_step, so_far, ScheduleProvenance.UNKNOWN, warmup_steps, len(at) > 0)
+                provenance = ScheduleProvenance.LOGGED
+            elif (ahead := recognised(at, logged, final_step)) is not None:
+                known, provenance = np.concatenate([known, ahead[1:]]), ScheduleProvenance.RECOGNISED
+            else:
+                unknown_because = f"the learning rates after step {int(at[-1]):,} are not known"
+        if not unknown_because:  # the last rate stays to the end
+            known = known[np.minimum(np.arange(final_step + 1), len(known) - 1)]
+        warmup_known = isinstance(given, ScheduleTable) or len(at) > 0
+        schedule = cls.of_rates(final_step, known, provenance, warmup_steps, warmup_known)
         return replace(schedule, unknown_because=unknown_because)
 
     @classmethod

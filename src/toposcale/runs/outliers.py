@@ -8,23 +8,29 @@ from scipy.ndimage import grey_closing, rank_filter
 
 from toposcale.runs.series import noise_of
 
-SPIKE = 0.03
-"""A loss is a spike where it lies this share, and six times the noise, above its neighbours on both sides."""
+SPIKE, WIDTH = 0.03, 9
+"""A loss is a spike where it lies this share, and six times the noise, above the medians of so many rows on both sides."""
 
 
 def is_spike(losses: np.ndarray) -> np.ndarray:
     """Return whether each loss (rows,) is above the medians of the 9 rows before and after it, by more than noise."""
-    n, width = len(losses), 9
-    if n < width:
+    n = len(losses)
+    if n < WIDTH:
         return np.zeros(n, dtype=bool)
-    logs = np.log(np.maximum(losses, 1e-12))
-    running = _running_median(logs, width)  # of rows i .. i + 8
-    missing = np.full(width, -np.inf)
+    logs, running, limit = _levels(losses)
+    missing = np.full(WIDTH, -np.inf)
     before = np.concatenate([missing, running])[:n]
     after = np.concatenate([running[1:], missing])[:n]
-    noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
     # The first rows fall steeply, and nothing stands before them.
-    return np.asarray((logs > np.maximum(before, after) + max(SPIKE, 6 * noise)) & np.isfinite(before))
+    return np.asarray((logs > np.maximum(before, after) + limit) & np.isfinite(before))
+
+
+def _levels(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return log losses (rows,), their medians over rows i to i + 8, and the distance from these that is beyond noise."""
+    logs = np.log(np.maximum(losses, 1e-12))
+    running = _running_median(logs, WIDTH)
+    noise = 1.4826 * float(np.median(np.abs(logs[WIDTH // 2 : len(logs) - WIDTH // 2] - running)))
+    return logs, running, max(SPIKE, 6 * noise)
 
 
 def _running_median(values: np.ndarray, width: int) -> np.ndarray:
@@ -84,33 +90,27 @@ def is_excursion(losses: np.ndarray) -> np.ndarray:
     `is_spike` misses rises of many rows, whose neighbours are as high. A rise at the end is not an excursion, since whether
     it recovers is unknown.
     """
-    n, width, wide = len(losses), 9, 19
-    if n < 3 * width:
+    n, wide = len(losses), 19
+    if n < 3 * WIDTH:
         return np.zeros(n, dtype=bool)
-    logs = np.log(np.maximum(losses, 1e-12))
-    running = _running_median(logs, width)
-    noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
-    limit = max(SPIKE, 6 * noise)
+    logs, running, limit = _levels(losses)
     # Short dips do not count as the lowest loss.
-    around = np.pad(_running_median(logs, wide), (wide - width) // 2, constant_values=-np.inf)
+    around = np.pad(_running_median(logs, wide), (wide - WIDTH) // 2, constant_values=-np.inf)
     running = np.where(running < around - limit, around, running)
     before = np.full(n, np.inf)  # lowest running median of the rows before
-    before[width:] = np.minimum.accumulate(running)[: n - width]
+    before[WIDTH:] = np.minimum.accumulate(running)[: n - WIDTH]
     after = np.full(n, np.inf)  # lowest running median of the rows after
-    after[: n - width] = np.minimum.accumulate(running[::-1])[::-1][1 : n - width + 1]
+    after[: n - WIDTH] = np.minimum.accumulate(running[::-1])[::-1][1 : n - WIDTH + 1]
     return np.asarray((logs > before + limit) & (after < before + limit))
 
 
 def is_dip(losses: np.ndarray) -> np.ndarray:
     """Return whether each loss (rows,) belongs to a dip of several rows, with a higher level before and after it."""
-    n, width = len(losses), 9
-    if n < 3 * width:
+    n = len(losses)
+    if n < 3 * WIDTH:
         return np.zeros(n, dtype=bool)
-    logs = np.log(np.maximum(losses, 1e-12))
-    running = _running_median(logs, width)
-    noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
-    is_low = running < _filled(running, n // LONGEST_DIP) - max(SPIKE, 6 * noise)
-    return np.pad(is_low, width // 2)
+    _, running, limit = _levels(losses)
+    return np.pad(running < _filled(running, n // LONGEST_DIP) - limit, WIDTH // 2)
 
 
 def without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

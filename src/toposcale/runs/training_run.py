@@ -323,15 +323,10 @@ class TrainingRun:
         """Return whether both are one training: one size, and equal losses at every step that both have."""
         if self.n_parameters != other.n_parameters:
             return False
-        pairs = [
-            (mine[at], theirs[there])
-            for mine_at, mine, theirs_at, theirs in (
-                (self.steps, self.losses, other.steps, other.losses),
-                (self.checkpoint_steps, self.checkpoint_losses, other.checkpoint_steps, other.checkpoint_losses),
-            )
-            for _, at, there in [np.intersect1d(mine_at, theirs_at, return_indices=True)]
-        ]
-        mine, theirs = (np.concatenate(values) for values in zip(*pairs, strict=True))
+        logged = on_grid(self.steps, other.steps, other.losses)
+        measured = on_grid(self.checkpoint_steps, other.checkpoint_steps, other.checkpoint_losses)
+        mine = np.concatenate([self.losses, self.checkpoint_losses])
+        theirs = np.concatenate([logged, measured])
         comparable = np.isfinite(mine) & np.isfinite(theirs)
         return int(comparable.sum()) >= MINIMUM_POINTS and bool(np.all(mine[comparable] == theirs[comparable]))
 
