@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import huber
 
 HUBER_DELTA = 1e-3
 GRADIENT = 1e-2
@@ -152,7 +153,7 @@ class Chinchilla:
         centred[:, 1:3] -= _GRID[:, 3:] * self._centre
         # many grid points share a far-off value; the order of the grid decides among equals
         residuals = _log_law(centred, self._points) - self._log_losses
-        order = np.argsort(_huber(residuals).sum(axis=1), kind="stable")
+        order = np.argsort(huber(1, residuals / HUBER_DELTA).sum(axis=1), kind="stable")
         return centred[order[:STARTS]]
 
     def _minimise(self, start: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
@@ -161,7 +162,7 @@ class Chinchilla:
             residuals = logs - self._log_losses
             slope = np.clip(residuals / HUBER_DELTA, -1, 1) / HUBER_DELTA
             # numpy sums, not BLAS, whose order of summation depends on the number of threads
-            value = float(np.sum(weights * _huber(residuals)))
+            value = float(np.sum(weights * huber(1, residuals / HUBER_DELTA)))
             return value, np.sum((weights * slope) * gradient, axis=1)
 
         # BFGS is L-BFGS with its whole memory, which five parameters can afford. scipy's L-BFGS-B calls threaded LAPACK in
@@ -181,11 +182,6 @@ class Chinchilla:
 def published_surface(n_parameters: float, n_tokens: float) -> float:
     """Return the loss of Hoffmann et al. 2022 at N parameters and D tokens, nats per token."""
     return float(1.69 + 406.4 / n_parameters**0.34 + 410.7 / n_tokens**0.28)
-
-
-def _huber(residuals: np.ndarray) -> np.ndarray:
-    size = np.abs(residuals) / HUBER_DELTA
-    return np.where(size <= 1, size**2 / 2, size - 0.5)
 
 
 def _log_law(parameters: np.ndarray, points: np.ndarray) -> np.ndarray:

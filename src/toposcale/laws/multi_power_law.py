@@ -1,6 +1,6 @@
 """The multi-power law of Luo et al. 2025 (arXiv 2503.12811): a loss curve from its learning-rate schedule."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -111,28 +111,18 @@ def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray
     return l0 + decay + annealed, gradient
 
 
-class Fit(NamedTuple):
-    """MAP estimate of the parameters, and their covariance (Laplace's approximation)."""
-
-    x: np.ndarray
-    covariance: np.ndarray
-
-
 def solve(
-    laws: Callable[[np.ndarray], Sequence[tuple[np.ndarray, np.ndarray]]],
-    log_losses: Sequence[np.ndarray],
-    deviation: np.ndarray | float,
-    centre: np.ndarray,
-    width: np.ndarray,
-) -> Fit:
-    """Compute the MAP estimate: Huber loss of the log losses, and a Gaussian prior from whose centre the search starts.
+    curves: Sequence[Prepared], log_losses: Sequence[np.ndarray], deviation: float, width: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the MAP estimate and its covariance (Laplace's approximation).
 
-    laws: losses and gradient of every curve; log_losses: the observed ones of each.
+    It is that of the Huber loss of the log losses of each curve, and of a Gaussian prior around `CENTRES`, where the search
+    starts.
     """
-    prior, seen = np.diag(1 / width), np.concatenate(log_losses)
+    seen = np.concatenate(log_losses)
 
     def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        losses, gradient = (np.concatenate(parts) for parts in zip(*laws(x), strict=True))
+        losses, gradient = (np.concatenate(parts) for parts in zip(*(law(x, curve) for curve in curves), strict=True))
         # A large fall of the rate can make the law negative on the way to the optimum.
         positive = np.maximum(losses, 1e-3)
         residuals = (np.log(positive) - seen) / deviation
@@ -141,13 +131,13 @@ def solve(
         root = np.where(size <= HUBER, size, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)))
         bent = np.where(size <= HUBER, 1.0, HUBER / np.maximum(root, HUBER)) / deviation
         return (
-            np.concatenate([np.sign(residuals) * root, (x - centre) / width]),
-            np.vstack([slopes * bent[:, None], prior]),
+            np.concatenate([np.sign(residuals) * root, (x - CENTRES) / width]),
+            np.vstack([slopes * bent[:, None], np.diag(1 / width)]),
         )
 
-    x = mode(terms, centre)
+    x = mode(terms, CENTRES)
     jacobian = terms(x)[1]
-    return Fit(x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian)))
+    return x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian))
 
 
 class MultiPowerLaw:
@@ -221,10 +211,8 @@ class MultiPowerLaw:
         self._noise = float(np.median([noise_of(own) for own in logs]))
         prepared = [prepare(c.learning_rates / self._rate, c.steps, self._longest) for c in checked]
         deviation = float(np.hypot(self._noise, self.discrepancy))
-        self._fit = solve(
-            lambda x: [law(x, curve) for curve in prepared], logs, deviation, CENTRES, widths(self.tightness)
-        )
-        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = (float(value) for value in self._fit.x)
+        self._x, self._covariance = solve(prepared, logs, deviation, widths(self.tightness))
+        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = self._x.tolist()
         self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
         self.L0 = l0 * self._loss
         self.A = float(np.exp(log_a)) * self._loss * (self._longest * self._rate) ** self.alpha
@@ -251,7 +239,7 @@ class MultiPowerLaw:
         rates, losses = curve.learning_rates / self._rate, np.empty(len(curve.steps))
         for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
             prepared = prepare(rates, curve.steps[part], self._longest, MOST_CHANGES)
-            losses[part] = np.where(prepared.time > 0, law(self._fit.x, prepared)[0], np.inf)
+            losses[part] = np.where(prepared.time > 0, law(self._x, prepared)[0], np.inf)
         return losses * self._loss
 
     def interval(self, learning_rates: np.ndarray, step: int) -> tuple[float, float]:
@@ -270,9 +258,9 @@ class MultiPowerLaw:
             Lower and upper end in nats per token.
         """
         rates = np.asarray(learning_rates, dtype=np.float64) / self._rate
-        loss, gradient = law(self._fit.x, prepare(rates, np.array([step]), self._longest, MOST_CHANGES))
+        loss, gradient = law(self._x, prepare(rates, np.array([step]), self._longest, MOST_CHANGES))
         direction = gradient[0] / max(loss[0], 1e-3)
-        variance = float(direction @ self._fit.covariance @ direction) + self._noise**2
+        variance = float(direction @ self._covariance @ direction) + self._noise**2
         factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
         value = float(loss[0]) * self._loss
         return value / factor, value * factor
