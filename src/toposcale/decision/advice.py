@@ -177,29 +177,24 @@ class Advice(Mapping[str, Any]):
             columns[name] = [getattr(forecast, end) for _, forecast in self.forecast_curve]
         return columns if self.forecast_curve else {}
 
-    def _choice_values(self) -> dict[str, float | None]:
+    def _choice_values(self) -> dict[str, Any]:
         """Return the numbers of the choice; all None without one: the best of one candidate is not a finding."""
-        decision = self.decision if self.decision and self.decision.is_a_choice else None
-        best = decision.best if decision else None
-        return {
-            "probability": best.probability if best else None,
-            "scale_up_probability": decision.scale_up_probability if decision else None,
-            "gain": best.gain.value if best else None,
-            "gain_low": best.gain.low if best else None,
-            "gain_high": best.gain.high if best else None,
-            "expected_regret": best.expected_regret if best else None,
-        }
+        keys = ("probability", "scale_up_probability", "gain", "gain_low", "gain_high", "expected_regret")
+        decision = self.decision
+        if decision is None or not decision.is_a_choice:
+            return dict.fromkeys(keys)
+        values = decision.best.as_row() | {"scale_up_probability": decision.scale_up_probability}
+        return {key: values[key] for key in keys}
 
     @cached_property
-    def _target(self) -> TargetLoss:
-        """Step at which the target loss was, or will be, reached."""
-        if self.law is None or self.request.target_loss is None:
-            return TargetLoss()
-        return when_reached(self.law, self.run, self.request.target_loss)
+    def _target(self) -> TargetLoss | None:
+        """Step at which the target loss was, or will be, reached; None without a target or a law."""
+        loss = self.request.target_loss
+        return None if self.law is None or loss is None else when_reached(self.law, self.run, loss)
 
     def _target_values(self) -> dict[str, float | None]:
         """Return the keys of the target loss."""
-        if self.law is None or self.request.target_loss is None:
+        if self._target is None:
             return {"target_loss": None}
         if self._target.reached_at is not None:
             return {"target_loss": self.request.target_loss, "target_reached_at": self._target.reached_at}
@@ -292,7 +287,7 @@ class Advice(Mapping[str, Any]):
             lines += ["", *wording.table(self.decision, self.remaining, width), ""]
         if self.decay:
             lines += [f"  Decay      {sentence}" for sentence in wording.decay(self.decay, self.run)]
-        if self["target_loss"] is not None:
+        if self._target:
             lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
         if self["best_size"]:
             near = f"{self['best_size_low']:.2g} to {self['best_size_high']:.2g} are within 0.01 nats"

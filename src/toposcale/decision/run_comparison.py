@@ -189,7 +189,10 @@ def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None =
         if not np.isfinite(run.last_loss):
             raise UserError(f"{run.model}: it has no loss")
     curves = _comparable(first, second)
-    seeds = _deviation_of_difference(first, second, seed_noise)
+    if seed_noise is None:
+        seeds = float(np.hypot(seed_deviation(first), seed_deviation(second)))
+    else:
+        seeds = float(np.sqrt(2) * seed_noise)
     units = {Axis.STEPS: (1.0, 1.0), Axis.TOKENS: (first.tokens_per_step, second.tokens_per_step)}
     units[Axis.COMPUTE] = (first.compute(1), second.compute(1))
     known_units = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
@@ -231,13 +234,6 @@ def _logged_rows(run: TrainingRun) -> Curve:
     steps, losses = run.steps[usable], run.losses[usable]
     kept = ~is_spike(losses) if len(losses) else np.zeros(0, dtype=bool)
     return Curve(steps[kept], losses[kept])
-
-
-def _deviation_of_difference(first: TrainingRun, second: TrainingRun, stated: float | None) -> float:
-    """Return the standard deviation between seeds of a difference, nats; NaN if the tokens per step are unknown."""
-    if stated is not None:
-        return float(np.sqrt(2) * stated)
-    return float(np.hypot(seed_deviation(first), seed_deviation(second)))
 
 
 def seed_deviation(run: TrainingRun) -> float:

@@ -21,8 +21,6 @@ NAME_ANOTHER_SIZE = (
     f"which the compute that is left pays for at least {SHORTEST_START} steps"
 )
 
-NO_WARMUP = "none was stated and no rates are logged; state its steps (--warmup, warmup_steps), or 0"
-
 LITTLE = 0.005
 """Expected regret, nats, below which a choice is not worth waiting for."""
 
@@ -222,7 +220,9 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         yield "the optimizer may not be AdamW: give optimizer (--optimizer) for a narrower interval"
     yield "the batch size and the data mixture do not change, and the evaluated weights are not an average (EMA)"
     if run.schedule.warmup_assumed:
-        yield f"there was no warm-up: {NO_WARMUP}"
+        yield (
+            "there was no warm-up: none was stated and no rates are logged; state its steps (--warmup, warmup_steps), or 0"
+        )
     if not is_checkable(run):
         yield "the curve follows the law: it has too few points to check that, so no answer is confident"
     if not run.schedule.is_known:
