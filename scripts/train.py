@@ -30,10 +30,8 @@ class TrainingJob:
         self.name, self.steps = snakemake.wildcards.model, params.steps
         self.device = trainer.configure_torch(params.device)
         text, training = corpus.load_corpus(snakemake.input.corpus), params.training
-        self.shape, self.settings = (
-            GPTShape(text.vocab_size, training["context"], **params.architecture),
-            settings_of(params),
-        )
+        self.shape = GPTShape(text.vocab_size, training["context"], **params.architecture)
+        self.settings = settings_of(params)
         made_with = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
         self.metadata = {"seed": str(params.seed), "configuration": _job.digest(made_with)}
         self.metadata |= {name: str(size) for name, size in vars(self.shape).items()}

@@ -27,8 +27,6 @@ class WeightSketch:
     """
 
     def __init__(self, n_parameters: int, *, every: int, seed: int, size: int = 64) -> None:
-        if size < 1 or every < 1:
-            raise ValueError(f"size and every: {size} and {every}, but both are at least 1")
         self.every = every
         self.steps: list[int] = []
         self.rows: list[NDArray[np.float32]] = []

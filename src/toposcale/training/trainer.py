@@ -178,7 +178,9 @@ def train(
         for callback in callbacks:
             callback(state, row)
         if step < settings.steps:
-            _update(state, settings, gradient, row)
+            gradient *= min(1.0, settings.clip / (row["gradient_norm"] + CLIPPING_EPSILON))
+            adamw_step(state.weights, state.first_moment, state.second_moment, gradient, settings, step)
+            state.step += 1
     return state, rows
 
 
@@ -206,14 +208,6 @@ def loss_and_gradient(model: GPT, sequences: Tensor) -> tuple[Tensor, Tensor]:
         loss = model.loss(sequences[:, :-1], sequences[:, 1:])
         gradients = torch.autograd.grad(loss, parameters)
     return loss.detach(), torch.cat([gradient.reshape(-1) for gradient in gradients])
-
-
-@torch.no_grad()
-def _update(state: TrainingState, settings: TrainingSettings, gradient: Tensor, row: Row) -> None:
-    """Clip the gradient and update the state."""
-    gradient *= min(1.0, settings.clip / (row["gradient_norm"] + CLIPPING_EPSILON))
-    adamw_step(state.weights, state.first_moment, state.second_moment, gradient, settings, state.step)
-    state.step += 1
 
 
 @torch.no_grad()
