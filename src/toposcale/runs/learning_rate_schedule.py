@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale.io.errors import UserError
-from toposcale.runs.series import last_of_each
+from toposcale.runs.series import in_order, read_only
 from toposcale.training.schedules import Schedule, ScheduleTable
 
 
@@ -62,9 +62,7 @@ class LearningRateSchedule:
     warmup_assumed: bool = False
 
     def __post_init__(self) -> None:
-        rates = np.array(self.rates, dtype=np.float64)
-        rates.flags.writeable = False
-        object.__setattr__(self, "rates", rates)
+        object.__setattr__(self, "rates", read_only(self.rates))
 
     @classmethod
     def of_log(
@@ -98,8 +96,7 @@ class LearningRateSchedule:
         UserError
             If the log contradicts the given schedule.
         """
-        order, logged = last_of_each(np.asarray(steps, dtype=np.float64)), np.asarray(rates, dtype=np.float64)
-        at, logged = np.asarray(steps, dtype=np.float64)[order], logged[order]
+        at, logged = in_order((steps, rates))
         usable = np.isfinite(logged) & (at >= 0)
         at, logged = at[usable], logged[usable]
         known, provenance, unknown_because = np.empty(0), ScheduleProvenance.UNKNOWN, ""

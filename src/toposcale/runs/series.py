@@ -7,6 +7,13 @@ Series = tuple[ArrayLike, ArrayLike]
 """Steps (n,), and the values there, (n,) or (n, length)."""
 
 
+def read_only(values: ArrayLike) -> np.ndarray:
+    """Return a read-only float64 copy."""
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array
+
+
 def last_of_each(steps: np.ndarray) -> np.ndarray:
     """Return rows in the order of their steps, of each step the last one."""
     order = np.argsort(steps, kind="stable")

@@ -14,7 +14,7 @@ from toposcale.runs.compute import flop
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
 from toposcale.runs.outliers import is_dip, is_excursion, is_spike, without_false_start
-from toposcale.runs.series import Series, bin_medians, in_order, last_of_each, on_grid
+from toposcale.runs.series import Series, bin_medians, in_order, last_of_each, on_grid, read_only
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
@@ -102,10 +102,10 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         for name in ("steps", "losses", "gradient_norms", "checkpoint_steps", "checkpoint_losses"):
-            object.__setattr__(self, name, _frozen(getattr(self, name)))
-        object.__setattr__(self, "features", {name: _frozen(value) for name, value in self.features.items()})
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+        object.__setattr__(self, "features", {name: read_only(value) for name, value in self.features.items()})
         if not len(self.gradient_norms):
-            object.__setattr__(self, "gradient_norms", _frozen(np.full(len(self.steps), np.nan)))
+            object.__setattr__(self, "gradient_norms", read_only(np.full(len(self.steps), np.nan)))
         for name in ("losses", "gradient_norms"):
             if len(getattr(self, name)) != len(self.steps):
                 raise ValueError(f"{name}: one for each of the {len(self.steps)} steps of {self.model}")
@@ -392,10 +392,3 @@ def _notes_on(metric: Metric, metrics: Mapping[str, Series]) -> tuple[str, ...]:
             f"the validation loss was not read: its last is of step {measured[-1]:,.0f}, in the first half of the log",
         )
     return ("the validation loss was not read: none of it is a number",) if np.size(metrics[VALIDATION_LOSS][0]) else ()
-
-
-def _frozen(values: ArrayLike) -> np.ndarray:
-    """Return a read-only float64 copy."""
-    array = np.array(values, dtype=np.float64)
-    array.flags.writeable = False
-    return array
