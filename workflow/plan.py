@@ -70,12 +70,7 @@ class Model:
     @property
     def facts(self) -> dict[str, Any]:
         """Row of the models table, from the configuration and a monitor; None for unknown."""
-        facts: dict[str, Any] = {
-            "family": self.family,
-            "entry": self.entry,
-            "configuration": self.configuration,
-            "seed": self.seed,
-        }
+        facts: dict[str, Any] = {key: getattr(self, key) for key in ("family", "entry", "configuration", "seed")}
         facts |= {key: self.settings.get(key) for key in _FACTS}
         schedule = facts["schedule"]
         if self.kind == model_kinds.GPT:
