@@ -197,11 +197,8 @@ def compared(first: TrainingRun, second: TrainingRun, seed_noise: float | None =
     units[Axis.COMPUTE] = (first.compute(1), second.compute(1))
     known_units = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
     # An axis is redundant if its units have the ratio of an axis before it.
-    ratios = {axis: unit[0] / unit[1] for axis, unit in known_units.items()}
-    axes = list(known_units)
-    distinct = [
-        axis for i, axis in enumerate(axes) if not any(np.isclose(ratios[axis], ratios[one]) for one in axes[:i])
-    ]
+    ratios = [one / other for one, other in known_units.values()]
+    distinct = [axis for i, axis in enumerate(known_units) if not np.isclose(ratios[i], ratios[:i]).any()]
     now = tuple(difference_at(axis, *curves, known_units[axis], seeds) for axis in distinct)
     unit = Axis.TOKENS if Axis.TOKENS in known_units else Axis.STEPS
     speed_up = _speed_up(unit, curves, known_units[unit], difference_at(unit, *curves, known_units[unit], seeds))
@@ -223,17 +220,15 @@ def _comparable(first: TrainingRun, second: TrainingRun) -> tuple[Curve, Curve]:
 
 def _metric_rows(run: TrainingRun) -> Curve:
     """Return the rows of the validation loss."""
-    usable = np.isfinite(run.checkpoint_losses) & (run.checkpoint_steps > 0)
-    usable &= not run.forecasts_training_loss
+    usable = np.isfinite(run.checkpoint_losses) & (run.checkpoint_steps > 0) & (not run.forecasts_training_loss)
     return Curve(run.checkpoint_steps[usable], run.checkpoint_losses[usable])
 
 
 def _logged_rows(run: TrainingRun) -> Curve:
     """Return the rows of the training log without spikes."""
     usable = np.isfinite(run.losses) & (run.steps > 0)
-    steps, losses = run.steps[usable], run.losses[usable]
-    kept = ~is_spike(losses) if len(losses) else np.zeros(0, dtype=bool)
-    return Curve(steps[kept], losses[kept])
+    usable[usable] = ~is_spike(run.losses[usable])
+    return Curve(run.steps[usable], run.losses[usable])
 
 
 def seed_deviation(run: TrainingRun) -> float:

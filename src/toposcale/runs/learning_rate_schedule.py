@@ -328,8 +328,6 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
 
     steps, rates (rows,). None where the rates so far do not determine them, as a constant rate never does.
     """
-    if not len(rates) or not rates.max() > 0:
-        return None
     falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
     past, logged = steps[falling], rates[falling]
     if len(past) < FEWEST_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):

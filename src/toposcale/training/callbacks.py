@@ -40,7 +40,7 @@ class WeightSketch:
 
     def __call__(self, state: TrainingState, row: Row) -> None:
         if row["step"] % self.every == 0:
-            self._projection = self._projection.to(state.device)
+            self._projection = self._projection.to(state.weights.device)
             self.steps.append(int(row["step"]))
             self.rows.append((self._projection @ state.weights).cpu().numpy())
 

@@ -81,7 +81,6 @@ def build_corpus(
     vocab_size: int = N_CHARACTERS,
     train: str | Sequence[str] = (),
     validation: str | Sequence[str] = (),
-    probes: int = 1000,
 ) -> Corpus:
     """Read, tokenize and check a corpus.
 
@@ -116,7 +115,7 @@ def build_corpus(
         *(source, tokenizer, vocab_size, encoded["train"][0], encoded["validation"][0]),
         dropped={split: dropped for split, (_, dropped) in encoded.items()},
         sha256={split: hashlib.sha256(text.encode()).hexdigest() for split, text in texts.items()},
-        probe_texts=tuple(probe_texts(texts["validation"], count=probes)),
+        probe_texts=tuple(probe_texts(texts["validation"], count=1000)),
         tokenizer_json=None if bpe is None else bpe.to_str(),
     )
 

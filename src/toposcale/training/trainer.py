@@ -80,11 +80,6 @@ class TrainingState:
     first_moment: Tensor
     second_moment: Tensor
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.weights.device
-
 
 Row = dict[str, float | int]
 Callback = Callable[[TrainingState, Row], None]
@@ -188,7 +183,7 @@ def _measure(
     state: TrainingState, settings: TrainingSettings, tokens: NDArray[np.uint16], step: int
 ) -> tuple[Row, Tensor]:
     """Return the row of a step and its flat gradient (n_parameters,), not yet clipped."""
-    sequences = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, settings)).to(state.device)
+    sequences = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, settings)).to(state.weights.device)
     loss, gradient = loss_and_gradient(state.model, sequences)
     norm = torch.linalg.vector_norm(gradient)
     loss_value, norm_value = torch.stack([loss, norm]).tolist()
