@@ -323,6 +323,10 @@ LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
 unknowns, a cosine three."""
 
 
+Shape = Callable[[np.ndarray], np.ndarray]
+"""Steps (n,) -> learning rates (n,)."""
+
+
 def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
     """Return the rates from the last logged step to `final_step`, where the log lies on a line or a cosine that ends there.
 
@@ -332,35 +336,29 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
     past, logged = steps[falling], rates[falling]
     if len(past) < FEWEST_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):
         return None
-    ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
+
+    def cosine(start: float) -> tuple[float, Shape]:
+        """Fit a cosine that begins at a step and ends at `final_step`."""
+        return _fitted(past, logged, lambda at: np.cos(np.pi * (at - start) / (final_step - start)))
+
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
-    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, logged, final_step, starts))]
-    shapes.insert(0, lambda at: 1 - at / final_step)
-    residual, carried = min((_fitted(past, logged, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
+    cosines = [cosine(start) for start in starts.tolist()]
+    best = starts[np.argmin([residual for residual, _ in cosines])]
+    spacing = starts[1] - starts[0] if len(starts) > 1 else 1.0
+    around = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)  # whole steps
+    cosines += [cosine(start) for start in around[:: max(1, len(around) // 400)].tolist()]
+    line = _fitted(past, logged, lambda at: 1 - at / final_step)
+    residual, fitted = min([line, *cosines], key=lambda fit: fit[0])
+    carried = fitted(np.arange(int(past[-1]), final_step + 1, dtype=np.float64))
     if residual > LARGEST_RESIDUAL * logged[0] or carried.min() < -LARGEST_RESIDUAL * logged[0]:
         return None
     return np.maximum(carried, 0.0)
 
 
-def _cosine(start: float, final_step: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a cosine of the step that begins at `start` and ends at `final_step`."""
-    return lambda at: np.cos(np.pi * (at - start) / (final_step - start))
-
-
-def _refined(past: np.ndarray, logged: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
-    """Return whole steps around the start of the best cosine."""
-    residuals = [_fitted(past, logged, past, _cosine(float(w), final_step))[0] for w in starts]
-    best, spacing = starts[int(np.argmin(residuals))], starts[1] - starts[0] if len(starts) > 1 else 1.0
-    around = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)
-    return around[:: max(1, len(around) // 400)]
-
-
-def _fitted(
-    past: np.ndarray, logged: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
-) -> tuple[float, np.ndarray]:
-    """Fit offset + scale * shape(step); return its largest residual and its values ahead."""
+def _fitted(past: np.ndarray, logged: np.ndarray, shape: Shape) -> tuple[float, Shape]:
+    """Fit offset + scale * shape(step); return its largest residual and itself."""
     form = shape(past)
     centred = form - form.mean()
     scale = float(np.sum(centred * (logged - logged.mean())) / max(float(np.sum(centred**2)), 1e-300))
     offset = float(logged.mean() - scale * form.mean())
-    return float(np.max(np.abs(offset + scale * form - logged))), offset + scale * shape(ahead)
+    return float(np.max(np.abs(offset + scale * form - logged))), lambda at: offset + scale * shape(at)
