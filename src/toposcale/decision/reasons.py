@@ -68,14 +68,12 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
         yield "the curve has too few points after the warm-up to check the law on it"
     if run.present_loss < LOWEST_LOSS:
         yield f"a loss of {run.present_loss:.4g} can hardly be in nats per token"
-    if law.n_sizes < 2:
-        for n_parameters in (run.n_parameters, best.candidate.target.n_parameters):
-            if not SIZES_KNOWN[0] <= n_parameters <= SIZES_KNOWN[1]:
-                yield (
-                    f"{n_parameters:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no "
-                    "other size is known"
-                )
-                break
+    sizes = (run.n_parameters, best.candidate.target.n_parameters)
+    if law.n_sizes < 2 and (outside := [size for size in sizes if decades_away(size) > 0]):
+        yield (
+            f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no other size "
+            "is known"
+        )
     if law.inflation * NORMAL > LARGEST_ERROR:
         yield f"from its first half the law forecasts the present {law.inflation * NORMAL:.1f} standard deviations off"
     if law.discrepancy_now > LARGEST_DISCREPANCY:

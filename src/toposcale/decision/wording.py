@@ -171,20 +171,13 @@ def wrapped(lines: Sequence[str], width: int | None) -> str:
     """Return lines wrapped to `width` columns; a continued line is indented further."""
     if width is None:
         return "\n".join(lines)
-    return "\n".join(row for line in lines for row in _wrapped_line(line, max(width, 20)))
-
-
-def _wrapped_line(line: str, width: int) -> list[str]:
-    """Wrap one line."""
-    margin = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(
-        line.strip(),
-        width,
-        initial_indent=margin,
-        subsequent_indent=margin + "    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [""]
+    wrapper = textwrap.TextWrapper(max(width, 20), break_long_words=False, break_on_hyphens=False)
+    rows = []
+    for line in lines:
+        wrapper.initial_indent = " " * (len(line) - len(line.lstrip()))
+        wrapper.subsequent_indent = wrapper.initial_indent + "    "
+        rows += wrapper.wrap(line.strip()) or [""]
+    return "\n".join(rows)
 
 
 def _cells(weighed: WeighedCandidate) -> list[str]:

@@ -18,7 +18,8 @@ NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 CENTRES = np.array([0.85, np.log(0.1), np.log(0.5), np.log(0.04), np.log(0.1), np.log(0.45), 0.5])
 WIDTHS = np.array([0.12, 0.8, 0.25, 0.5, 1.0, 0.5, 0.3])
 TIGHTNESS = 0.25
-"""The widths of all but l0, A and B are multiplied with it: 1 leaves more to the curve, 0 nothing."""
+"""The widths of all but l0, A and B are multiplied with it: 1 leaves more to the curve, 0 nothing. Before the decay B is
+unidentifiable, and from 25M to 100M parameters it grows by a third."""
 
 DISCREPANCY = 0.002
 """Standard deviation of the model discrepancy, as a share of the loss."""
@@ -30,15 +31,6 @@ FEWEST_POINTS = 6
 FIT_CHANGES = 200
 MOST_CHANGES = 2000
 """Changes of the learning rate that are told apart while fitting, and in a forecast; neighbours beyond are merged."""
-
-
-def widths(tightness: float) -> np.ndarray:
-    """Return the standard deviations of the prior (7,).
-
-    That of B is not scaled: before the decay B is unidentifiable, and from 25M to 100M parameters it grows by a third.
-    """
-    kept = np.isin(NAMES, ("l0", "log_a", "log_b"))
-    return np.asarray(WIDTHS * np.where(kept, 1.0, tightness))
 
 
 class Curve(NamedTuple):
@@ -211,7 +203,8 @@ class MultiPowerLaw:
         self._noise = float(np.median([noise_of(own) for own in logs]))
         prepared = [prepare(c.learning_rates / self._rate, c.steps, self._longest) for c in checked]
         deviation = float(np.hypot(self._noise, self.discrepancy))
-        self._x, self._covariance = solve(prepared, logs, deviation, widths(self.tightness))
+        width = np.where(np.isin(NAMES, ("l0", "log_a", "log_b")), WIDTHS, WIDTHS * self.tightness)
+        self._x, self._covariance = solve(prepared, logs, deviation, width)
         l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = self._x.tolist()
         self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
         self.L0 = l0 * self._loss
