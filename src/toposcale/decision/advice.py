@@ -135,7 +135,7 @@ class Advice(Mapping[str, Any]):
     @cached_property
     def _values(self) -> dict[str, Any]:
         """Keys and values of advice.json."""
-        run, end = self.run, self.end
+        run, end, schedule = self.run, self.end, self.run.schedule
         return {
             "version": VERSION,
             "model": run.model,
@@ -145,12 +145,10 @@ class Advice(Mapping[str, Any]):
             "metric": run.metadata.metric,
             "spent_flop": finite_or_none(run.compute(run.last_step)),
             "remaining_flop": finite_or_none(self.remaining),
-            "schedule_provenance": run.schedule.provenance.value,
+            "schedule_provenance": schedule.provenance.value,
             "schedule_unknown_because": wording.why_schedule_unknown(run),
-            "learning_rate_now": finite_or_none(run.schedule.rate_at(run.last_step)),
-            "learning_rate_at_the_end": finite_or_none(run.schedule.rate_at(run.final_step))
-            if run.schedule.is_known
-            else None,
+            "learning_rate_now": finite_or_none(schedule.rate_at(run.last_step)),
+            "learning_rate_at_the_end": finite_or_none(schedule.rate_at(run.final_step)) if schedule.is_known else None,
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
             "forecast_high": end.high if end else None,
