@@ -221,9 +221,8 @@ class Plan:
         self.trained = self.named(model_kinds.GPT)
         self.published = self.named(model_kinds.HUB)
         self.monitored = self.named(model_kinds.MONITOR)
-        kinds = model_kinds.MODEL_KINDS.values()
-        self.with_features = self.named(*(kind for kind in kinds if kind.has_features))
-        self.with_weights = self.named(*(kind for kind in kinds if kind.has_weights))
+        self.with_features = [name for name, model in self.models.items() if model.kind.has_features]
+        self.with_weights = [name for name, model in self.models.items() if model.kind.has_weights]
         self.runnable = [name for name in self.with_weights if not self.models[name].not_runnable]
         self.loss_curves = {name: model.loss_curve for name, model in self.models.items() if model.loss_curve}
         schedules = {name: model.settings.get("schedule") for name, model in self.models.items()}

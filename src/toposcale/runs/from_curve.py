@@ -97,7 +97,7 @@ def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Training
 def _made_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
     """Return the run of a curve that was read."""
     facts, log = facts_of(losses), losses.log_columns()
-    given, warmup_steps = _given_schedule(stated.schedule, stated.steps, stated.warmup_steps, log)
+    given, warmup_steps = _given_schedule(stated, log)
     last = given.steps if given else stated.steps or (like.final_step if like else facts.final_step)
     of = f" of {facts.adapter_of}, of which the weights there are an adapter" if facts.adapter_of else ""
     required = {
@@ -293,12 +293,10 @@ def facts_of(losses: loss_curves.LossCurve) -> Facts:
 
 
 def _given_schedule(
-    schedule: Mapping[str, Any] | str | Path | None,
-    steps: int | None,
-    warmup_steps: int | None,
-    log: Mapping[str, np.ndarray],
+    stated: Stated, log: Mapping[str, np.ndarray]
 ) -> tuple[Schedule | ScheduleTable | None, int | None]:
     """Return the stated schedule and its warm-up steps, None if not stated."""
+    schedule, steps, warmup_steps = stated.schedule, stated.steps, stated.warmup_steps
     if schedule is None:
         return None, warmup_steps
     if isinstance(schedule, str) and schedule in SHAPES:
@@ -315,22 +313,22 @@ def _given_schedule(
             f"{type(schedule).__name__}"
         )
     entries = [("steps", steps), ("warmup_steps", warmup_steps), *schedule.items()]
-    stated = {key: value for key, value in entries if value is not None}
-    stated |= {key: whole_number(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated}
-    stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
-    if "steps" not in stated and "at" not in stated:
+    fields = {key: value for key, value in entries if value is not None}
+    fields |= {key: whole_number(fields[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in fields}
+    fields |= {key: number(fields[key], key, 0) for key in ("peak", "final") if key in fields}
+    if "steps" not in fields and "at" not in fields:
         raise UserError("schedule: steps, the last step of the run, is missing")
-    if "peak" not in stated and 0 < stated.get("final", 0) < LEAST_RATIO:
+    if "peak" not in fields and 0 < fields.get("final", 0) < LEAST_RATIO:
         raise UserError(
-            f"final (--final): {stated['final']:g} without a peak is a ratio to it: give the peak too (--peak), or a ratio "
+            f"final (--final): {fields['final']:g} without a peak is a ratio to it: give the peak too (--peak), or a ratio "
             "such as 0.1"
         )
-    if "peak" not in stated and "at" not in stated:
-        unit = schedule_of(stated | {"peak": 1.0})
+    if "peak" not in fields and "at" not in fields:
+        unit = schedule_of(fields | {"peak": 1.0})
         # A schedule in units of its peak takes the peak of the log, so that the two can be compared.
-        stated["peak"] = _peak(unit.rates(), log["step"], log["learning_rate"])
-        stated |= {"final": stated["final"] * stated["peak"]} if "final" in stated else {}
-    return schedule_of(stated), stated.get("warmup_steps")
+        fields["peak"] = _peak(unit.rates(), log["step"], log["learning_rate"])
+        fields |= {"final": fields["final"] * fields["peak"]} if "final" in fields else {}
+    return schedule_of(fields), fields.get("warmup_steps")
 
 
 def _peak(unit: np.ndarray, steps: np.ndarray, rates: np.ndarray) -> float:
