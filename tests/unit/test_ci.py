@@ -29,7 +29,7 @@ def test_the_checks_of_a_change_are_targets_of_the_makefile():
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     called = [step["run"].split() for step in STEPS if "run" in step]
     assert {command[0] for command in called} == {"make"}
-    assert [command[1] for command in called] == ["lint", "test", "test-oldest", "nightly", "docs"]
+    assert [command[1] for command in called] == ["lint", "test", "test-install", "test-oldest", "nightly", "docs"]
     assert {command[1] for command in called} <= set(targets)
 
 
