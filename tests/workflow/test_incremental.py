@@ -319,7 +319,7 @@ def planned(made):
     plans = {}
     for name, text in texts.items():
         (made.path / "config.yaml").write_text(text)
-        done = loaded.snakemake(command)
+        done = loaded.snakemake(command, made.home)
         assert done.returncode == 0, f"{text}\n{done.stderr}"
         plans[name] = jobs_by_rule(done.stdout)
     return plans

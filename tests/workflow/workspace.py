@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import dataclass
@@ -79,10 +78,7 @@ class Workspace:
     def snakemake(self, *arguments: str, cores: int = 1, check: bool = True):
         """Run Snakemake; the finished process, output and all."""
         command = self.command(*arguments, cores=cores)
-        if self.home == ROOT:
-            done = loaded.snakemake(command)
-        else:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=loaded.PATIENCE, check=False)
+        done = loaded.snakemake(command, self.home)
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
