@@ -1,0 +1,32 @@
+"""A job ends without a last collection of garbage, which would take longer than many jobs do."""
+
+import subprocess
+import sys
+
+from paths import ROOT
+
+JOB = """
+import atexit, gc, sys
+from types import SimpleNamespace
+
+sys.path.append({scripts!r})
+snakemake = SimpleNamespace(log="job.log", rule="job")
+atexit.register(lambda: print(len(gc.get_objects()), gc.get_freeze_count()))
+
+import _job
+
+@_job.script
+def main(snakemake):
+    print("done", len(gc.get_objects()))
+"""
+
+
+def test_what_is_loaded_is_not_looked_through_again_at_the_end(tmp_path):
+    text = JOB.format(scripts=str(ROOT / "scripts"))
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (_, loaded), (left, frozen) = map(str.split, done.stdout.splitlines())
+    assert int(loaded) > 10_000
+    assert int(left) < 0.01 * int(loaded)
+    assert int(frozen) > 0.9 * int(loaded)
+    assert (tmp_path / "job.cost.json").exists()
