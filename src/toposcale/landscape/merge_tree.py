@@ -1,4 +1,4 @@
-"""Merge tree of the sublevel sets of a function on a graph, its H0 persistence pairs, and the share of each basin."""
+"""Merge tree of the sublevel sets of a function on a graph, its H0 persistence pairs, and its profile (mass by loss)."""
 
 from dataclasses import dataclass
 
