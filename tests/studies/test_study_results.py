@@ -104,7 +104,7 @@ def test_the_corrections_on_the_page_are_those_of_the_table():
     ):
         row = corrected(f"gain of topology, ridge, {words}")
         said = f"{row['estimate']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})"
-        assert f"the gain is {said}" in PAGE
+        assert f"the reduction is {said}" in PAGE
 
 
 def test_one_slope_for_all_rejects_without_an_effect_and_slopes_of_each_configuration_do_not(monkeypatch):
