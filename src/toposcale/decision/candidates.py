@@ -79,6 +79,14 @@ class Candidate(NamedTuple):
         return self.kind is CandidateKind.SCALE_UP
 
 
+class _Size(NamedTuple):
+    """A size that could be trained from scratch, and the run whose schedule and batch it takes over."""
+
+    label: str
+    n_parameters: float
+    like: TrainingRun
+
+
 def candidates(
     run: TrainingRun,
     others: Sequence[TrainingRun],
@@ -131,13 +139,13 @@ def candidates(
         if 1.05 * ahead < affordable <= LONGEST_START:
             target = _with_rest_over(run, affordable)
             found.append(Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step))
-    for label, n_parameters, like in _sizes_to_start(run, others, multiples):
-        tokens = like.tokens_per_step if np.isfinite(like.tokens_per_step) else run.tokens_per_step
-        steps = int(remaining / flop(n_parameters, tokens))
+    for size in _sizes_to_start(run, others, multiples):
+        tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
+        steps = int(remaining / flop(size.n_parameters, tokens))
         if SHORTEST_START <= steps <= LONGEST_START:
-            shape = like if like.schedule.is_known and not like.has_begun else run
-            target = Target(n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
-            found.append(from_scratch(run, label, target))
+            shape = size.like if size.like.schedule.is_known and not size.like.has_begun else run
+            target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
+            found.append(from_scratch(run, size.label, target))
     return found
 
 
@@ -148,26 +156,23 @@ def from_scratch(run: TrainingRun, label: str, target: Target) -> Candidate:
     return Candidate(CandidateKind.SCALE_UP, f"{verb} {label}", target, target.step, compute)
 
 
-def _sizes_to_start(
-    run: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]
-) -> list[tuple[str, float, TrainingRun]]:
-    """Return every size to train from scratch: label, size, and the run whose schedule and batch it takes over."""
+def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]) -> list[_Size]:
+    """Return every size that could be trained from scratch."""
     known_sizes = sorted({other.n_parameters for other in others} - {run.n_parameters})
     sizes = [_size_of(run, [other for other in others if other.n_parameters == size]) for size in known_sizes]
     for multiple in multiples:
         n_parameters = multiple * run.n_parameters
-        if multiple != 1 and all(abs(size / n_parameters - 1) > 0.05 for _, size, _ in sizes):
-            sizes.append((f"{multiple:g} x {run.model}", n_parameters, run))
+        if multiple != 1 and all(abs(size.n_parameters / n_parameters - 1) > 0.05 for size in sizes):
+            sizes.append(_Size(f"{multiple:g} x {run.model}", n_parameters, run))
     return sizes
 
 
-def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> tuple[str, float, TrainingRun]:
+def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> _Size:
     """Return a size under the name of its run: one that has not started, or one with the shape of the schedule of `run`."""
     n_parameters = float(same_size[0].n_parameters)
     alike = [other for other in same_size if not other.has_begun]
     alike = alike or [other for other in same_size if other.schedule.has_shape_of(run.schedule)] or list(same_size)
-    label = alike[0].model if len(alike) == 1 else f"{n_parameters:.3g} parameters"
-    return label, n_parameters, alike[0]
+    return _Size(alike[0].model if len(alike) == 1 else f"{n_parameters:.3g} parameters", n_parameters, alike[0])
 
 
 def _with_rest_over(run: TrainingRun, steps: int) -> Target:
