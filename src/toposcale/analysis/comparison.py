@@ -48,7 +48,10 @@ def comparison_tables(
 
 
 def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
-    """Return the rows of `published` about models that this run has, all of them, with its value and the difference."""
+    """Return the rows of `published` that this run has a value for, with that value and the difference.
+
+    A row counts if its model is one of the run's, or if it is about several models and the run has all of them.
+    """
     names = set(run["models"]["model"])
     trained = set(published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"])
     models_of = {
@@ -98,7 +101,11 @@ def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], 
 
 
 def look_up(row: Mapping[str, Any], about: Collection[str], run: Run) -> float | None:
-    """Return this run's value of a published quantity about these models, from where its row says; None if it has none."""
+    """Return this run's value of one published quantity about these models; None if the run has none.
+
+    The row names its source: `our_table`, `our_column`, the filters `our_source`, `our_layer`, ... (without a layer: all
+    matrices), and in `take` the reduction to one number.
+    """
     if pd.isna(row["our_table"]):
         return None
     table, column, take = run[row["our_table"]], row["our_column"], row["take"]
@@ -117,7 +124,6 @@ def look_up(row: Mapping[str, Any], about: Collection[str], run: Run) -> float |
 def _rows(table: pd.DataFrame, about: Collection[str], where: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows of these models with these values; a NaN filters nothing."""
     rows = table[table["model"].isin(about)] if "model" in table else table
-    # Without a layer a value is about all matrices.
     if "layer" in table and pd.isna(where["layer"]):
         rows = rows[rows["layer"] != schemas.ALL_LAYERS]
     for name, value in where.items():

@@ -48,7 +48,8 @@ def confirmation_tables(
 ) -> dict[str, pd.DataFrame]:
     """Make the table confirmation: each finding with its estimate and p on fresh runs (empty if there are none yet).
 
-    confirm: `run`, the name of the fresh run; `obstacle`, why the models cannot be trained again, else "".
+    Confirmed: p after Holm is at most `LEVEL`, and the sign is that of the finding. confirm: `run`, the name of the
+    fresh run; `obstacle`, why the models cannot be trained again, else "".
     """
     rows = findings.rename(columns={"estimate": "searched_estimate", "q": "searched_q"}).drop(columns="p")
     rows["fresh_run"] = confirm["run"]

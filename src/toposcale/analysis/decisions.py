@@ -154,8 +154,10 @@ def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[floa
     """Return the table `decisions`: every finished run with a larger size in its family, by fraction and policy.
 
     At the decision point the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started;
-    what the run would still spend is spent either way. `next_size` starts the next larger size, `random_stop` does so after
-    a random part of the rest.
+    what the run would still spend is spent either way. The advice takes the candidate of the least expected regret, and
+    continues where there is none; `next_size` starts the next larger size; `random_stop` does so after a random part of
+    the rest (the mean over `RANDOM_STOPS` points). The outcome of continuing was observed. That of a start was, where such
+    a run was trained; else it is the joint law's, fitted to all finished runs.
     """
     rows: list[dict[str, Any]] = []
     laws: dict[str, Joint] = {}

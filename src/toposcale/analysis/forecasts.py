@@ -54,7 +54,10 @@ def forecast_table(
     methods: Sequence[str] = tuple(METHODS),
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Make the table forecasts; intervals are calibrated over the other finished runs."""
+    """Make the table forecasts; intervals are calibrated over the other finished runs.
+
+    A run under way has rows up to its last step. Fraction 0 is the joint law without any run of that size.
+    """
     finals = {training.model: training.final_loss for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
     rows = []
@@ -136,9 +139,10 @@ def evaluate(
 ) -> pd.DataFrame:
     """Make the table forecast_evaluation: one row for each fraction and method.
 
-    Errors are averaged over the seeds of a configuration; intervals are 95% bootstraps over configurations. The best
-    baseline is compared by a two-sided signed-rank test. permutations: of the final losses, for ridge if `trainings` are
-    given; the original order counts as one.
+    Errors are averaged over the seeds of a configuration; intervals are 95% bootstraps over configurations. The
+    baseline has the least error of those in `BASELINES` that forecast at least `MOST_OF_THEM` of the models, and is
+    compared by a two-sided signed-rank test. permutations: of the final losses, for ridge if `trainings` are given; the
+    original order counts as one.
     """
     rows = []
     configurations = configurations or {}

@@ -28,7 +28,10 @@ NEARLY = 0.99
 def run_permutation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Test whether residuals of whole-model features follow the loss of their own run more than those of other seeds."""
+    """Test whether residuals of whole-model features follow the loss of their own run more than those of other seeds.
+
+    Uses configurations of at least `MIN_SEEDS` runs, on the testable segment or, without one, on all checkpoints.
+    """
     parts = []
     for paired in paired_residuals(features, metrics, models, metric=metric):
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]

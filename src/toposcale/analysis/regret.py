@@ -108,6 +108,7 @@ def mean_regret(
 
     decisions: rows of `judged`, and the columns `key`, which name a decision. group: a column; decisions that share its
     value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
+    Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
     rows = decisions.dropna(subset=["regret"])
     continued = rows.loc[rows["policy"] == ALWAYS_CONTINUE, [*key, "regret"]].rename(columns={"regret": "continued"})

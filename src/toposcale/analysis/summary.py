@@ -34,7 +34,10 @@ def summary_tables(
     *,
     tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
-    """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why."""
+    """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why.
+
+    Answers about features are over all runs, whole models and the headline metric.
+    """
     metric = headline_metric(metrics["metric"], tasks)
     powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
     asks = {question.name: f"Which add information to {question.beyond}?" for question in powered}

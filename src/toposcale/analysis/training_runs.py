@@ -98,8 +98,8 @@ def model_rows(
 ) -> ModelRows:
     """Return the rows of a model with its learning-rate schedule, of which `row` has what is known beside it.
 
-    facts: maybe `schedule`, which `schedule_of` takes, and `warmup_steps`. steps, rates (rows,): those of the training log.
-    UserError: the log contradicts the schedule.
+    facts: `schedule`, where given, is what `schedule_of` takes, `warmup_steps` the steps of the warm-up. steps, rates
+    (rows,): those of the training log. UserError: the log contradicts the schedule.
     """
     stated = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     try:

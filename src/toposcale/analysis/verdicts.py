@@ -37,7 +37,10 @@ def verdict_tables(
 ) -> dict[str, pd.DataFrame]:
     """Make the verdicts and every table behind them from features, metrics and models alone.
 
-    models: model, and if known warmup_steps, configuration and final_step. ValueError: a missing column.
+    models: model, and if known warmup_steps, configuration and final_step. tasks: `metrics.tasks`. ValueError: a
+    missing column. Yes: q at most `LEVEL`; for following the metric, |Spearman| at least `CLOSE` with one sign in every
+    configuration. Features of another run under this one's name give false positives alone, which is how `make nulls`
+    measures their rate.
     """
     series.require(features=features, metrics=metrics, models=models)
     if set(features["model"]).isdisjoint(metrics["model"]):

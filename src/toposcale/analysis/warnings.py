@@ -17,7 +17,10 @@ _DIVERGED = "check the training around these steps; it may have diverged"
 def warning_table(
     features: pd.DataFrame, metrics: pd.DataFrame, warning_rows: Iterable[Mapping[str, Any]] = ()
 ) -> pd.DataFrame:
-    """Make the table warnings: values that are not finite, and `warning_rows`; the same at several steps is one row."""
+    """Make the table warnings: values that are not finite, and what was noted while the tables were made.
+
+    warning_rows: model, step (None for the whole model), concerns, warning, remedy; the same at several steps is one row.
+    """
     names = ("model", "concerns", "warning", "remedy")
     steps_of: dict[tuple[str, ...], set[int]] = {}
     for row in [*warning_rows, *_undefined_features(features), *_undefined_metrics(metrics)]:

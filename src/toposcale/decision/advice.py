@@ -285,7 +285,7 @@ class Advice(Mapping[str, Any]):
             lines += ["", *wording.table(self.decision, self.remaining, width), ""]
         if self.decay:
             lines += [f"  Decay      {sentence}" for sentence in wording.decay(self.decay, self.run)]
-        if self._target:
+        if self._target is not None:
             lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
         if self["best_size"]:
             near = f"{self['best_size_low']:.2g} to {self['best_size_high']:.2g} are within 0.01 nats"
