@@ -11,8 +11,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from toposcale.decision import wording
 from toposcale.decision.candidates import USUAL, Candidate, Request
 from toposcale.decision.decay import DecayDecision, when_to_decay
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
 VERSION = 2
 """Version of the keys of advice.json."""
 
-FORECAST_POINTS, TERMINAL = 48, 100
-"""Number of steps of the forecast curve, and of columns of the text in a notebook."""
+TERMINAL = 100
+"""Number of columns of the text in a notebook."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +120,7 @@ class Advice(Mapping[str, Any]):
     @cached_property
     def forecast_curve(self) -> list[tuple[int, Prediction]]:
         """Steps from the next one to the end, each with its forecast."""
-        if self.law is None:
-            return []
-        steps = np.geomspace(self.run.last_step + 1, self.run.final_step, FORECAST_POINTS)
-        return [(int(step), self.law.forecast(self.run, int(step))) for step in np.unique(np.rint(steps))]
+        return self.law.forecast_curve(self.run) if self.law else []
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Return a row for each candidate."""

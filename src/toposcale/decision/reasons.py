@@ -36,6 +36,8 @@ NOT_STARTED = (
     "the run has not started: a published scaling law, which knows neither data nor schedule, is the only source"
 )
 
+SMOOTHED = "the log moves like a moving average: give the losses as they were measured"
+
 _PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
 
 
@@ -60,6 +62,17 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
         yield "there is nothing to choose between"
     if best.probability < CONFIDENT:
         yield f"its probability of being the best is {best.probability:.1%}, below {CONFIDENT:.0%}"
+    sizes = (run.n_parameters, best.candidate.target.n_parameters)
+    if law.n_sizes < 2 and (outside := [size for size in sizes if decades_away(size) > 0]):
+        yield (
+            f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no other size "
+            "is known"
+        )
+    yield from forecast_reasons(run, law)
+
+
+def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
+    """Yield the reasons for low confidence in the forecast of a run, whatever is decided by it."""
     if not run.schedule.is_known:
         yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because or 'none was given'}"
     if run.schedule.warmup_assumed:
@@ -68,12 +81,6 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
         yield "the curve has too few points after the warm-up to check the law on it"
     if run.present_loss < LOWEST_LOSS:
         yield f"a loss of {run.present_loss:.4g} can hardly be in nats per token"
-    sizes = (run.n_parameters, best.candidate.target.n_parameters)
-    if law.n_sizes < 2 and (outside := [size for size in sizes if decades_away(size) > 0]):
-        yield (
-            f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no other size "
-            "is known"
-        )
     if law.inflation * NORMAL > LARGEST_ERROR:
         yield f"from its first half the law forecasts the present {law.inflation * NORMAL:.1f} standard deviations off"
     if law.discrepancy_now > LARGEST_DISCREPANCY:
@@ -84,4 +91,4 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
     if validation_departs(run):
         yield "the validation loss no longer follows the training loss"
     if looks_smoothed(run):
-        yield "the log moves like a moving average: give the losses as they were measured"
+        yield SMOOTHED

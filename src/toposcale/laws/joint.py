@@ -39,6 +39,9 @@ CALIBRATION = 0.9
 finished. The mean interval score of the published runs is lowest at 0.6, but already at 0.8 the empirical coverage of one
 group of decisions is 83%."""
 
+FORECAST_POINTS = 48
+"""Most points of a forecast curve."""
+
 FAR = 0.05
 """Standard deviation added for each decade by which a size lies outside the published ones, nats."""
 
@@ -221,6 +224,22 @@ class Joint:
         """
         values, covariance = self.predict([training.target(step)])
         return Prediction.of(float(values[0]), float(np.sqrt(covariance[0, 0])))
+
+    def forecast_curve(self, training: TrainingRun) -> list[tuple[int, Prediction]]:
+        """Forecast the losses of a run from its next step to the end of its schedule.
+
+        Parameters
+        ----------
+        training : TrainingRun
+            A run of the family, which may not have started.
+
+        Returns
+        -------
+        list of (int, Prediction)
+            Up to `FORECAST_POINTS` steps, geometrically spaced, and their forecasts.
+        """
+        steps = np.geomspace(training.last_step + 1, training.final_step, FORECAST_POINTS)
+        return [(int(step), self.forecast(training, int(step))) for step in np.unique(np.rint(steps))]
 
 
 def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
