@@ -22,7 +22,7 @@ import pandas as pd
 from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.published import Run, read
-from toposcale.decision.run_comparison import Axis, Difference, RunComparison, compared
+from toposcale.decision.run_comparison import Axis, Difference, RunPair, compare
 from toposcale.io.errors import UserError
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
@@ -36,7 +36,7 @@ APART = 0.01
 SERIES = Path(__file__).parent
 
 
-def replicates() -> Iterator[tuple[str, RunComparison]]:
+def replicates() -> Iterator[tuple[str, RunPair]]:
     """Yield the comparison of pairs of replicates, with their configuration."""
     for study in ("study2", "study3"):
         for path in sorted((SERIES / study / "tables/series").glob("*.csv.gz")):
@@ -61,7 +61,7 @@ def replicates() -> Iterator[tuple[str, RunComparison]]:
             rng = np.random.default_rng(0)
             for _ in range(PAIRS):
                 one, other = rng.choice(len(runs), 2, replace=False)
-                yield path.name.removesuffix(".csv.gz"), compared(runs[one], runs[other])
+                yield path.name.removesuffix(".csv.gz"), compare([runs[one], runs[other]]).pairs[0]
 
 
 def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
@@ -79,7 +79,7 @@ def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
                 continue
             for share in SHARES:
                 try:
-                    end = compared(one.first(share), other.first(share)).end
+                    end = compare([one.first(share), other.first(share)]).pairs[0].end
                 except UserError as error:
                     end = Difference(Axis.END, reason=str(error))
                 yield {

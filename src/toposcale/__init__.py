@@ -10,8 +10,8 @@ plot_matrices(table, path)
     A picture of what `describe` or `compare` returned.
 advise(curve)
     Forecast of the final loss, and whether to continue a training run or to train a larger model.
-compare_runs(a, b)
-    Which of two training runs is better, from their loss curves.
+compare_runs(a, b, ...)
+    Which of several training runs is better, from their loss curves.
 
 Subpackages
 -----------

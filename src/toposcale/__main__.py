@@ -126,13 +126,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; the advice says when it is reached")
     command.add_argument("--plot", metavar="FILE", help=_PLOT)
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
-    command = added("curves", _curves, "which of two training runs is better, from their loss curves")
-    command.add_argument("curves", nargs=2, metavar="CURVE", help="losses of A and of B, as for advise")
+    command = added("curves", _curves, "which of several training runs is better, from their loss curves")
+    text = "losses of A, B, ..., as for advise; each is compared with A"
+    command.add_argument("curves", nargs="+", metavar="CURVE", help=text)
     for name, meaning in _OF_A_RUN.items():
-        meaning += "; two values if A and B differ"
-        command.add_argument(
-            _option(name), nargs="+", type=str if name in _TEXTS else _amount, metavar=name.upper(), help=meaning
-        )
+        meaning += "; if the runs differ a value each, - for none"
+        kind = str if name in _TEXTS else _amount_or_none
+        command.add_argument(_option(name), nargs="+", type=kind, metavar=name.upper(), help=meaning)
     text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
     command.add_argument("--seed-noise", type=_amount, metavar="NATS", help=text)
     command.add_argument("--json", action="store_true", help="print the comparison as JSON")
@@ -202,15 +202,23 @@ def _advise(given: argparse.Namespace) -> None:
 def _curves(given: argparse.Namespace) -> None:
     from toposcale.decision.compare_runs import compare_runs
 
+    count = len(given.curves)
+    if count < 2:
+        raise UserError("curves: give two or more; advise forecasts one")
     runs: list[dict[str, Any]] = []
     for index, curve in enumerate(given.curves):
         options = {}
         for name in _OF_A_RUN:
-            if values := getattr(given, name):
-                if len(values) > len(given.curves):
-                    raise UserError(f"{_option(name)}: one value, or one for each of the two curves")
-                options[name] = values[min(index, len(values) - 1)]
-        runs.append({"curve": curve, **_arguments(options)})
+            values = getattr(given, name) or [None]
+            if len(values) not in (1, count):
+                raise UserError(f"{_option(name)}: one value, or one for each of the {count} curves (- for none)")
+            value = values[index % len(values)]
+            if value not in (None, "-"):
+                options[name] = value
+        try:
+            runs.append({"curve": curve, **_arguments(options)})
+        except UserError as error:
+            raise UserError(f"{curve}: {error}") from None
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
     print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else printable(comparison))
 
@@ -232,6 +240,10 @@ def _amount(text: str) -> float:
         return number_of(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number, for example 25e6 or 25M") from None
+
+
+def _amount_or_none(text: str) -> float | None:
+    return None if text == "-" else _amount(text)
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from toposcale.decision.candidates import Candidate, CandidateKind, Request, can
 from toposcale.decision.compare_runs import compare_runs
 from toposcale.decision.expected_regret import Decision, WeighedCandidate
 from toposcale.decision.on_track import Track, on_track
-from toposcale.decision.run_comparison import Difference, RunComparison, SpeedUp
+from toposcale.decision.run_comparison import Difference, RunComparison, RunPair, SpeedUp
 from toposcale.io.errors import NoForecast
 from toposcale.laws.chinchilla import Chinchilla
 from toposcale.laws.joint import Joint
@@ -35,6 +35,7 @@ __all__ = [
     "Request",
     "RunComparison",
     "RunMetadata",
+    "RunPair",
     "ScheduleProvenance",
     "SpeedUp",
     "Target",

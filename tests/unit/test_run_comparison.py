@@ -1,4 +1,4 @@
-"""Which of two runs is better: planted differences, replicates, and what must not be claimed."""
+"""Which of several runs is better: planted differences, replicates, and what must not be claimed."""
 
 import json
 
@@ -7,12 +7,15 @@ import pandas as pd
 import pytest
 
 import toposcale
+from paths import ROOT
 from planted_laws import law
 from toposcale.__main__ import main
+from toposcale.decision.run_comparison import sentences
 from toposcale.io.errors import UserError
 
 STEPS = np.arange(100, 10_001, 100)
 RUN = {"n_parameters": 25e6, "tokens_per_step": 500_000}
+FINISHED = {**RUN, "steps": 10_000}
 
 
 def curve(scale=40.0, seed=0, noise=0.002, steps=STEPS):
@@ -20,19 +23,25 @@ def curve(scale=40.0, seed=0, noise=0.002, steps=STEPS):
     return {"step": steps, "loss": loss + noise * np.random.default_rng(seed).normal(size=len(steps))}
 
 
+def compared(one, other, **facts):
+    """The comparison of two runs."""
+    [pair] = toposcale.compare_runs(one, other, **facts).pairs
+    return pair
+
+
 def test_a_planted_difference_and_speed_up_lie_inside_their_intervals():
-    comparison = toposcale.compare_runs(curve(), curve(36, seed=1), **RUN)
+    comparison = compared(curve(), curve(36, seed=1), **RUN)
     [now] = comparison.now
     assert now.is_significant
     assert now.low < -0.04 < now.high
     assert comparison.speed_up.is_of_second
     assert comparison.speed_up.low < 0.81 < comparison.speed_up.high
-    assert "B is better" in str(comparison)
+    assert "B has the lower loss" in sentences(comparison)[0]
 
 
 def test_exchanged_runs_have_the_opposite_difference():
     one, other = curve(), curve(36, seed=1)
-    there, back = toposcale.compare_runs(one, other, **RUN), toposcale.compare_runs(other, one, **RUN)
+    there, back = compared(one, other, **FINISHED), compared(other, one, **FINISHED)
     assert there.now[0].value == pytest.approx(-back.now[0].value)
     assert there.end.value == pytest.approx(-back.end.value)
     assert there.speed_up.share == back.speed_up.share
@@ -41,16 +50,14 @@ def test_exchanged_runs_have_the_opposite_difference():
 
 def test_runs_that_differ_by_noise_alone_rarely_differ():
     found = [
-        toposcale.compare_runs(curve(seed=2 * seed, noise=0.02), curve(seed=2 * seed + 1, noise=0.02), **RUN)
-        .now[0]
-        .is_significant
+        compared(curve(seed=2 * seed, noise=0.02), curve(seed=2 * seed + 1, noise=0.02), **RUN).now[0].is_significant
         for seed in range(60)
     ]
     assert np.mean(found) <= 0.1
 
 
 def test_equal_tokens_and_compute_differ_from_equal_steps_where_the_batch_or_size_does():
-    comparison = toposcale.compare_runs(
+    comparison = compared(
         curve(), {"curve": curve(36, seed=1), "tokens_per_step": 1e6}, n_parameters=25e6, tokens_per_step=5e5
     )
     steps, tokens = comparison.now
@@ -58,18 +65,18 @@ def test_equal_tokens_and_compute_differ_from_equal_steps_where_the_batch_or_siz
     assert (steps.position, tokens.position) == (10_000, 5e9)
     # At 5e9 tokens B has made half of the steps: 2 + 36 / sqrt(5000) against 2 + 40 / sqrt(10000).
     assert tokens.low < 36 / np.sqrt(5000) - 40 / np.sqrt(10_000) < tokens.high
-    larger = toposcale.compare_runs(curve(), {"curve": curve(36), "n_parameters": 50e6}, **RUN)
+    larger = compared(curve(), {"curve": curve(36), "n_parameters": 50e6}, **RUN)
     assert [row.axis for row in larger.now] == ["steps", "compute"]
 
 
 def test_without_tokens_the_seeds_are_unknown_unless_stated():
-    unknown = toposcale.compare_runs(curve(), curve(36))
+    unknown = compared(curve(), curve(36))
     assert np.isnan(unknown.now[0].low)
     assert not unknown.now[0].is_significant
-    assert "noise between seeds is unknown" in str(unknown)
-    json.dumps(dict(unknown), allow_nan=False)
-    assert toposcale.compare_runs(curve(), curve(36), seed_noise=0.002).now[0].is_significant
-    assert not toposcale.compare_runs(curve(), curve(36), seed_noise=0.1).now[0].is_significant
+    assert "noise between seeds is unknown" in sentences(unknown)[0]
+    json.dumps(unknown.as_dict(), allow_nan=False)
+    assert compared(curve(), curve(36), seed_noise=0.002).now[0].is_significant
+    assert not compared(curve(), curve(36), seed_noise=0.1).now[0].is_significant
 
 
 def test_a_lower_loss_under_a_lower_rate_is_said_and_the_ends_are_compared():
@@ -78,15 +85,15 @@ def test_a_lower_loss_under_a_lower_rate_is_said_and_the_ends_are_compared():
     one = {"step": steps, "loss": law(1e8, constant, steps), "learning_rate": constant[steps]}
     decaying = np.concatenate([np.full(2001, 1e-3), np.linspace(1e-3, 1e-4, 1000)])
     other = {"step": steps, "loss": law(1e8, decaying, steps), "learning_rate": decaying[steps]}
-    comparison = toposcale.compare_runs(one, other, n_parameters=1e8, tokens_per_step=1000, warmup_steps=250)
+    comparison = compared(one, other, n_parameters=1e8, tokens_per_step=1000, warmup_steps=250)
     assert comparison.now[0].value < 0
     assert "lower rate is not progress" in comparison.note
 
 
 def test_ends_that_are_ahead_are_forecast_or_not_known_with_the_reason():
     ahead = {**RUN, "steps": 20_000}
-    assert "not known to the end" in toposcale.compare_runs(curve(), curve(36), **ahead).end.reason
-    forecast = toposcale.compare_runs(curve(), curve(36), **ahead, schedule="cosine").end
+    assert "not known to the end" in compared(curve(), curve(36), **ahead).end.reason
+    forecast = compared(curve(), curve(36), **ahead, schedule="cosine").end
     assert forecast.low < forecast.value < min(forecast.high, 0)
 
 
@@ -100,7 +107,7 @@ def test_ends_that_are_ahead_are_forecast_or_not_known_with_the_reason():
 )
 def test_what_cannot_be_compared_is_said_in_a_line(one, other, message):
     with pytest.raises(UserError, match=message):
-        toposcale.compare_runs(one, other, **RUN)
+        compared(one, other, **RUN)
 
 
 def test_the_command_tells_what_python_does(tmp_path, capsys):
@@ -113,4 +120,104 @@ def test_the_command_tells_what_python_does(tmp_path, capsys):
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(dict(expected)))
     assert main([*arguments, "--parameters", "1e6", "2e6", "3e6"]) == 1
-    assert "one for each of the two curves" in capsys.readouterr().err
+    assert "one for each of the 2 curves (- for none)" in capsys.readouterr().err
+    assert main(arguments[:2]) == 1
+    assert "give two or more" in capsys.readouterr().err
+    assert main([*arguments, "--steps", "10000", "--schedule", "cosine", "-", "--final", "0.1"]) == 1
+    assert "b.csv: --final: not used without --schedule" in capsys.readouterr().err
+
+
+def test_what_is_equal_and_the_steps_of_both_runs_are_said():
+    pair = compared(curve(), {"curve": curve(36, seed=1), "tokens_per_step": 1e6}, **RUN | {"steps": 10_000})
+    assert sentences(pair)[1].startswith("At 5e+09 tokens (step 10,000 of A, 5,000 of B): A has the lower loss")
+    assert sentences(pair)[-1].startswith("At the ends (step 10,000): B is better")
+
+
+def test_a_last_row_is_no_end_unless_the_last_step_is_known():
+    longer = curve(36, steps=np.arange(100, 16_001, 100))
+    pair = compared(curve(), longer, **RUN)
+    assert pair.now[0].position == 10_000
+    assert np.isnan(pair.end.value)
+    assert "A: its rows end at step 10,000" in pair.end.reason
+    assert "B: its rows end at step 16,000" in pair.end.reason
+    assert not pair.is_confident
+    ended = compared({"curve": curve(), "steps": 10_000}, {"curve": longer, "steps": 16_000}, **RUN)
+    assert ended.end.low < 36 * 16_000**-0.5 - 40 * 10_000**-0.5 < ended.end.high
+    assert sentences(ended)[-1].startswith("At the ends (step 10,000 of A, 16,000 of B): B is better")
+
+
+def test_unknown_learning_rates_are_said_except_at_two_measured_ends():
+    unknown = compared(curve(), curve(36, seed=1), **RUN)
+    assert unknown.note.startswith("at step 10,000 the learning rate of A and of B is unknown, so confidence is low")
+    known = {**curve(36), "learning_rate": np.full(len(STEPS), 1e-3)}
+    assert " of A is unknown" in compared(curve(), {"curve": known, "warmup_steps": 100}, **RUN).note
+    finished = compared(curve(), curve(36, seed=1), **FINISHED)
+    assert finished.note == ""
+    assert finished.is_confident
+    assert sentences(finished)[-1].endswith("; confident.")
+
+
+def test_what_makes_a_forecast_unsure_makes_its_comparison_unsure():
+    ahead = {**RUN, "steps": 20_000, "schedule": "cosine"}
+    unsure, sure = (compared(curve(), curve(20), **ahead, **more) for more in ({}, {"warmup_steps": 100}))
+    assert [pair.end.is_significant for pair in (unsure, sure)] == [True, True]
+    assert "A: whether the learning rate had a warm-up is unknown" in unsure.reasons
+    assert "not confident: A: whether the learning rate had a warm-up" in sentences(unsure)[-1]
+    assert (unsure.is_confident, sure.is_confident) == (False, True)
+
+
+def test_a_schedule_without_its_last_step_is_refused():
+    with pytest.raises(UserError, match="A: schedule: steps, the last step of the run, is missing"):
+        compared(curve(), curve(36), **RUN, schedule="cosine")
+
+
+def test_an_end_without_the_number_of_parameters_is_unknown():
+    pair = compared(curve(), curve(36), tokens_per_step=5e5, steps=20_000, schedule="cosine")
+    assert "A: its number of parameters is unknown" in pair.end.reason
+
+
+def test_ends_of_different_losses_are_not_subtracted():
+    validated = {**curve(), "validation_loss": curve()["loss"] + 0.3}
+    ahead = {**RUN, "steps": 20_000, "schedule": "cosine", "warmup_steps": 100}
+    pair = compared(validated, curve(), **ahead)
+    assert pair.now[0].value == pytest.approx(0, abs=1e-9)
+    assert "training loss" in pair.end.reason
+    assert np.isnan(pair.end.value)
+
+
+def test_more_runs_have_the_differences_of_pairs_and_wider_intervals():
+    scales = (40, 36, 40, 38)
+    runs = [curve(scale, seed=seed) for seed, scale in enumerate(scales)]
+    together = toposcale.compare_runs(*runs, **FINISHED)
+    assert [pair.second.model for pair in together.pairs] == ["B", "C", "D"]
+    for other, pair in zip(runs[1:], together.pairs, strict=True):
+        alone = compared(runs[0], other, **FINISHED)
+        for one, both in ((alone.now[0], pair.now[0]), (alone.end, pair.end)):
+            assert both.value == one.value
+            # Bonferroni: the normal quantile of .05 / 6 on each side, beside that of .05 / 2.
+            assert (both.high - both.low) / (one.high - one.low) == pytest.approx(2.39398 / 1.95996, rel=1e-5)
+    assert "The intervals of the 3 comparisons with A hold together." in str(together)
+    assert json.loads(json.dumps(dict(together), allow_nan=False))["pairs"][2]["b"] == "D"
+    with pytest.raises(TypeError, match="from 2 to 26 curves, got 1"):
+        toposcale.compare_runs(curve())
+
+
+def test_among_many_replicates_a_run_that_differs_is_rare():
+    found = [
+        any(
+            pair.now[0].is_significant
+            for pair in toposcale.compare_runs(*(curve(seed=5 * i + j, noise=0.02) for j in range(5)), **RUN).pairs
+        )
+        for i in range(40)
+    ]
+    assert np.mean(found) <= 0.15
+
+
+def test_the_example_curves_are_compared_under_their_own_schedules(capsys):
+    files = [str(ROOT / "examples" / name) for name in ("losses.csv", "losses-wsd.csv")]
+    options = "--parameters 25e6 --tokens-per-step 524288 --warmup 2160 --steps 24000 --final 0.1"
+    own = "--schedule cosine wsd --decay-start - 20000"
+    assert main(["curves", *files, *options.split(), *own.split(), "--json"]) == 0
+    [pair] = json.loads(capsys.readouterr().out)["pairs"]
+    end = pair["differences"][-1]
+    assert end["low"] < 3.278 - 3.304 < end["high"]  # the published ends (examples/README.md)

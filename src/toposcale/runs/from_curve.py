@@ -138,14 +138,15 @@ def run_as_read(stated: Stated) -> TrainingRun:
     stated = _with_checked_numbers(stated)
     losses = read_curve(stated)
     facts = facts_of(losses)
-    states_end = stated.steps or (isinstance(stated.schedule, Mapping) and stated.schedule.get("steps"))
-    if not (states_end or stated.has_schedule_file or facts.final_step):
+    end_assumed = stated.steps is None and stated.schedule is None and not facts.final_step
+    if end_assumed:
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
     least: dict[str, Any] = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
     unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(facts, name))}
     run = _run_of_losses(losses, replace(stated, **unknown), None)
     unknown = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
-    return replace(run, metadata=replace(run.metadata, **unknown))
+    schedule = replace(run.schedule, end_assumed=end_assumed)
+    return replace(run, metadata=replace(run.metadata, **unknown), schedule=schedule)
 
 
 def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:

@@ -40,6 +40,8 @@ class LearningRateSchedule:
         Steps of warm-up that the user stated, for a run whose rates are not known.
     warmup_assumed : bool
         Whether no rate was logged and no warm-up stated, so that none is assumed.
+    end_assumed : bool
+        Whether the last step is not known, and that of the last row takes its place.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class LearningRateSchedule:
     unknown_because: str = ""
     stated_warmup: int = 0
     warmup_assumed: bool = False
+    end_assumed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rates", read_only(self.rates))
