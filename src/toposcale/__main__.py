@@ -135,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(_option(name), nargs="+", type=kind, metavar=name.upper(), help=meaning)
     text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
     command.add_argument("--seed-noise", type=_amount, metavar="NATS", help=text)
+    command.add_argument("--plot", metavar="FILE", help=_PLOT)
     command.add_argument("--json", action="store_true", help="print the comparison as JSON")
     command = added("check", _check, "how advise would read a file: columns, rows, units, and what is left out")
     command.add_argument("curve", metavar="CURVE", help="losses as advise takes them")
@@ -220,6 +221,8 @@ def _curves(given: argparse.Namespace) -> None:
         except UserError as error:
             raise UserError(f"{curve}: {error}") from None
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
+    if given.plot:
+        comparison.plot(given.plot)
     print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else printable(comparison))
 
 

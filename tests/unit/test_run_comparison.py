@@ -213,11 +213,23 @@ def test_among_many_replicates_a_run_that_differs_is_rare():
     assert np.mean(found) <= 0.15
 
 
-def test_the_example_curves_are_compared_under_their_own_schedules(capsys):
+def test_the_example_curves_are_compared_under_their_own_schedules(tmp_path, capsys):
     files = [str(ROOT / "examples" / name) for name in ("losses.csv", "losses-wsd.csv")]
     options = "--parameters 25e6 --tokens-per-step 524288 --warmup 2160 --steps 24000 --final 0.1"
     own = "--schedule cosine wsd --decay-start - 20000"
-    assert main(["curves", *files, *options.split(), *own.split(), "--json"]) == 0
+    picture = tmp_path / "curves.svg"
+    assert main(["curves", *files, *options.split(), *own.split(), "--json", "--plot", str(picture)]) == 0
     [pair] = json.loads(capsys.readouterr().out)["pairs"]
     end = pair["differences"][-1]
     assert end["low"] < 3.278 - 3.304 < end["high"]  # the published ends (examples/README.md)
+    assert picture.read_bytes().startswith(b"<?xml")
+
+
+def test_a_comparison_is_drawn_with_and_without_forecasts_and_noise(tmp_path):
+    runs = curve(), curve(36), curve(38)
+    assert toposcale.compare_runs(*runs)._repr_png_().startswith(b"\x89PNG")
+    comparison = toposcale.compare_runs(*runs, **RUN, steps=20_000, schedule="cosine")
+    comparison.plot(tmp_path / "curves.svg")
+    assert (tmp_path / "curves.svg").read_bytes().startswith(b"<?xml")
+    with pytest.raises(UserError, match=r"must be \.svg or \.png"):
+        comparison.plot(tmp_path / "curves.gif")

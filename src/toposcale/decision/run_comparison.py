@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
+from toposcale.decision.picture import Interval, draw_comparison
 from toposcale.decision.reasons import SMOOTHED, forecast_reasons
+from toposcale.io import pictures
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import finite_or_none
 from toposcale.laws.checked_law import checked_law
@@ -23,6 +26,9 @@ from toposcale.runs.outliers import is_spike
 from toposcale.runs.series import noise_of
 from toposcale.runs.training_run import Curve, TrainingRun
 from toposcale.statistics.resampling import CONFIDENCE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.5
 """Standard deviation of a loss between seeds. A seed shifts a curve along the logarithm of the tokens D, by
@@ -237,9 +243,39 @@ class RunComparison(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def _repr_png_(self) -> bytes:
+        return pictures.rendered(self._figure(), "png")
+
+    def _figure(self) -> "Figure":
+        """Return the picture."""
+        rows = [
+            Interval(row.label, run, row.value, row.low, row.high)
+            for run, pair in enumerate(self.pairs, 1)
+            for row in (*pair.now, pair.end)
+            if not row.reason
+        ]
+        others = len(self.pairs)
+        text = f"{others} runs beside {self.runs[0].model}" if others > 1 else self._verdicts[0]
+        return draw_comparison(self.runs, [end.law for end in self.ends], rows, text)
+
     @property
     def _verdicts(self) -> list[str]:
         return [sentences(pair)[-1] for pair in self.pairs]
+
+    def plot(self, path: str | Path) -> None:
+        """Write a picture of the curves, their forecasts, and the differences to the first run.
+
+        Parameters
+        ----------
+        path : path
+            File to write, .svg or .png.
+
+        Raises
+        ------
+        UserError
+            If the suffix is another one, or matplotlib is not installed.
+        """
+        pictures.write(self._figure(), path)
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
