@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
     embedding = _random(*_EMBEDDING)
     topology = weights.WeightSettings(features=("topology",))
     for what, ours, limit in (
-        ("topology", lambda: weights.compute_features([("w", embedding)], topology, model="m"), 3.0),
+        ("topology", lambda: weights.compute_features([("w", embedding)], topology), 3.0),
         (
             "norms and baselines",
             lambda: (weights.norms(embedding), weights.baselines_of_neural_persistence(embedding)),

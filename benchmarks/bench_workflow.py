@@ -28,7 +28,7 @@ def feature_stage(folder: Path) -> Iterator[Line]:
     wall, cpu = time.perf_counter(), time.process_time()
     for (model, step), path in paths.items():
         matrices = checkpoints.iterate_matrices(path)
-        found, diagrams = weights.compute_features(matrices, weights.WeightSettings(), model=model)
+        found, diagrams = weights.compute_features(matrices, weights.WeightSettings())
         where = {"model": model, "step": step, "source": "weights"}
         tables.write(tables.feature_rows(found, **where), folder / "features.parquet")
         tables.write(tables.diagram_rows(diagrams, **where), folder / "diagrams.parquet")

@@ -46,7 +46,7 @@ def embedded(checkpoint: Path, device: torch.device) -> dict[str, float]:
     tokens = text()
     probes = [tokens[start : start + 100].tolist() for start in range(0, 6000, 60)]
     passed = embeddings.forward_pass(language_models.load_model(checkpoint, device=str(device)), probes)
-    features, _ = embeddings.compute_features(passed.embeddings, embeddings.EmbeddingSettings(repeats=0), model="check")
+    features, _ = embeddings.compute_features(passed.embeddings, embeddings.EmbeddingSettings(repeats=0))
     return {**features["all"], "perplexity": passed.perplexity}
 
 

@@ -128,7 +128,7 @@ def measure(file: str) -> Cost:
     """The cost of all features of the weights in a file, here and now."""
     start = time.process_time()
     with MemoryPeak() as memory:
-        weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.WeightSettings(), model="m")
+        weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.WeightSettings())
     seconds = time.process_time() - start
     return Cost(seconds, memory.peak, plain_spectra(file))
 

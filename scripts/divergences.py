@@ -15,7 +15,7 @@ def main(snakemake):
     for (_, earlier), (step, later) in pairwise(clouds):
         if not len(earlier.texts) or not len(later.texts):
             continue  # a missing checkpoint
-        features = divergence(earlier, later, repeats=params.repeats, seed=(42, model, "divergence subsets"))
+        features = divergence(earlier, later, repeats=params.repeats, seed=(42, "divergence subsets"))
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
     _job.write(snakemake, {"features": parts})

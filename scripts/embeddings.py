@@ -19,7 +19,7 @@ from toposcale.training.trainer import configure_torch
 NOTHING = (Cloud(np.empty((0, 1)), np.empty(0, np.int64)), {}, {}, None)
 
 
-def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
+def measure(checkpoint, settings, tokenizer_folder, text, threads):
     """Return the embedded texts of a checkpoint, their features and diagrams by layer, and its perplexity."""
     path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"], threads)
     loaded = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
@@ -34,9 +34,7 @@ def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
         progress=partial(_job.progress, unit="batches of texts"),
     )
     summary = embeddings.EmbeddingSettings(settings["components"], settings["repeats"])
-    features, diagrams = embeddings.compute_features(
-        passed.embeddings, summary, model=model, precision=passed.precision
-    )
+    features, diagrams = embeddings.compute_features(passed.embeddings, summary, precision=passed.precision)
     cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(list(tokens)))
     return cloud, features, diagrams, passed.perplexity
 
@@ -72,7 +70,7 @@ def main(snakemake):
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, clouds, warning_rows = {"features": [], "diagrams": [], "metrics": []}, {}, []
     for step, measurements in _job.measured(
-        snakemake, "embeddings", warning_rows, measure, settings, tokenizer, text, model, snakemake.threads
+        snakemake, "embeddings", warning_rows, measure, settings, tokenizer, text, snakemake.threads
     ):
         where = {"model": model, "step": step}
         clouds[step], features, diagrams, perplexity = measurements or NOTHING

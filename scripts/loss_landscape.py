@@ -12,7 +12,7 @@ NOTHING = landscape.LandscapeDescription({}, {}, {}, {}, surfaces={}, profiles={
 
 def measure(checkpoint, tokenizer_folder, text, snakemake):
     """Return the description of the landscape around one checkpoint."""
-    settings, model = snakemake.params.settings, snakemake.wildcards.model
+    settings = snakemake.params.settings
     loaded, tokenizer = _landscape.load(checkpoint, settings, tokenizer_folder)
     losses = _landscape.probe_losses(loaded, tokenizer, text, settings)
     options = {name: settings[name] for name in LandscapeSettings.__dataclass_fields__ if name in settings}
@@ -22,7 +22,7 @@ def measure(checkpoint, tokenizer_folder, text, snakemake):
         density_runs=settings["density_runs"],
         density_steps=settings["density_steps"],
     )
-    return landscape.compute_features(losses, dict(loaded.module.named_parameters()), of_features, model=model)
+    return landscape.compute_features(losses, dict(loaded.module.named_parameters()), of_features)
 
 
 def rows_of(description, **where):

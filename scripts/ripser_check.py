@@ -17,5 +17,5 @@ def main(snakemake):
         matrices = checkpoints.iterate_matrices(checkpoints.locate(snakemake.input.checkpoint))
         diagrams = diagram_distances.by_layer_and_dimension(rows[step])
         settings = weights.WeightSettings(**snakemake.params.settings)
-        record["clouds"] = ripser_check.check(matrices, diagrams, settings, model)
+        record["clouds"] = ripser_check.check(matrices, diagrams, settings)
     _job.write_json(snakemake.output.check, record)

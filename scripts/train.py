@@ -37,7 +37,7 @@ class TrainingJob:
         self.metadata |= {name: str(size) for name, size in vars(self.shape).items()}
         self.sketch = None
         if params.sketch:
-            self.sketch = callbacks.WeightSketch(self.shape.n_parameters, seed=params.seed, **params.sketch)
+            self.sketch = callbacks.WeightSketch(self.shape.n_parameters, **params.sketch)
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], self.shape.context)
         self.unseen, self.seen = (
             trainer.validation_sequences(tokens, self.shape.context, training["validation_sequences"])

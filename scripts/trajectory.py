@@ -13,7 +13,7 @@ def main(snakemake):
     parts = [tensor_files.read(path)[0] for path in snakemake.input]
     steps = np.concatenate([part["step"] for part in parts])
     sketches = np.concatenate([part["sketch"] for part in parts])
-    by_step = trajectory.compute_features(steps, sketches, params.steps, window=params.window, model=model)
+    by_step = trajectory.compute_features(steps, sketches, params.steps, window=params.window)
     rows = [
         tables.feature_rows(features, model=model, step=step, source="trajectory") for step, features in by_step.items()
     ]

@@ -12,7 +12,7 @@ def measure(checkpoint, settings, model, warning_rows):
     warning_rows += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
-    return weights.compute_features(matrices, settings, model=model)
+    return weights.compute_features(matrices, settings)
 
 
 @_job.script

@@ -108,9 +108,6 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--layers", action="append", metavar="GLOB", help="only matrices of such a name; may be given again"
         )
-        command.add_argument(
-            "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
-        )
         command.add_argument("--plot", metavar="FILE", help=_PLOT)
         command.set_defaults(checkpoints=checkpoints)
     command = added("advise", _advise, "continue this training run, or train a larger model: from its loss curve")
@@ -307,7 +304,6 @@ def _measure(given: argparse.Namespace) -> None:
         table = call(
             *checkpoints,
             layers=given.layers or "*",
-            model=given.model,
             **groups,
             progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
         )

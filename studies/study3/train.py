@@ -183,7 +183,7 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
 def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> weights.Features:
     """Every feature of the whole model, and some of every layer as feature/layer."""
     matrices = matrices_of(state)
-    features, _ = weights.compute_features(matrices.items(), settings_of(config), model=state.name)
+    features, _ = weights.compute_features(matrices.items(), settings_of(config))
     return features[ALL_LAYERS] | measures.of_model(matrices, features) | measures.by_layer(features)
 
 

@@ -111,12 +111,12 @@ def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> dict[st
     """Return the features of a model, and H0 of its surrogates."""
     values = third.measured(state, config)
     of_model = {name: values[name] for name in FEATURES}
-    return of_model | of_surrogates(third.matrices_of(state), third.settings_of(config), state.name)
+    return of_model | of_surrogates(third.matrices_of(state), third.settings_of(config))
 
 
-def of_surrogates(matrices: Mapping[str, np.ndarray], settings: weights.WeightSettings, model: str) -> dict[str, float]:
+def of_surrogates(matrices: Mapping[str, np.ndarray], settings: weights.WeightSettings) -> dict[str, float]:
     """Return H0 of the whole model, averaged over surrogates of its matrices (n, d), and the standard errors."""
-    drawn = {layer: weights.h0_of_surrogates(matrix, layer, settings, model) for layer, matrix in matrices.items()}
+    drawn = {layer: weights.h0_of_surrogates(matrix, layer, settings) for layer, matrix in matrices.items()}
     draws = [aggregate({layer: own[draw] for layer, own in drawn.items()}) for draw in range(settings.surrogate_draws)]
     row = {}
     for feature in H0:

@@ -55,7 +55,7 @@ def test_a_landscape_has_the_layers_of_the_checkpoint(checkpoint_folders):
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
     measured = LandscapeSettings(planes={"random": (1.0,)}, resolution=3, trace_probes=2)
     settings = landscape.LandscapeFeatureSettings(measured, density_runs=0)
-    found = landscape.compute_features([loss], dict(module.named_parameters()), settings, model="m")
+    found = landscape.compute_features([loss], dict(module.named_parameters()), settings)
     assert "gpt_neox.layers.0.attention.query_key_value.weight" in found.features
     assert np.isfinite(found.surfaces["random_1"].values).all()
 

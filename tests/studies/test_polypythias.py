@@ -96,7 +96,7 @@ def measured(trainings, tmp_path_factory):
             source = HubSource(model.settings["repo"], model.settings["revisions"], cache=cache)
             for step in steps:
                 folder = source.fetch(source.revision(step))
-                found, _ = weights.compute_features(checkpoints.iterate_matrices(folder), settings, model=name)
+                found, _ = weights.compute_features(checkpoints.iterate_matrices(folder), settings)
                 where = {"model": name, "step": step}
                 features += [
                     {**where, "source": "weights", "layer": "all", "feature": key, "value": value}

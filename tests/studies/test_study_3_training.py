@@ -119,7 +119,7 @@ def test_a_run_has_the_losses_and_features_of_the_workflow(planned, tmp_path):
         assert series.loc[step, "generalisation_gap"] == losses[0] - losses[1]
         if step == 3:
             trainer.save_weights(tmp_path / "checkpoint.safetensors", state, {})
-            described = toposcale.features_of(tmp_path / "checkpoint.safetensors", model=name)
+            described = toposcale.features_of(tmp_path / "checkpoint.safetensors")
     assert early["step"] == 3
     whole = described[described["layer"] == "all"].set_index("feature")["value"]
     for feature, value in whole.items():

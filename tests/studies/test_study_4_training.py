@@ -116,7 +116,7 @@ def test_a_run_has_the_losses_and_features_of_the_library_and_surrogates_by_hand
         assert row[loss_column(share)] == trainer.validation_loss(state.model, sequences)
         if step == 3:
             weights = {key: np.array(value) for key, value in third.matrices_of(state).items()}
-    described = toposcale.features_of(weights, model=name, surrogate_draws=3)
+    described = toposcale.features_of(weights, surrogate_draws=3)
     whole = described[described["layer"] == "all"].set_index("feature")["value"]
     for feature in set(FEATURES) & set(whole.index):
         assert row[feature] == whole[feature], feature
@@ -126,7 +126,7 @@ def test_a_run_has_the_losses_and_features_of_the_library_and_surrogates_by_hand
     drawn = [
         [
             homology.summarize_diagram(
-                homology.rips_diagrams(homology.spectrum_surrogate(matrix, seed=(42, name, layer, draw)), maxdim=0)[0]
+                homology.rips_diagrams(homology.spectrum_surrogate(matrix, seed=(42, layer, draw)), maxdim=0)[0]
             )
             for layer, matrix in weights.items()
         ]

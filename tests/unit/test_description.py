@@ -64,10 +64,8 @@ def run(*arguments, **options):
 
 
 def test_the_numbers_are_those_of_the_workflow(file):
-    table = toposcale.features_of(file, model="mine", max_points=10)
-    features, _ = weights.compute_features(
-        checkpoints.iterate_matrices(file), weights.WeightSettings(max_points=10), model="mine"
-    )
+    table = toposcale.features_of(file, max_points=10)
+    features, _ = weights.compute_features(checkpoints.iterate_matrices(file), weights.WeightSettings(max_points=10))
     assert list(table.columns) == ["layer", "feature", "value"]
     assert by_key(table) == {(layer, name): value for layer in features for name, value in features[layer].items()}
     assert set(table["layer"]) == {"wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "all"}
@@ -149,7 +147,7 @@ def test_compare_tells_the_change_of_every_feature_and_the_distances_of_the_diag
     expected = diagram_distances.distances(
         *(
             tables.diagram_rows(
-                weights.compute_features(values.items(), weights.WeightSettings(), model="model")[1],
+                weights.compute_features(values.items(), weights.WeightSettings())[1],
                 model="model",
                 step=0,
                 source="weights",
@@ -490,7 +488,7 @@ def test_no_bfloat16_array_is_taken_for_another_one():
 def test_globs_that_choose_nothing_name_what_is_there():
     found = [("a.weight", np.eye(3)), ("b.weight", np.eye(3))]
     with pytest.raises(UserError, match=r"weights.layers chooses none of a.weight, b.weight"):
-        weights.compute_features(found, weights.WeightSettings(include=("*attn*",)), model="m")
+        weights.compute_features(found, weights.WeightSettings(include=("*attn*",)))
 
 
 @pytest.mark.parametrize("call", [toposcale.describe, lambda path: toposcale.changes_of(path, path)])

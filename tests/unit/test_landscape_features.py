@@ -38,7 +38,7 @@ def bowl(factor=1.0):
 
 
 def test_a_quadratic_has_the_curvature_it_was_made_of():
-    found = compute_features([bowl()], parameters(), SETTINGS, model="m")
+    found = compute_features([bowl()], parameters(), SETTINGS)
     whole = found.features["all"]
     assert whole["hessian_top_1"] == pytest.approx(3.0)
     assert whole["hessian_top_2"] == pytest.approx(3.0)  # 24 times over
@@ -53,19 +53,19 @@ def test_a_quadratic_has_the_curvature_it_was_made_of():
 
 def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
     point = parameters()
-    found = compute_features([bowl()], point, SETTINGS, model="m")
+    found = compute_features([bowl()], point, SETTINGS)
     expected = {name: STEEP[name] * float(tensor.norm()) for name, tensor in point.items()}
     assert found.gradient_features["first.weight"]["gradient_norm"] == pytest.approx(expected["first.weight"])
     assert found.gradient_features["all"]["gradient_norm"] == pytest.approx(math.hypot(*expected.values()))
     # H0 of the rows of the gradient: the spanning tree of the rows of the weight, three times as long.
-    own = features_of_gradients({"w": point["first.weight"].numpy()}, GradientCloudSettings(), model="m")[0]["w"]
+    own = features_of_gradients({"w": point["first.weight"].numpy()}, GradientCloudSettings())[0]["w"]
     assert found.gradient_features["first.weight"]["h0_total"] == pytest.approx(3 * own["h0_total"])
     assert set(found.gradient_diagrams) == {"first.weight", "second.weight"}
 
 
 def test_a_bowl_has_one_minimum_and_its_diagram_one_class_that_never_dies():
     bottom = {"first.weight": torch.full((4, 6), 1e-9, dtype=torch.float64)}
-    found = compute_features([bowl()], bottom, SETTINGS, model="m")
+    found = compute_features([bowl()], bottom, SETTINGS)
     assert found.features["all"]["n_minima_random_1_grid4"] == 1
     assert found.features["all"]["n_saddles_random_1_grid4"] == 0
     h0, h1 = found.diagrams["random_1"]
@@ -77,7 +77,7 @@ def test_a_bowl_has_one_minimum_and_its_diagram_one_class_that_never_dies():
 
 def test_a_feature_is_the_mean_over_the_draws_and_its_spread_that_over_them():
     losses = [bowl(1.0), bowl(2.0), bowl(6.0)]
-    whole = compute_features(losses, parameters(), SETTINGS, model="m").features["all"]
+    whole = compute_features(losses, parameters(), SETTINGS).features["all"]
     assert whole["hessian_top_1"] == pytest.approx(np.mean([3, 6, 18]))
     assert whole["hessian_top_1_spread"] == pytest.approx(np.std([3, 6, 18], ddof=1))
     assert "hessian_trace_standard_error_spread" not in whole
@@ -89,22 +89,21 @@ def test_a_feature_is_the_mean_over_the_draws_and_its_spread_that_over_them():
     assert two["all"]["b_standard_error"] == 2.5  # of the mean of two: sqrt(9 + 16) / 2
 
 
-def surface(model="m", **changes):
+def surface(**changes):
     settings = replace(SETTINGS, measured=replace(MEASURED, **changes))
-    found = compute_features([bowl()], parameters(), settings, model=model)
+    found = compute_features([bowl()], parameters(), settings)
     return found.surfaces["random_1"].values
 
 
-def test_directions_are_those_of_the_model_and_the_seed():
+def test_directions_are_those_of_the_seed():
     assert np.array_equal(surface(), surface())
-    assert not np.array_equal(surface(), surface(model="n"))
     assert not np.array_equal(surface(), surface(seed=43))
 
 
 def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions():
     for dimensions in (2, 3):
         settings = replace(SETTINGS, measured=replace(MEASURED, dimensions=dimensions))
-        found = compute_features([bowl()], parameters(), settings, model="m")
+        found = compute_features([bowl()], parameters(), settings)
         assert set(found.surfaces) == set(found.profiles) == set(found.diagrams) == {"random_1", "negative_1"}
         for plane, one in found.surfaces.items():
             assert one.values.shape == (5,) * dimensions
@@ -114,16 +113,14 @@ def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions
 
 def test_the_ball_has_profiles_beside_its_bowl():
     settings = replace(SETTINGS, measured=replace(MEASURED, ball_points=60))
-    found = compute_features([bowl()], parameters(), settings, model="m")
+    found = compute_features([bowl()], parameters(), settings)
     assert {"ball", "bowl"} < set(found.profiles)
     assert {"n_saddles_ball_aknn8", "n_saddles_bowl_aknn8"} < set(found.features["all"])
 
 
 def test_the_density_of_two_eigenvalues_has_two_peaks():
     # The bulk at 3 has 24 of 40 eigenvalues, 1 has 12, 1/2 has 4.
-    grid, density, error = compute_features(
-        [bowl()], parameters(), replace(SETTINGS, density_runs=40), model="m"
-    ).density
+    grid, density, error = compute_features([bowl()], parameters(), replace(SETTINGS, density_runs=40)).density
     mass = [
         np.trapezoid(density[chosen], grid[chosen]) for chosen in (grid > 2, (grid > 0.75) & (grid < 2), grid < 0.75)
     ]
@@ -134,9 +131,9 @@ def test_the_density_of_two_eigenvalues_has_two_peaks():
 def test_weights_that_are_not_finite_have_the_same_features_all_nan():
     broken = parameters()
     broken["second.weight"][1, 1] = math.nan
-    healthy = compute_features([bowl()] * 2, parameters(), SETTINGS, model="m")
+    healthy = compute_features([bowl()] * 2, parameters(), SETTINGS)
     with pytest.warns(RuntimeWarning, match="NaN or infinity"):
-        found = compute_features([bowl()] * 2, broken, SETTINGS, model="m")
+        found = compute_features([bowl()] * 2, broken, SETTINGS)
     for ours, theirs in ((found.features, healthy.features), (found.gradient_features, healthy.gradient_features)):
         assert {layer: set(named) for layer, named in ours.items()} == {
             layer: set(named) for layer, named in theirs.items()
@@ -152,12 +149,12 @@ def test_a_loss_that_is_not_finite_somewhere_is_counted_and_one_everywhere_is_su
 
     point = parameters()
     point["first.weight"][0, 0] = 0.0
-    found = compute_features([walled], point, SETTINGS, model="m")
+    found = compute_features([walled], point, SETTINGS)
     for plane, one in found.surfaces.items():
         assert found.features["all"][f"nonfinite_count_{plane}"] == np.isnan(one.values).sum()
     nowhere = lambda point: bowl()(point) * math.nan  # noqa: E731
     with pytest.warns((RuntimeWarning, UserWarning)):
-        found = compute_features([nowhere], parameters(), SETTINGS, model="m")
+        found = compute_features([nowhere], parameters(), SETTINGS)
     whole = found.features["all"]
     assert whole["nonfinite_count_random_1"] == 25
     for missing in ("hessian_trace", "hessian_max", "hessian_min", "n_saddles_negative_1_grid8"):
@@ -170,9 +167,9 @@ def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
     good = np.random.default_rng(0).normal(size=(4, 3))
     bad = good.copy()
     bad[0, 0] = np.inf
-    healthy, _ = features_of_gradients({"a": good, "b": good}, GradientCloudSettings(), model="m")
+    healthy, _ = features_of_gradients({"a": good, "b": good}, GradientCloudSettings())
     with pytest.warns(RuntimeWarning, match="gradient of b"):
-        found, diagrams = features_of_gradients({"a": good, "b": bad}, GradientCloudSettings(), model="m")
+        found, diagrams = features_of_gradients({"a": good, "b": bad}, GradientCloudSettings())
     assert found["a"] == healthy["a"]
     assert set(found["b"]) == set(healthy["b"])
     assert all(math.isnan(value) for value in found["b"].values())

@@ -62,7 +62,7 @@ def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype)
             for parameter in model.parameters():
                 parameter.zero_()
     matrices = checkpoints.iterate_matrices(tmp_path / "w.safetensors")
-    by_layer, diagrams = weights.compute_features(matrices, SETTINGS, model="tiny")
+    by_layer, diagrams = weights.compute_features(matrices, SETTINGS)
     where = {"model": "tiny", "step": 1, "source": "weights"}
     folder = Folder(tmp_path, "tiny")
     assert tables.read(schemas.TABLES["features"], folder.file("features/weights", 1)) == tables.feature_rows(
@@ -330,7 +330,7 @@ def test_rows_that_are_left_out_count_for_the_scale_of_neural_persistence(tmp_pa
     with torch.no_grad():
         model[0].weight[3] *= 100
     matrices = {name: value.detach().numpy() for name, value in model.named_parameters() if value.ndim == 2}
-    expected, _ = weights.compute_features(matrices.items(), SETTINGS, model="tiny")
+    expected, _ = weights.compute_features(matrices.items(), SETTINGS)
     chosen = weights.WeightSettings(max_points=12, include=("1.*",))
     for name, options in (("some", {"settings": chosen}), ("rows", {"max_rows": 16})):
         with monitor(tmp_path, name=name, **options) as watching:

@@ -70,13 +70,13 @@ def test_the_window_holds_the_path_and_the_loss_there_is_right():
 def test_the_topology_of_a_path_counts_only_what_lies_before():
     steps = np.arange(0, 100, 2)
     sketches = np.random.default_rng(0).normal(size=(50, 4))
-    found = trajectory.compute_features(steps, sketches, [0, 38, 40, 60, 100], window=20, model="m")
+    found = trajectory.compute_features(steps, sketches, [0, 38, 40, 60, 100], window=20)
     assert list(found) == [40, 60, 100]  # fewer than twenty sketches lie before the others
     assert found[60]["all"]["h0_count"] == 19
     changed = sketches.copy()
     changed[30:] += 100  # step 60 and later
     changed[:10] -= 100  # before the window of step 60
-    again = trajectory.compute_features(steps, changed, [60], window=20, model="m")
+    again = trajectory.compute_features(steps, changed, [60], window=20)
     assert again[60] == found[60]
     assert found[60] != found[100]
 
@@ -85,7 +85,7 @@ def test_points_that_fill_a_square_have_dimension_two_and_a_path_one():
     rng = np.random.default_rng(0)
     line = np.linspace(0, 1, 400)[:, None] * [[3.0, 4.0]]
     dimensions = [
-        trajectory.compute_features(np.arange(400), points, [400], window=400, model="m")[400]["all"]
+        trajectory.compute_features(np.arange(400), points, [400], window=400)[400]["all"]
         for points in (rng.random((400, 2)), line)
     ]
     square, straight = (one["persistent_homology_dimension"] for one in dimensions)
@@ -98,5 +98,5 @@ def test_sketches_that_are_not_finite_give_no_features():
     sketches = np.ones((40, 3)) * np.arange(40)[:, None]
     sketches[35] = math.nan
     with pytest.warns(UserWarning, match="before step 40"):
-        found = trajectory.compute_features(np.arange(40), sketches, [32, 40], window=20, model="m")
+        found = trajectory.compute_features(np.arange(40), sketches, [32, 40], window=20)
     assert list(found) == [32]

@@ -1,6 +1,7 @@
 """A few diagrams of a run against ripser: agreement up to its float32, and a difference that is told."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,7 +26,7 @@ def matrices():
 
 @pytest.fixture(scope="module")
 def diagrams(matrices):
-    _, by_layer = weights.compute_features(matrices.items(), SETTINGS, model="m")
+    _, by_layer = weights.compute_features(matrices.items(), SETTINGS)
     return {(layer, k): diagram for layer, both in by_layer.items() for k, diagram in enumerate(both)}
 
 
@@ -55,12 +56,12 @@ def test_a_planted_difference_is_as_large_as_it_was_planted():
 def test_three_layers_are_checked_with_the_rows_of_the_features(matrices, diagrams):
     read = []
     clouds = ripser_check.check(
-        ((layer, read.append(layer) or matrix) for layer, matrix in matrices.items()), diagrams, SETTINGS, "m"
+        ((layer, read.append(layer) or matrix) for layer, matrix in matrices.items()), diagrams, SETTINGS
     )
     assert [(cloud["layer"], cloud["points"]) for cloud in clouds] == [("a", 20), ("c", 20), ("e", 20)]
     assert all(cloud["difference"] < 1e-6 for cloud in clouds)
-    # The rows depend on the model: with others, the diagrams are others.
-    others = ripser_check.check(matrices.items(), diagrams, SETTINGS, "another")
+    # The rows depend on the seed: with others, the diagrams are others.
+    others = ripser_check.check(matrices.items(), diagrams, replace(SETTINGS, seed=43))
     assert min(cloud["difference"] for cloud in others) > ROUNDING
 
 
@@ -68,8 +69,8 @@ def test_what_cannot_be_compared_is_not_chosen(matrices, diagrams):
     some = {key: diagram for key, diagram in diagrams.items() if key[0] in "ab"}
     some["b", 0] = np.full((1, 2), np.nan)  # weights that were not finite
     assert ripser_check.chosen_layers(some) == ["a"]
-    assert len(ripser_check.check(matrices.items(), some, SETTINGS, "m")) == 1
-    assert ripser_check.check(matrices.items(), {}, SETTINGS, "m") == []
+    assert len(ripser_check.check(matrices.items(), some, SETTINGS)) == 1
+    assert ripser_check.check(matrices.items(), {}, SETTINGS) == []
 
 
 def test_the_job_reads_the_diagrams_of_the_run(tmp_path, matrices, diagrams):

@@ -119,7 +119,7 @@ def test_without_curvature_they_are_nan_under_the_same_names():
         flat = measure_landscape(lambda point: point["w"].sum(), ORIGIN, SETTINGS).features["all"]
     settings, nowhere = LandscapeFeatureSettings(SETTINGS), {"w": torch.full((14,), math.nan)}
     with pytest.warns(RuntimeWarning, match="NaN or infinity"):
-        damaged = compute_features([bowl], nowhere, settings, model="m")
+        damaged = compute_features([bowl], nowhere, settings)
     for features in (flat, damaged.features["all"]):
         assert names == {name for name in features if "_aknn8" in name}
         assert all(math.isnan(features[name]) for name in names)

@@ -9,7 +9,8 @@ import pytest
 
 import train
 from toposcale.io import schemas, tables, tensor_files
-from toposcale.training import corpus
+from toposcale.training import corpus, trainer
+from toposcale.training.callbacks import WeightSketch
 
 STEPS = [0, 2, 4]
 TRAINING = {
@@ -99,3 +100,16 @@ def test_a_killed_job_goes_on_if_nothing_changed(job, tmp_path, monkeypatch, eve
     sketches = tensor_files.read(tmp_path / "made/sketch.safetensors")[0]
     np.testing.assert_array_equal(sketches["step"], np.arange(0, 5, every))
     assert not (tmp_path / "made/unfinished").exists()
+
+
+def test_trainings_with_other_seeds_are_sketched_by_the_same_projection(job, tmp_path):
+    for seed in (1, 2):
+        one = job(1)
+        one.params.seed = seed
+        training = train.TrainingJob(one)
+        state, _ = training.resume()
+        sketch = WeightSketch(state.weights.numel(), every=1)
+        trainer.train(state, training.settings, training.tokens, 1, [sketch])
+        training.run()
+        made = tensor_files.read(tmp_path / "made/sketch.safetensors")[0]
+        np.testing.assert_array_equal(made["sketch"][0], sketch.rows[0])

@@ -23,7 +23,7 @@ def matrices(seed=0):
 
 
 def describe(named, **settings):
-    return weights.compute_features(iter(named), weights.WeightSettings(**settings), model="m")
+    return weights.compute_features(iter(named), weights.WeightSettings(**settings))
 
 
 def test_a_square_has_one_loop():
@@ -62,7 +62,7 @@ def test_its_scale_is_that_of_the_model_where_some_layers_are_left_out():
         some, _ = describe(matrices(), exclude=(left_out,))
         assert some[layer] == whole[layer]
     elsewhere = max(np.abs(matrix).max() for _, matrix in matrices())
-    some, _ = weights.compute_features(matrices()[:1], weights.WeightSettings(), model="m", largest_elsewhere=elsewhere)
+    some, _ = weights.compute_features(matrices()[:1], weights.WeightSettings(), largest_elsewhere=elsewhere)
     assert some["a.weight"] == whole["a.weight"]
 
 
@@ -83,17 +83,15 @@ def test_growth_alone_changes_totals_but_not_what_is_scale_free():
             assert large[layer][name] == pytest.approx(small[layer][name]), name
 
 
-def test_the_same_rows_at_every_step_and_others_for_another_model():
-    rng = np.random.default_rng(1)
-    matrix = rng.standard_normal((50, 3))
-    settings = weights.WeightSettings(max_points=10)
+def test_the_same_rows_of_a_layer_in_every_checkpoint_and_model():
+    matrix = np.random.default_rng(1).standard_normal((50, 3))
 
-    def total(matrix, model):
-        return weights.compute_features([("layer", matrix)], settings, model=model)[0]["layer"]["h0_total"]
+    def total(matrix, layer="layer", **settings):
+        return describe([(layer, matrix)], max_points=10, **settings)[0][layer]["h0_total"]
 
-    # A later step of the same model: the same rows are drawn, so scaling the matrix scales the total exactly.
-    assert total(2 * matrix, "m") == 2 * total(matrix, "m")
-    assert total(matrix, "n") != total(matrix, "m")
+    # The same rows are drawn, so scaling the matrix scales the total exactly.
+    assert total(2 * matrix) == 2 * total(matrix)
+    assert total(matrix, "another") != total(matrix) != total(matrix, seed=43)
 
 
 def test_layers_are_chosen_by_globs():
@@ -139,8 +137,8 @@ def test_h0_of_a_surrogate_lies_among_surrogates_and_h0_of_clusters_does_not():
     assert features["all"]["h0_surrogate_z"] == pytest.approx(
         (features["surrogate"]["h0_surrogate_z"] + features["clusters"]["h0_surrogate_z"]) / 2
     )
-    drawn = weights.h0_of_surrogates(clusters, "clusters", weights.WeightSettings(surrogate_draws=20), "m")
-    first = homology.spectrum_surrogate(clusters, seed=(42, "m", "clusters", 0))
+    drawn = weights.h0_of_surrogates(clusters, "clusters", weights.WeightSettings(surrogate_draws=20))
+    first = homology.spectrum_surrogate(clusters, seed=(42, "clusters", 0))
     assert drawn[0]["h0_total"] == homology.cloud_features(first)[0]["h0_total"]
     assert len(drawn) == 20
     assert "h0_surrogate_z" not in describe([("a", weight)])[0]["a"]
@@ -261,7 +259,7 @@ def test_features_of_a_large_matrix_stay_within_their_stated_errors(monkeypatch)
     names = ["nuclear_norm", "nearest_neighbour_mean"]
 
     def measured():
-        return weights.compute_features([("w", weight)], weights.WeightSettings(), model="m", names=names)[0]["w"]
+        return weights.compute_features([("w", weight)], weights.WeightSettings(), names=names)[0]["w"]
 
     exact = measured()
     for constant, value in (("MOST_SINGULAR_VALUES", 100), ("MOST_ROWS", 500), ("SAMPLED_ROWS", 300)):

@@ -72,7 +72,7 @@ def monitored(tmp_path_factory):
 def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(monitored):
     made, _ = monitored
     saved = made.path / "trainer" / f"checkpoint-{STOPPED_AT}"
-    features, _ = weights.compute_features(checkpoints.iterate_matrices(saved), weights.WeightSettings(), model=NAME)
+    features, _ = weights.compute_features(checkpoints.iterate_matrices(saved), weights.WeightSettings())
     file = Folder(made.path / "topology", NAME).file("features/weights", STOPPED_AT)
     rows = tables.read(schemas.TABLES["features"], file).to_pandas()
     written = rows.set_index(["layer", "feature"])["value"].to_dict()

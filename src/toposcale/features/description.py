@@ -36,12 +36,7 @@ class _Measured(NamedTuple):
 
 
 def describe(
-    source: Any,
-    *,
-    layers: str | Sequence[str] = "*",
-    model: str = "model",
-    progress: Progress | None = None,
-    **settings: Any,
+    source: Any, *, layers: str | Sequence[str] = "*", progress: Progress | None = None, **settings: Any
 ) -> pd.DataFrame:
     """Describe the weights of a model: one row per matrix, and a last one for the whole model.
 
@@ -52,8 +47,6 @@ def describe(
         (n_out, n_in) by name.
     layers : str or sequence of str, default="*"
         Globs of the matrices to describe. The others only set the scale of `neural_persistence_p2`.
-    model : str, default="model"
-        Name of the model, which seeds the draw of `max_points` rows; that in the workflow reproduces its values.
     progress : callable, optional
         Function of the matrices and their number that returns the same matrices, as `rich.progress.track` does.
     **settings
@@ -86,7 +79,7 @@ def describe(
     >>> table.loc["square", "shape"], float(table.loc["all", "frobenius_norm"])
     ((4, 2), 2.0)
     """
-    features, _, shapes, notes = _measured(source, SUMMARY, layers=layers, model=model, progress=progress, **settings)
+    features, _, shapes, notes = _measured(source, SUMMARY, layers=layers, progress=progress, **settings)
     order = [*shapes, ALL_LAYERS]
     shown = _summary(features, order)
     odd = odd_layers({layer: {name: features[layer][name] for name in SUMMARY if name in shown} for layer in shapes})
@@ -255,7 +248,6 @@ def _measured(
     names: Collection[str] = (),
     *,
     layers: str | Sequence[str] = "*",
-    model: str = "model",
     progress: Progress | None = None,
     **settings: Any,
 ) -> _Measured:
@@ -274,7 +266,7 @@ def _measured(
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
         raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
     followed = progress(opened, len(shapes)) if progress else opened
-    features, diagrams = weights.compute_features(followed, chosen, model=model, names=names)
+    features, diagrams = weights.compute_features(followed, chosen, names=names)
     return _Measured(features, diagrams, {name: wanted[name] for name in sorted(diagrams, key=_natural)}, notes)
 
 

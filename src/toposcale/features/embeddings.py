@@ -173,19 +173,19 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
 
 
 def compute_features(
-    embeddings: Mapping[str, ArrayLike], settings: EmbeddingSettings, *, model: str, precision: float | None = None
+    embeddings: Mapping[str, ArrayLike], settings: EmbeddingSettings, *, precision: float | None = None
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Return features and diagrams by layer, with the `_spread` of every feature if `settings.repeats` is 2 or more.
 
-    The subsets of texts depend on (seed, model), not on step or layer. A layer that is not finite has NaN features, and
-    diagrams of one NaN bar. `precision`: relative rounding of the embeddings (`ForwardPass.precision`), by default that of
+    The subsets depend on the seed and the number of texts alone. A layer that is not finite has NaN features, and diagrams
+    of one NaN bar. `precision`: relative rounding of the embeddings (`ForwardPass.precision`), by default that of
     their dtype.
     """
 
     def described(points: ArrayLike) -> tuple[Features, Diagrams]:
         values, bars = embedding_features(points, components=settings.components, precision=precision)
         if settings.repeats >= 2:
-            rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
+            rng = homology.seeded_generator((settings.seed, "probe subsets"))
             values |= feature_spread(points, settings, rng, precision)
         return values, bars
 

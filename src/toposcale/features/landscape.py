@@ -59,24 +59,24 @@ class LandscapeDescription:
 
 
 def compute_features(
-    losses: Sequence[Loss], parameters: Parameters, settings: LandscapeFeatureSettings, *, model: str
+    losses: Sequence[Loss], parameters: Parameters, settings: LandscapeFeatureSettings
 ) -> LandscapeDescription:
     """Return the landscape around `parameters`: the mean of every feature over draws, and its `_spread`.
 
     A draw is one of `losses`, each on another probe batch, with its own random directions. The `_spread` is the standard
-    deviation (divisor n - 1) and needs two draws. Directions depend on (seed, model, index in `losses`). Parameters that
+    deviation (divisor n - 1) and needs two draws. Directions depend on (seed, index in `losses`). Parameters that
     are not finite give NaN features, no surface, density or profile, one NaN bar in degree 0, and a RuntimeWarning.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters.values()):
         message = "the weights hold NaN or infinity: the features of the landscape are NaN"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-        return _undefined(parameters, settings, model, draws=len(losses))
+        return _undefined(parameters, settings, draws=len(losses))
     measured, gradients = [], []
     for index, loss in enumerate(losses):
-        seed = (settings.measured.seed, model, "landscape", index)
+        seed = (settings.measured.seed, "landscape", index)
         drawn = replace(settings.measured, seed=homology.seeded_number(seed))
         measured.append(measure_landscape(loss, parameters, drawn))
-        gradients.append(_gradient_clouds(loss, parameters, settings, model))
+        gradients.append(_gradient_clouds(loss, parameters, settings))
     first = measured[0]
     return LandscapeDescription(
         mean_and_spread([landscape.features for landscape in measured]),
@@ -110,7 +110,7 @@ def mean_and_spread(measured: Sequence[FeaturesByLayer]) -> FeaturesByLayer:
 
 
 def features_of_gradients(
-    gradients: Mapping[str, NDArray[np.float64]], settings: GradientCloudSettings, *, model: str
+    gradients: Mapping[str, NDArray[np.float64]], settings: GradientCloudSettings
 ) -> tuple[FeaturesByLayer, DiagramsByLayer]:
     """Return the features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
@@ -124,7 +124,7 @@ def features_of_gradients(
     for layer, gradient in matrices:
         refuse_name_of_the_model(layer)
         if np.isfinite(gradient).all():
-            rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
+            rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, layer))
             features[layer], diagrams[layer] = homology.cloud_features(gradient[rows])
             features[layer]["gradient_norm"] = float(np.linalg.norm(gradient))
         else:
@@ -137,12 +137,12 @@ def features_of_gradients(
 
 
 def _gradient_clouds(
-    loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings, model: str
+    loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings
 ) -> tuple[FeaturesByLayer, DiagramsByLayer]:
     if settings.gradients is None:
         return {}, {}
     gradients = loss_gradients(loss, parameters)
-    return features_of_gradients(gradients, settings.gradients, model=model)
+    return features_of_gradients(gradients, settings.gradients)
 
 
 def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> DiagramsByLayer:
@@ -187,9 +187,7 @@ def profile_of(surface: LossSurface, graph: str = "grid4") -> LandscapeProfile:
     return landscape_profile(surface.values, edges, levels=PROFILE_LEVELS)
 
 
-def _undefined(
-    parameters: Parameters, settings: LandscapeFeatureSettings, model: str, *, draws: int
-) -> LandscapeDescription:
+def _undefined(parameters: Parameters, settings: LandscapeFeatureSettings, *, draws: int) -> LandscapeDescription:
     """Return NaN under every name that finite weights of these shapes would have."""
     ones = {name: torch.ones_like(tensor, requires_grad=False) for name, tensor in parameters.items()}
 
@@ -203,7 +201,7 @@ def _undefined(
         probes = min(2, settings.measured.trace_probes)
         small = replace(settings.measured, resolution=fewest, trace_probes=probes, subspace_starts=1)
         features = measure_landscape(bowl, ones, small).features
-    gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
+    gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings)
     missing, missing_gradients = (
         mean_and_spread([{layer: dict.fromkeys(values, math.nan) for layer, values in by_layer.items()}] * draws)
         for by_layer in (features, gradient_features)

@@ -47,13 +47,13 @@ def chosen_layers(diagrams: Diagrams) -> list[str]:
 
 
 def check(
-    matrices: Iterable[tuple[str, np.ndarray]], diagrams: Diagrams, settings: WeightSettings, model: str
+    matrices: Iterable[tuple[str, np.ndarray]], diagrams: Diagrams, settings: WeightSettings
 ) -> list[dict[str, Any]]:
     """Return the name, number of points and `largest_difference` of each chosen layer, reading no further than needed."""
     chosen, clouds = chosen_layers(diagrams), []
     for layer, weight in matrices if chosen else ():
         if layer in chosen:
-            points = weight[rows_of_cloud(len(weight), layer, settings, model)]
+            points = weight[rows_of_cloud(len(weight), layer, settings)]
             by_dimension = [diagrams.get((layer, k), np.empty((0, 2))) for k in range(settings.max_dimension + 1)]
             difference = largest_difference(points, by_dimension)
             clouds.append({"layer": layer, "points": len(points), "difference": difference})

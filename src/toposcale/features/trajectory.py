@@ -14,7 +14,7 @@ SEED = 42
 
 
 def compute_features(
-    steps: ArrayLike, sketches: ArrayLike, checkpoints: Iterable[int], *, window: int = 60, model: str
+    steps: ArrayLike, sketches: ArrayLike, checkpoints: Iterable[int], *, window: int = 60
 ) -> dict[int, dict[str, dict[str, float]]]:
     """Return the features of the trajectory up to each of `checkpoints`, by checkpoint and layer ("all").
 
@@ -32,7 +32,7 @@ def compute_features(
         if not np.isfinite(last).all():
             warnings.warn(f"the sketches before step {checkpoint} are not finite", stacklevel=2)
             continue
-        number = homology.seeded_number((SEED, model, "trajectory"))
+        number = homology.seeded_number((SEED, "trajectory"))
         dimension, spread = homology.persistent_homology_dimension(last, repeats=REPEATS, seed=number)
         features[checkpoint] = {
             ALL_LAYERS: {

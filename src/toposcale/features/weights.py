@@ -169,7 +169,6 @@ def compute_features(
     matrices: Iterable[tuple[str, np.ndarray]],
     settings: WeightSettings,
     *,
-    model: str,
     largest_elsewhere: float = 0.0,
     names: Collection[str] = (),
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
@@ -177,10 +176,10 @@ def compute_features(
 
     Matrices are read one at a time and need not fit in memory together. Those that `settings` leave out have no features,
     but count for the scale of `neural_persistence_p2`, the largest |weight| of the model, as does `largest_elsewhere`, that
-    of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, model, layer) and not
-    on the step. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning that
-    names it. Features of both matrices of a feed-forward block belong to the second one, the projection. If features of
-    some `names` alone are asked for, functions of a matrix that return none of them are not called.
+    of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, layer) alone, not on
+    the step or the model. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning
+    that names it. Features of both matrices of a feed-forward block belong to the second one, the projection. If features
+    of some `names` alone are asked for, functions of a matrix that return none of them are not called.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
@@ -194,7 +193,7 @@ def compute_features(
         if not settings.wants(layer):
             continue
         refuse_name_of_the_model(layer)
-        features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model, names)
+        features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, names)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
             projection, first, second = pair
             finite = np.isfinite(first).all() and np.isfinite(second).all()
@@ -223,15 +222,15 @@ def _largest_entry(weight: np.ndarray) -> float:
     return largest if np.isfinite(largest) else np.nan
 
 
-def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings, model: str) -> np.ndarray:
-    """Return the ascending indices of the rows in a matrix's Vietoris-Rips complex, the same at every checkpoint."""
-    return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, model, layer))
+def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings) -> np.ndarray:
+    """Return the ascending indices of the rows in a matrix's Vietoris-Rips complex: those of a layer, in every model."""
+    return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, layer))
 
 
-def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> list[Features]:
+def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings) -> list[Features]:
     """Return the H0 features of `settings.surrogate_draws` surrogates of a matrix, each of the rows that its own has."""
-    rows = rows_of_cloud(len(weight), layer, settings, model)
-    seeds = ((settings.seed, model, layer, draw) for draw in range(settings.surrogate_draws))
+    rows = rows_of_cloud(len(weight), layer, settings)
+    seeds = ((settings.seed, layer, draw) for draw in range(settings.surrogate_draws))
     surrogates = (homology.spectrum_surrogate(weight, seed=seed) for seed in seeds)
     return [homology.cloud_features(surrogate[rows], maxdim=0)[0] for surrogate in surrogates]
 
@@ -259,29 +258,29 @@ def _feed_forward_pair(
 
 
 def _describe_matrix(
-    weight: np.ndarray, layer: str, settings: WeightSettings, model: str, names: Collection[str]
+    weight: np.ndarray, layer: str, settings: WeightSettings, names: Collection[str]
 ) -> MatrixDescription:
     """Return features, diagrams and edge weights of the spanning tree; the last two are empty without topology."""
     if not np.isfinite(weight).all():
         warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=3)
         features, diagrams = homology.nan_features(
-            lambda matrix: _describe_matrix(matrix, layer, settings, model, names)[:2], weight.shape
+            lambda matrix: _describe_matrix(matrix, layer, settings, names)[:2], weight.shape
         )
         return features, diagrams, np.full(1, np.nan)
     features, diagrams, tree = {}, [], np.empty(0)
     if settings.computes(TOPOLOGY):
-        rows = rows_of_cloud(len(weight), layer, settings, model)
+        rows = rows_of_cloud(len(weight), layer, settings)
         features, diagrams, tree = _topology(weight, rows, settings)
         if settings.null_draws:
             features |= homology.null_z_scores(
                 weight,
                 lambda matrix: _compared_with_nulls(_topology(matrix, rows, settings)[0]),
                 draws=settings.null_draws,
-                seed=(settings.seed, model, layer),
+                seed=(settings.seed, layer),
                 observed=_compared_with_nulls(features),
             )
         if settings.surrogate_draws:
-            drawn = [values["h0_total"] for values in h0_of_surrogates(weight, layer, settings, model)]
+            drawn = [values["h0_total"] for values in h0_of_surrogates(weight, layer, settings)]
             features["h0_surrogate_z"] = homology.z_score(features["h0_total"], drawn)
         if settings.whole_layers:  # of all rows, without a subsample: exact by a spanning tree
             lifetimes = homology.h0_lifetimes(weight)

@@ -1,4 +1,4 @@
-"""Random draws seeded by names instead of order: subsampled rows and null models of a weight matrix."""
+"""Random draws that depend on no order: subsampled rows and null models of a weight matrix."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ _ROUNDING = 1e-12
 
 
 def seeded_generator(seed: Sequence[SeedPart]) -> np.random.Generator:
-    """Return a generator that is a function of all parts of `seed`, for example (42, "xl-97k", "blocks.0")."""
+    """Return a generator that is a function of all parts of `seed`, for example (42, "blocks.0")."""
     digest = hashlib.sha256(json.dumps(list(seed)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
@@ -29,7 +29,7 @@ def seeded_number(seed: Sequence[SeedPart]) -> int:
 def subsample_rows(n_rows: int, max_points: int, *, seed: Sequence[SeedPart]) -> NDArray[np.intp]:
     """Return ascending indices of at most `max_points` random rows.
 
-    The seed (seed, model, layer), without the step, draws the same rows at every checkpoint.
+    The seed (seed, layer) draws the same rows at every checkpoint of every model.
     """
     for name, number in (("n_rows", n_rows), ("max_points", max_points)):
         if number < 1:

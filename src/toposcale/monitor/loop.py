@@ -400,8 +400,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     def _some_rows(self, name: str, matrix: Tensor) -> Tensor:
         if self.max_rows is None or len(matrix) <= self.max_rows:
             return matrix
-        seed = (self.settings.seed, self.folder.model, name, "monitor")
-        rows = subsample_rows(len(matrix), self.max_rows, seed=seed)
+        rows = subsample_rows(len(matrix), self.max_rows, seed=(self.settings.seed, name, "monitor"))
         return matrix.index_select(0, torch.from_numpy(rows).to(matrix.device))
 
     def _hand_over(self, step: int, matrices: dict[str, Tensor], largest_elsewhere: float) -> None:

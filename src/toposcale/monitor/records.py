@@ -43,9 +43,7 @@ def write_snapshot(
     largest_elsewhere: float,
 ) -> weights.Features:
     """Compute and write the features and diagrams of one snapshot; return the features of the whole model."""
-    features, diagrams = weights.compute_features(
-        matrices, settings, model=folder.model, largest_elsewhere=largest_elsewhere
-    )
+    features, diagrams = weights.compute_features(matrices, settings, largest_elsewhere=largest_elsewhere)
     where: dict[str, Any] = {"model": folder.model, "step": step, "source": "weights"}
     # Diagrams first: who sees the features of a step finds its diagrams there too.
     tables.write(tables.diagram_rows(diagrams, **where), folder.file("diagrams/weights", step), metadata)

@@ -232,7 +232,7 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
     """Return the features and diagrams of a checkpoint's weights."""
     matrices = checkpoints.iterate_matrices(checkpoint)
-    features, diagrams = weights.compute_features(matrices, weights.WeightSettings(), model=model)
+    features, diagrams = weights.compute_features(matrices, weights.WeightSettings())
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
 

@@ -23,10 +23,11 @@ class WeightSketch:
 
     Its entries are N(0, 1 / size), so the expected squared distance of two sketches is that of the weights
     (Johnson-Lindenstrauss), with relative standard deviation sqrt(2 / size). The projection takes 4 size n bytes of memory,
-    25 MB for xl-97k at size 64, and depends on the seed, n and `size` only.
+    25 MB for xl-97k at size 64, and depends on n, `size` and `seed` only: not the seed
+    of the training, so that models of n weights share it.
     """
 
-    def __init__(self, n_parameters: int, *, every: int, seed: int, size: int = 64) -> None:
+    def __init__(self, n_parameters: int, *, every: int, seed: int = 42, size: int = 64) -> None:
         self.every = every
         self.steps: list[int] = []
         self.rows: list[NDArray[np.float32]] = []
