@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import Line, beside, compare, quiet
+from toposcale.features.matrix_features import weight_spectra
 from toposcale.features.spectra import powerlaw_alpha, stable_rank, weight_eigenvalues
-from toposcale.features.weights import weight_spectra
 
 
 def rows() -> Iterator[Line]:

@@ -32,7 +32,7 @@ def finished(tmp_path_factory, worker_id) -> Workspace:
         if not (folder / "done").exists():
             new_workspace(made.path)
             copy_project(made.home)
-            with (made.home / "src" / "toposcale" / "features" / "weights.py").open("a") as module:
+            with (made.home / "src" / "toposcale" / "features" / "matrix_features.py").open("a") as module:
                 module.write("\n\n" + code_block("docs/features.md", "Add a feature", "python"))
             made.snakemake()
             (folder / "done").touch()

@@ -17,7 +17,6 @@ from toposcale.analysis.early_stopping import early_stopping_summary, early_stop
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.transitions import transition_tables
 from toposcale.features.registry import group_of
-from toposcale.features.weights import matrix_feature  # noqa: F401  # its module registers features
 from toposcale.io import schemas
 from toposcale.io import tables as arrow_tables
 

@@ -139,10 +139,10 @@ def test_what_the_library_imports_is_declared():
     assert used - declared - set(sys.stdlib_module_names) <= {"toposcale"} | _OPTIONAL
 
 
-@pytest.mark.parametrize("module", ["analysis.warnings", "laws.ridge", "figures.panels", "pages.report"])
-def test_who_reads_the_registry_of_features_finds_all_of_them(module):
+@pytest.mark.parametrize("module", ["features.registry", "laws.ridge", "decision.advise"])
+def test_who_reads_the_registry_finds_every_feature_without_loading_homology(module):
     """In a process of its own, as a job of the workflow is."""
     asks = "from toposcale.features.registry import group_of; print(group_of('frobenius_norm'))"
-    script = f"import toposcale.{module}; {asks}"
+    script = f"import sys, toposcale.{module}; {asks}; print('toposcale.homology' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "norm"
+    assert done.stdout.split() == ["norm", "False"]

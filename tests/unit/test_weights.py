@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 
 from paths import ROOT
 from toposcale import homology
-from toposcale.features import weights
+from toposcale.features import matrix_features, spectra, weights
 from toposcale.features.registry import group_of
 from toposcale.io.errors import UserError
 
@@ -244,7 +244,7 @@ GROUP_OF = {"neural_persistence": "topology", "frobenius_norm": "norms", "powerl
 def test_only_the_chosen_groups_are_computed(chosen, monkeypatch):
     everything, _ = describe([*matrices(), *block()])
     if "spectra" not in chosen:
-        monkeypatch.setattr(weights.spectra, "weight_eigenvalues", None)  # nobody pays for what is not wanted
+        monkeypatch.setattr(spectra, "weight_eigenvalues", None)  # nobody pays for what is not wanted
     features, diagrams = describe([*matrices(), *block()], features=chosen)
     assert {name for name in GROUP_OF if name in features["all"]} == {
         name for name, group in GROUP_OF.items() if group in chosen
@@ -263,7 +263,7 @@ def test_features_of_a_large_matrix_stay_within_their_stated_errors(monkeypatch)
 
     exact = measured()
     for constant, value in (("MOST_SINGULAR_VALUES", 100), ("MOST_ROWS", 500), ("SAMPLED_ROWS", 300)):
-        monkeypatch.setattr(weights, constant, value)
+        monkeypatch.setattr(matrix_features, constant, value)
     fast = measured()
     assert fast["nuclear_norm"] == pytest.approx(exact["nuclear_norm"], rel=1e-12)
     assert fast["nuclear_norm"] == pytest.approx(np.linalg.norm(weight.astype(np.float64), "nuc"), rel=1e-12)

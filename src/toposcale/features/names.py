@@ -2,7 +2,6 @@
 
 import re
 
-from toposcale.features import weights  # noqa: F401  # it registers features of its own
 from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.io.schemas import METRIC_SOURCE
 

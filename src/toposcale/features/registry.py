@@ -1,20 +1,25 @@
 """Registry of features: title, unit, group, aggregation over layers, and what each is a rescaling of."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
+from toposcale.features.feature import (
+    CURVATURE,
+    FROBENIUS_NORM,
+    NORM,
+    OF_SOURCE,
+    OVER_LAYERS,
+    SPECTRUM,
+    TOPOLOGY,
+    Feature,
+)
+from toposcale.features.matrix_features import MATRIX_FEATURES
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
-TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
-GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER)
-
-OF_SOURCE = "of the source"  # a unit that depends on what the points are: see `SOURCE_UNITS`
 LOSS_UNIT = "nats per token"
 SOURCE_UNITS = {
     "weights": "weight units",
@@ -23,9 +28,6 @@ SOURCE_UNITS = {
     "landscape": LOSS_UNIT,
     "trajectory": "weight units",
 }
-
-OVER_LAYERS: dict[str, Callable[..., Any]] = {"mean": np.mean, "sum": np.sum, "norm": np.linalg.norm, "max": np.max}
-"""Aggregations of the layers' values to that of the model; `norm` is the root of the summed squares."""
 
 
 class SeriesKey(NamedTuple):
@@ -41,7 +43,7 @@ class SeriesKey(NamedTuple):
         return f"{self.source}/{self.feature}"
 
 
-WEIGHT_NORM = SeriesKey("weights", ALL_LAYERS, "frobenius_norm")  # of the whole model, not of one layer
+WEIGHT_NORM = SeriesKey("weights", ALL_LAYERS, FROBENIUS_NORM)  # of the whole model, not of one layer
 NEURAL_PERSISTENCE = SeriesKey("weights", ALL_LAYERS, "neural_persistence")
 
 SUMMARY = {
@@ -55,54 +57,12 @@ SUMMARY = {
 """Features that represent all others in short tables, one per kind of measurement, and their short names."""
 
 
-@dataclass(frozen=True)
-class Feature:
-    """One feature, or several that differ in a part of their names.
-
-    name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane and the
-    graph of a loss surface. title: display name. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
-    over_layers: a key of `OVER_LAYERS`. rescaling_of: the same feature in another unit, "" for none. when_nan: the remedy
-    for a NaN, if a healthy checkpoint can have one.
-    """
-
-    name: str
-    title: str
-    unit: str = ""
-    group: str = OTHER
-    over_layers: str = "mean"
-    rescaling_of: str = ""
-    when_nan: str = ""
-
-    def __post_init__(self) -> None:
-        if self.group not in GROUPS or self.over_layers not in OVER_LAYERS:
-            raise ValueError(
-                f"{self.name}: group is one of {', '.join(GROUPS)}, and over_layers one of {', '.join(OVER_LAYERS)}"
-            )
-
-
 _SUBSPACES = ("subspace", "quadratic")
 _PLANE = rf"(?:_(?P<plane>(?:random|top|negative|mixed)_[\d.e+-]+|ball|bowl|(?:{'|'.join(_SUBSPACES)})_\d+))?"
 _GRAPH = r"(?:_(?P<graph>grid4|grid8|delaunay|gabriel|aknn8))?"
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _NULLS = {"_z_permuted": "against permuted entries", "_z_gaussian": "against Gaussian entries"}
 _UNCERTAINTIES = ("_spread", "_standard_error")
-
-REGISTERED: dict[re.Pattern[str], Feature] = {}
-
-
-def register(*features: Feature) -> None:
-    """Add features to the registry. ValueError: a name that is registered with another description."""
-    for feature in features:
-        pattern = re.compile(
-            re.escape(feature.name)
-            .replace(r"\{k\}", r"(?P<k>\d+)")
-            .replace(r"_\{plane\}", _PLANE)
-            .replace(r"_\{graph\}", _GRAPH)
-        )
-        if REGISTERED.get(pattern, feature) != feature:
-            raise ValueError(f"{feature.name}: registered twice, with different descriptions")
-        REGISTERED[pattern] = feature
-    lookup.cache_clear()
 
 
 @cache
@@ -191,7 +151,8 @@ _SUMMARIES = (
     _homology("entropy", "persistence entropy", "nats", "mean"),
 )
 
-register(
+FEATURES = (
+    *(feature for one in MATRIX_FEATURES for feature in one.features),
     Feature(NEURAL_PERSISTENCE.feature, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
     Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS),
     Feature("deep_graph_persistence", "deep graph persistence", "0 to 1", TOPOLOGY),
@@ -240,3 +201,23 @@ register(
     Feature("sharpness_relative_{plane}", "largest rise, relative", "percent", CURVATURE),
     Feature("nonfinite_count_{plane}", "points of non-finite loss", "count"),
 )
+
+
+def _by_pattern(features: Iterable[Feature]) -> dict[re.Pattern[str], Feature]:
+    """Return features by the pattern of their names. ValueError: a name that is described twice."""
+    by_pattern: dict[re.Pattern[str], Feature] = {}
+    for feature in features:
+        pattern = re.compile(
+            re.escape(feature.name)
+            .replace(r"\{k\}", r"(?P<k>\d+)")
+            .replace(r"_\{plane\}", _PLANE)
+            .replace(r"_\{graph\}", _GRAPH)
+        )
+        if pattern in by_pattern:
+            raise ValueError(f"{feature.name}: registered twice")
+        by_pattern[pattern] = feature
+    return by_pattern
+
+
+REGISTERED = _by_pattern(FEATURES)
+"""Every feature that this library computes, by the pattern of its names."""

@@ -1,33 +1,20 @@
-"""Features of weight matrices: neural persistence, Vietoris-Rips homology, norms and spectra.
-
-A new feature of a matrix is one function under `@matrix_feature`; tables, correlations, forecasts and figures follow.
-"""
+"""Features of the weight matrices of a model: topology, and the functions of `matrix_features`."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from toposcale import homology
-from toposcale.features import spectra
-from toposcale.features.registry import (
-    NORM,
-    OF_SOURCE,
-    SPECTRUM,
-    TOPOLOGY,
-    WEIGHT_NORM,
-    Feature,
-    aggregate,
-    refuse_name_of_the_model,
-    register,
-)
+from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY
+from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry
+from toposcale.features.registry import aggregate, refuse_name_of_the_model
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
-Features = dict[str, float]
 Diagrams = list[np.ndarray]
 MatrixDescription = tuple[Features, Diagrams, np.ndarray]
 
@@ -81,90 +68,6 @@ class WeightSettings:
         return all(name in self.features for name, chosen in CHOOSABLE_GROUPS.items() if chosen == group)
 
 
-MatrixFunction = Callable[[np.ndarray], Features]
-
-
-class MatrixFeatures(NamedTuple):
-    """A function of a matrix, the names of its features, and their group in the registry."""
-
-    function: MatrixFunction
-    names: frozenset[str]
-    group: str
-
-
-MATRIX_FEATURES: list[MatrixFeatures] = []
-"""Functions that are computed for every matrix."""
-
-
-def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:
-    """Register features, and the function under this decorator to compute them from every weight matrix.
-
-    The function maps a matrix (n_out, n_in) to a value for the name of each of `features`.
-    """
-    register(*features)
-
-    def add(function: MatrixFunction) -> MatrixFunction:
-        MATRIX_FEATURES.append(MatrixFeatures(function, frozenset(one.name for one in features), features[0].group))
-        return function
-
-    return add
-
-
-@matrix_feature(Feature(WEIGHT_NORM.feature, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
-def norms(weight: np.ndarray) -> Features:
-    """Return the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
-    blocks = np.array_split(weight, max(1, weight.size >> 20))
-    squares = sum(np.square(block.astype(np.float64)).sum() for block in blocks)
-    return {WEIGHT_NORM.feature: float(np.sqrt(squares))}
-
-
-@matrix_feature(
-    Feature("weight_variance", "variance of the relative weights", "dimensionless", NORM),
-    Feature("spatial_concentration", "concentration of large weights", "Kendall's tau", NORM),
-)
-def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
-    """Return the two statistics that explain most of neural persistence (Girrbach et al. 2023)."""
-    return {
-        "weight_variance": homology.weight_variance(weight),
-        "spatial_concentration": homology.spatial_concentration(weight),
-    }
-
-
-MOST_SINGULAR_VALUES = 1024
-"""Shorter side up to which the nuclear norm is that of exact singular values. Beyond it they are the roots of their
-squares, in a sixth of the time; those below 1e-6 of the largest count as zero."""
-
-MOST_ROWS, SAMPLED_ROWS = 4096, 1024
-"""Rows up to which the mean distance to the nearest row is that of all rows; beyond, the number of evenly spaced rows whose
-mean it is, with a relative standard error of about 1%."""
-
-
-@matrix_feature(
-    Feature("stable_rank", "stable rank", "dimensions", SPECTRUM),
-    Feature("powerlaw_alpha", "ESD exponent α", "dimensionless", SPECTRUM),
-)
-def weight_spectra(weight: np.ndarray) -> Features:
-    """Return the stable rank and the ESD exponent, from the squared singular values."""
-    eigenvalues = spectra.weight_eigenvalues(weight)
-    return {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
-
-
-@matrix_feature(Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"))
-def size_of_the_spectrum(weight: np.ndarray) -> Features:
-    """Return the nuclear norm, the sum of the singular values."""
-    if min(weight.shape) <= MOST_SINGULAR_VALUES:
-        return {"nuclear_norm": spectra.nuclear_norm(weight)}
-    roots = np.sqrt(spectra.weight_eigenvalues(weight))
-    return {"nuclear_norm": _largest_entry(weight) * float(roots.sum())}
-
-
-@matrix_feature(Feature("nearest_neighbour_mean", "mean distance to the nearest row", OF_SOURCE, NORM))
-def spread_of_the_rows(weight: np.ndarray) -> Features:
-    """Return the mean distance to the nearest row: the baseline, without a filtration, of the mean persistence of H0."""
-    most = SAMPLED_ROWS if len(weight) > MOST_ROWS else None
-    return {"nearest_neighbour_mean": homology.nearest_neighbour_mean(weight, most)}
-
-
 def compute_features(
     matrices: Iterable[tuple[str, np.ndarray]],
     settings: WeightSettings,
@@ -189,7 +92,7 @@ def compute_features(
     scale = largest_elsewhere if np.isfinite(largest_elsewhere) else np.nan
     for layer, weight in matrices:
         seen.append(layer)
-        scale = float(np.maximum(scale, _largest_entry(weight)))  # NaN stays
+        scale = float(np.maximum(scale, largest_entry(weight)))  # NaN stays
         if not settings.wants(layer):
             continue
         refuse_name_of_the_model(layer)
@@ -214,12 +117,6 @@ def compute_features(
             features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate(features)
     return features, diagrams
-
-
-def _largest_entry(weight: np.ndarray) -> float:
-    """Return max|weight| of a matrix, NaN if an entry is NaN or infinite."""
-    largest = float(np.maximum(weight.max(), -weight.min()))
-    return largest if np.isfinite(largest) else np.nan
 
 
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings) -> np.ndarray:
@@ -286,9 +183,9 @@ def _describe_matrix(
             lifetimes = homology.h0_lifetimes(weight)
             summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))
             features |= {f"h0_{name}_whole": value for name, value in summary.items()}
-    for function, returned, group in MATRIX_FEATURES:
-        if settings.computes(group) and (not names or not returned.isdisjoint(names)):
-            features |= function(weight)
+    for one in MATRIX_FEATURES:
+        if settings.computes(one.features[0].group) and (not names or not one.names.isdisjoint(names)):
+            features |= one.function(weight)
     return features, diagrams, tree
 
 

@@ -5,7 +5,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.features.registry import TOPOLOGY, group_of
+from toposcale.features.feature import TOPOLOGY
+from toposcale.features.registry import group_of
 from toposcale.io.errors import NoForecast
 from toposcale.laws.prediction import Prediction, student_t
 from toposcale.runs.training_run import TrainingRun

@@ -1,0 +1,114 @@
+"""Features that are functions of one weight matrix, and their descriptions.
+
+A new one is one function under `@matrix_feature` in this module: the registry takes its features from here, and tables,
+correlations, forecasts and figures follow. What describes them is read where nothing is computed, so homology and
+spectra are imported by the functions.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.features.feature import FROBENIUS_NORM, NORM, OF_SOURCE, SPECTRUM, Feature
+
+Features = dict[str, float]
+MatrixFunction = Callable[[np.ndarray], Features]
+
+
+class MatrixFeatures(NamedTuple):
+    """A function of a matrix, and the features that it returns, all of one group."""
+
+    function: MatrixFunction
+    features: tuple[Feature, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the features."""
+        return frozenset(feature.name for feature in self.features)
+
+
+MATRIX_FEATURES: list[MatrixFeatures] = []
+"""Functions that are computed for every matrix: all of this module."""
+
+
+def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:
+    """Describe the features that the function under this decorator computes from every weight matrix.
+
+    The function maps a matrix (n_out, n_in) to a value for the name of each of `features`.
+    """
+
+    def add(function: MatrixFunction) -> MatrixFunction:
+        MATRIX_FEATURES.append(MatrixFeatures(function, features))
+        return function
+
+    return add
+
+
+@matrix_feature(Feature(FROBENIUS_NORM, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
+def norms(weight: np.ndarray) -> Features:
+    """Return the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
+    blocks = np.array_split(weight, max(1, weight.size >> 20))
+    squares = sum(np.square(block.astype(np.float64)).sum() for block in blocks)
+    return {FROBENIUS_NORM: float(np.sqrt(squares))}
+
+
+@matrix_feature(
+    Feature("weight_variance", "variance of the relative weights", "dimensionless", NORM),
+    Feature("spatial_concentration", "concentration of large weights", "Kendall's tau", NORM),
+)
+def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
+    """Return the two statistics that explain most of neural persistence (Girrbach et al. 2023)."""
+    from toposcale import homology
+
+    return {
+        "weight_variance": homology.weight_variance(weight),
+        "spatial_concentration": homology.spatial_concentration(weight),
+    }
+
+
+MOST_SINGULAR_VALUES = 1024
+"""Shorter side up to which the nuclear norm is that of exact singular values. Beyond it they are the roots of their
+squares, in a sixth of the time; those below 1e-6 of the largest count as zero."""
+
+MOST_ROWS, SAMPLED_ROWS = 4096, 1024
+"""Rows up to which the mean distance to the nearest row is that of all rows; beyond, the number of evenly spaced rows whose
+mean it is, with a relative standard error of about 1%."""
+
+
+@matrix_feature(
+    Feature("stable_rank", "stable rank", "dimensions", SPECTRUM),
+    Feature("powerlaw_alpha", "ESD exponent α", "dimensionless", SPECTRUM),
+)
+def weight_spectra(weight: np.ndarray) -> Features:
+    """Return the stable rank and the ESD exponent, from the squared singular values."""
+    from toposcale.features import spectra
+
+    eigenvalues = spectra.weight_eigenvalues(weight)
+    return {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
+
+
+@matrix_feature(Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"))
+def size_of_the_spectrum(weight: np.ndarray) -> Features:
+    """Return the nuclear norm, the sum of the singular values."""
+    from toposcale.features import spectra
+
+    if min(weight.shape) <= MOST_SINGULAR_VALUES:
+        return {"nuclear_norm": spectra.nuclear_norm(weight)}
+    roots = np.sqrt(spectra.weight_eigenvalues(weight))
+    return {"nuclear_norm": largest_entry(weight) * float(roots.sum())}
+
+
+@matrix_feature(Feature("nearest_neighbour_mean", "mean distance to the nearest row", OF_SOURCE, NORM))
+def spread_of_the_rows(weight: np.ndarray) -> Features:
+    """Return the mean distance to the nearest row: the baseline, without a filtration, of the mean persistence of H0."""
+    from toposcale import homology
+
+    most = SAMPLED_ROWS if len(weight) > MOST_ROWS else None
+    return {"nearest_neighbour_mean": homology.nearest_neighbour_mean(weight, most)}
+
+
+def largest_entry(weight: np.ndarray) -> float:
+    """Return max|weight| of a matrix, NaN if an entry is NaN or infinite."""
+    largest = float(np.maximum(weight.max(), -weight.min()))
+    return largest if np.isfinite(largest) else np.nan
