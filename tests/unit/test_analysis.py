@@ -36,11 +36,17 @@ def run():
         ("effective_rank", "spectrum"),
         ("frobenius_norm", "norm"),
         ("gradient_norm", "norm"),
-        ("perplexity", "other"),
+        ("nonfinite_count_random_1", "other"),
     ],
 )
 def test_features_belong_to_their_group(feature, group):
     assert group_of(feature) == group
+
+
+@pytest.mark.parametrize("name", ["perplexity", "a_feature_of_nobody_scaled"])
+def test_what_is_no_feature_has_no_group(name):
+    with pytest.raises(LookupError, match="registered"):
+        group_of(name)
 
 
 def test_scaling_recovers_the_planted_law(run):

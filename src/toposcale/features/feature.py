@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
-GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER)
+UNREGISTERED = "unregistered"  # the group of a name that nobody described
+GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER, UNREGISTERED)
 
 FROBENIUS_NORM = "frobenius_norm"
 OF_SOURCE = "of the source"  # a unit that depends on what the points are: see `SOURCE_UNITS`

@@ -14,6 +14,7 @@ from toposcale.features.feature import (
     OVER_LAYERS,
     SPECTRUM,
     TOPOLOGY,
+    UNREGISTERED,
     Feature,
 )
 from toposcale.features.matrix_features import MATRIX_FEATURES
@@ -70,7 +71,7 @@ def lookup(name: str, source: str = "weights") -> Feature:
     """Return the feature of a name in the features table, with `{k}` or `{graph}` filled in and the unit of `source`.
 
     The suffixes `_scaled`, `_z_permuted`, `_z_gaussian`, `_spread` and `_standard_error` are known. The title of a name
-    that is not registered is its words; it has no unit, and the group "other".
+    that is not registered is its words; it has no unit and no group.
     """
     if suffix := next(filter(name.endswith, (*_NULLS, *_UNCERTAINTIES, "_scaled")), ""):
         base = lookup(name.removesuffix(suffix), source)
@@ -85,7 +86,7 @@ def lookup(name: str, source: str = "weights") -> Feature:
     for pattern, feature in REGISTERED.items():
         if match := pattern.fullmatch(name):
             return _filled(feature, name, source, match.groupdict())
-    return Feature(name, name.replace("_", " "))
+    return Feature(name, name.replace("_", " "), group=UNREGISTERED)
 
 
 def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) -> Feature:
@@ -106,8 +107,11 @@ def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) 
 
 
 def group_of(name: str) -> str:
-    """Return topology, spectrum, norm, curvature or other."""
-    return lookup(name).group
+    """Return topology, spectrum, norm, curvature or other. LookupError: a name that is not registered."""
+    group = lookup(name).group
+    if group == UNREGISTERED:
+        raise LookupError(f"{name}: no feature of this name is registered")
+    return group
 
 
 def is_uncertainty(name: str) -> bool:

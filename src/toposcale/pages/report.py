@@ -206,15 +206,19 @@ def table(listing: Listing) -> dict[str, Any]:
         "same": list(repeated.items()),
         "columns": [(str(name).replace("_", " "), numeric) for name, numeric in columns],
         "rows": [
-            {
-                "model": row.get("model", ""),
-                "group": group_of(row["feature"]) if isinstance(row.get("feature"), str) else "",
-                "cells": [cell(row[name]) for name, _ in columns],
-            }
+            {"model": row.get("model", ""), "group": _group(row), "cells": [cell(row[name]) for name, _ in columns]}
             for row in rows.to_dict("records")
         ],
         "total": listing.total,
     }
+
+
+def _group(row: Mapping[Any, Any]) -> str:
+    """Return the group of the feature that a row is about, "" where it is about none or about a metric."""
+    feature = row.get("feature")
+    return (
+        group_of(feature) if isinstance(feature, str) and feature and row.get("source") != schemas.METRIC_SOURCE else ""
+    )
 
 
 def cell(value: Any) -> tuple[str, str]:
