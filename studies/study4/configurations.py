@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+import plan  # in workflow/: `make study-4` puts it on the path
+from config_files import read, rebased
+from configuration import resolve
 from studies.norms import NORMS
 from studies.over_seeds import LATER
-from studies.study3 import configurations
-from studies.study3.configurations import Configuration
-from studies.study3.measures import NUCLEAR
 from toposcale.analysis.over_seeds import EARLY, SHARE
 
 PLAN = "studies/study4/study.yaml"
 TABLE = "models"
 LOSS_SHARES = (EARLY, SHARE, LATER, 1.0)
 """Shares of the training at which the validation loss is measured; the features are measured at `SHARE`."""
+NUCLEAR = "nuclear_norm"
 H0 = ("h0_total", "h0_mean")
 SCORE = "h0_surrogate_z"
 FEATURES = (*NORMS, NUCLEAR, *H0, SCORE)
@@ -41,14 +44,36 @@ def surrogate_error(feature: str) -> str:
 NUMBERS = (*map(loss_column, LOSS_SHARES), *FEATURES, *map(surrogate, H0), *map(surrogate_error, H0))
 
 
+class Configuration(NamedTuple):
+    """One configuration of the plan: the resolved file that it comes from, and its runs by name."""
+
+    name: str
+    config: Mapping[str, Any]
+    runs: Mapping[str, plan.Model]
+
+
 def planned(root: Path) -> list[Configuration]:
     """Return the configurations of the plan, small models first. root: the folder of the repository."""
-    return configurations.planned(root, [PLAN])
+    path = root / PLAN
+    config = resolve(rebased(read(path), [path]))
+    by_name: dict[str, dict[str, plan.Model]] = {}
+    for model, run in plan.models(config).items():
+        by_name.setdefault(run.configuration, {})[model] = run
+    return sorted((Configuration(name, config, runs) for name, runs in by_name.items()), key=_width)
+
+
+def _width(configuration: Configuration) -> int:
+    return max(int(run.settings["d_model"]) for run in configuration.runs.values())
+
+
+def file_of(folder: Path, configuration: Configuration) -> Path:
+    """Return the file of the runs of a configuration."""
+    return folder / TABLE / f"{configuration.name}.csv.gz"
 
 
 def complete(folder: Path, configuration: Configuration) -> bool:
     """Return whether the table of a configuration is there, with every run of the plan and every number."""
-    path = configurations.file_of(folder, TABLE, configuration.name)
+    path = file_of(folder, configuration)
     if not path.exists():
         return False
     table = pd.read_csv(path)

@@ -16,8 +16,6 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from studies.study3 import questions as third
-from studies.study3.configurations import TABLES
 from studies.study4.configurations import LOSS_SHARES, NUMBERS, loss_column, surrogate, surrogate_error
 from studies.study4.questions import (
     BEYOND_H0,
@@ -156,10 +154,11 @@ def found_rows(name: str, primary: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 def left_in_third_study(folder: Path = Path("studies/study3/tables")) -> pd.DataFrame:
     """Return what the nuclear norm leaves of `h0_mean`, and H0 of the nuclear norm, in the third study."""
-    models, *others = small_tables.read_configurations(folder, TABLES, "`make study-3` trains them")
+    names = ("models", "series", "early")
+    models, series, early = small_tables.read_configurations(folder, names, "`make study-3` trains them")
     models = models[models["entry"].isin(["tiny-3k-third", "small-7k-third"])]
-    tables = third.tables_of(models, *(table[table["model"].isin(models["model"])] for table in others))
-    return shares_left(tables, [BEYOND_NUCLEAR, BEYOND_H0])
+    own = (table[table["model"].isin(models["model"])] for table in (series, early))
+    return shares_left((*small_tables.long_tables(*own), models), [BEYOND_NUCLEAR, BEYOND_H0])
 
 
 def main(studies: int) -> None:

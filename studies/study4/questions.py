@@ -14,32 +14,50 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from studies.norms import NORMS
-from studies.over_seeds import STUDY_DRAWS, between_rows, fisher_interval, later_loss
-from studies.study3.measures import NUCLEAR
-from studies.study3.questions import (
-    SECONDARY_DRAWS,
-    SEED,
-    Question,
-    Tables,
-    answer,
-    by_configuration,
-    detectable,
-    read_of,
+from studies.over_seeds import STUDY_DRAWS, between_rows, fisher_interval, later_loss, partial_correlations
+from studies.study4.configurations import (
+    FEATURES,
+    H0,
+    LOSS_SHARES,
+    NUCLEAR,
+    SCORE,
+    loss_column,
+    surrogate,
+    surrogate_error,
 )
-from studies.study4.configurations import FEATURES, H0, LOSS_SHARES, SCORE, loss_column, surrogate, surrogate_error
-from toposcale.analysis.over_seeds import SHARE, EarlyValues
+from toposcale.analysis.over_seeds import SHARE, EarlyValues, early_values
 from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats, orthogonal_to
 from toposcale.statistics.freedman_lane import fit_of_configuration, fitted_configurations, permuted_correlations
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 from toposcale.statistics.permutations import share_as_extreme
 
 LEVEL = 0.05
+STRICTEST = LEVEL / 6
+"""The strictest level that Holm asks for among the primary tests of a rate."""
+SECONDARY_DRAWS = 10_000
+SEED = 42
 YARDSTICK = -0.10
 """What `h0_mean` would keep given the nuclear norm, were H0 alone the cause of what study 3 found (docs/study-4.md)."""
 LOW_RATE, HIGH_RATE = 0.003, 0.01
 MEAN, SQUARES = "mean", "sum of squares"
 """The two statistics of the partial correlations of the configurations; the second one does not depend on their signs."""
+Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
+"""Features, metrics and models."""
+
+
+class Question(NamedTuple):
+    """Does the feature at 30% tell how the outcome of the runs of a configuration will end, given some features at 30%?
+
+    Given are also the outcome at 20 and at 30%, and the square of the latter.
+    """
+
+    name: str
+    feature: str
+    outcome: str
+    given: tuple[str, ...]
+
 
 BEYOND_SURROGATES = Question("h0 beyond surrogates", "h0_mean", VALIDATION_LOSS, (*NORMS, surrogate("h0_mean")))
 BEYOND_NUCLEAR = Question("h0 beyond the nuclear norm", "h0_mean", VALIDATION_LOSS, (*NORMS, NUCLEAR))
@@ -147,6 +165,51 @@ def study_tables(models: pd.DataFrame, *, seed: int = SEED) -> dict[str, pd.Data
         "surrogates": surrogate_noise(models),
         "shares_left": shares_left(tables_of(models), PRIMARY),
     }
+
+
+def read_of(question: Question, tables: Tables) -> EarlyValues:
+    """Return what the test of a question compares. UserError: a control is not there."""
+    features, metrics, models = tables
+    own = features[features["feature"].isin([question.feature, *question.given])]
+    read = early_values(own, metrics, models, question.outcome, question.given)
+    if read is None:
+        raise UserError(f"question {question.name}: its outcome or its controls are not there")
+    return read
+
+
+def answer(question: Question, tables: Tables, draws: int, seed: int) -> dict[str, Any]:
+    """Return the row of one question. detectable: see there."""
+    features, metrics, models = tables
+    rows = between_rows(
+        question.name,
+        features[features["feature"].isin([question.feature, *question.given])],
+        metrics,
+        models,
+        seed=seed,
+        draws=draws,
+        norms=question.given,
+        metric=question.outcome,
+    )
+    [own] = rows[rows["feature"] == question.feature].to_dict("records")
+    key: dict[str, Any] = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
+    return key | {str(name): value for name, value in own.items()} | {"detectable": detectable(own["low"], own["high"])}
+
+
+def detectable(low: float, high: float) -> float:
+    """Return the smallest correlation that is found in 80% of studies at `STRICTEST`, of a test with this 95% interval."""
+    half = (np.arctanh(high) - np.arctanh(low)) / 2
+    return float(np.tanh(half * (ndtri(1 - STRICTEST / 2) + ndtri(0.8)) / ndtri(0.975)))
+
+
+def by_configuration(tables: Tables, questions: Sequence[Question]) -> pd.DataFrame:
+    """Return the partial correlation of each question in each configuration, whose weighted mean its test is of."""
+    columns = {}
+    for question in questions:
+        correlations = partial_correlations(read_of(question, tables), [question.feature])
+        columns[question.name] = {
+            configuration: values[question.feature] for configuration, values in correlations.items()
+        }
+    return pd.DataFrame(columns).rename_axis("configuration").reset_index()
 
 
 def primary_table(models: pd.DataFrame, draws: int, seed: int) -> pd.DataFrame:

@@ -23,9 +23,8 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from studies.study3 import train as third
-from studies.study3.configurations import Configuration
-from studies.study4.configurations import LOSS_SHARES, planned
+from studies.study4.configurations import LOSS_SHARES, Configuration, planned
+from studies.study4.runs import begin, checkpoint_at, processor, text_of
 from toposcale.analysis.over_seeds import SHARE
 from toposcale.io import tensor_files
 from toposcale.training import trainer
@@ -136,8 +135,8 @@ def _clip(gradient: Tensor, settings: trainer.TrainingSettings) -> None:
 def train_configuration(configuration: Configuration, work: Path, device: torch.device, workers: int) -> None:
     """Train the runs of a configuration at once, and write what `studies.study4.train` makes their rows of."""
     runs = list(configuration.runs.values())
-    text = third.text_of(configuration, work)
-    starts = [third.begin(run, text) for run in runs]
+    text = text_of(configuration, work)
+    starts = [begin(run, text) for run in runs]
     shape = starts[0].state.model.shape
     sequences = trainer.validation_sequences(text.validation, shape.context, runs[0].training["validation_sequences"])
     trained = train_together(
@@ -145,12 +144,12 @@ def train_configuration(configuration: Configuration, work: Path, device: torch.
         [start.schedule for start in starts],
         starts[0].tokens,
         sequences,
-        [third.checkpoint_at(runs[0], share) for share in LOSS_SHARES],
-        third.checkpoint_at(runs[0], SHARE),
+        [checkpoint_at(runs[0], share) for share in LOSS_SHARES],
+        checkpoint_at(runs[0], SHARE),
         device,
         workers,
     )
-    facts = {"processor": torch.cuda.get_device_name(device) if device.type == "cuda" else third.processor()}
+    facts = {"processor": torch.cuda.get_device_name(device) if device.type == "cuda" else processor()}
     arrays: dict[str, NDArray] = {"weights": trained.weights, "losses": trained.losses}
     tensor_files.write(file_of(work, configuration), arrays, facts | {"torch": torch.__version__})
 

@@ -2,14 +2,15 @@
 
 A finished run leaves its row in WORK, so that an interruption loses one run. When all runs of a configuration are there, or
 when it is interrupted, its table is written to TABLES; the runs of an unfinished table are not trained again, so the
-study can go on elsewhere. Runs are trained as those of the third study are (`studies.study3.train`); where WORK has the
-runs of a configuration that were trained at once (`studies.study4.together`), they are only measured.
+study can go on elsewhere. Where WORK has the runs of a configuration that were trained at once
+(`studies.study4.together`), they are only measured.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,100 +19,136 @@ import numpy as np
 import pandas as pd
 import torch
 
+import plan
 from studies import small_tables
-from studies.study3 import train as third
-from studies.study3.configurations import Configuration, file_of
+from studies.norms import MEAN_LAYER_NORM, MEAN_ROW_NORM, mean_row_norm
 from studies.study4 import together
 from studies.study4.configurations import (
     FEATURES,
     H0,
     LOSS_SHARES,
-    TABLE,
+    Configuration,
     complete,
+    file_of,
     loss_column,
     planned,
     surrogate,
     surrogate_error,
 )
+from studies.study4.runs import begin, checkpoint_at, facts, matrices_of, settings_of, text_of
 from toposcale.analysis.over_seeds import SHARE
 from toposcale.features import weights
-from toposcale.features.registry import aggregate
+from toposcale.features.registry import WEIGHT_NORM, aggregate
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
+from toposcale.io.schemas import ALL_LAYERS
 from toposcale.training import trainer
 from toposcale.training.corpus import Corpus
 
+Row = dict[str, Any]
+RowOf = Callable[[plan.Model, Mapping[str, Any], Corpus], Row]
 
-def train_missing(plan: Sequence[Configuration], tables: Path, work: Path) -> None:
+
+def train_missing(configurations: Sequence[Configuration], tables: Path, work: Path) -> None:
     """Train every configuration that is not complete in `tables`."""
-
-    def train_one(configuration: Configuration) -> None:
-        path = together.file_of(work, configuration)
-        if path.exists():
-            row_of: third.TrainOne = partial(trained_before, tensor_files.read(path), list(configuration.runs))
-        else:
-            restore(configuration, tables, work)
-            row_of = trained
+    trainer.configure_torch("cpu")
+    for configuration in configurations:
+        if complete(tables, configuration):
+            print(f"{configuration.name}: there", flush=True)
+            continue
         try:
-            third.train_runs(configuration, tables, work, row_of, [TABLE])
-        except KeyboardInterrupt:
+            train_configuration(configuration, tables, work)
+        finally:
             keep(configuration, tables, work)
-            raise
+        done = sum(complete(tables, one) for one in configurations)
+        print(
+            f"{configuration.name}: {len(configuration.runs)} runs; {done} of {len(configurations)} configurations",
+            flush=True,
+        )
 
-    third.train_each(plan, partial(complete, tables), train_one)
+
+def train_configuration(configuration: Configuration, tables: Path, work: Path) -> None:
+    """Write the row of every run of a configuration that `work` does not have."""
+    path = together.file_of(work, configuration)
+    if path.exists():
+        row_of: RowOf = partial(trained_before, tensor_files.read(path), list(configuration.runs))
+    else:
+        restore(configuration, tables, work)
+        row_of = trained
+    text = text_of(configuration, work)
+    for name, run in configuration.runs.items():
+        if not row_file(work, name).exists():
+            write_row(pd.DataFrame([row_of(run, configuration.config, text)]), row_file(work, name))
+
+
+def row_file(work: Path, run: str) -> Path:
+    """Return the file of the row of a run."""
+    return work / f"{run}.csv"
+
+
+def write_row(row: pd.DataFrame, path: Path) -> None:
+    """Write the row of a run to a file that is there whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    small_tables.write(row, unfinished)
+    os.replace(unfinished, path)
 
 
 def restore(configuration: Configuration, tables: Path, work: Path) -> None:
     """Put the rows of an unfinished table into `work`, where the runs that it has are not there."""
-    path = file_of(tables, TABLE, configuration.name)
+    path = file_of(tables, configuration)
     if path.exists():
         for name, row in pd.read_csv(path).groupby("model"):
-            if name in configuration.runs and not (work / str(name)).exists():
-                third.write_run({TABLE: row}, work / str(name))
+            if name in configuration.runs and not row_file(work, str(name)).exists():
+                write_row(row, row_file(work, str(name)))
 
 
 def keep(configuration: Configuration, tables: Path, work: Path) -> None:
-    """Write the rows of the runs that are finished as the unfinished table of a configuration."""
-    parts = [work / name / f"{TABLE}.csv" for name in configuration.runs]
+    """Write the rows of the runs that are finished as the table of a configuration."""
+    parts = [row_file(work, name) for name in configuration.runs]
     if rows := [pd.read_csv(part) for part in parts if part.exists()]:
-        small_tables.write(pd.concat(rows, ignore_index=True), file_of(tables, TABLE, configuration.name))
+        small_tables.write(pd.concat(rows, ignore_index=True), file_of(tables, configuration))
 
 
-def trained(run: Any, config: Mapping[str, Any], text: Corpus) -> third.Rows:
+def trained(run: plan.Model, config: Mapping[str, Any], text: Corpus) -> Row:
     """Train a run of the plan, and return its row."""
-    state, schedule, tokens = third.begin(run, text)
+    state, schedule, tokens = begin(run, text)
     shape = state.model.shape
     sequences = trainer.validation_sequences(text.validation, shape.context, run.training["validation_sequences"])
-    row, features = third.facts(run, shape, text), {}
+    row, features = facts(run, shape, text), {}
     for share in LOSS_SHARES:
-        trainer.train(state, schedule, tokens, third.checkpoint_at(run, share))
+        trainer.train(state, schedule, tokens, checkpoint_at(run, share))
         row[loss_column(share)] = trainer.validation_loss(state.model, sequences)
         if share == SHARE:
             features = measured(state, config)
-    return {TABLE: pd.DataFrame([row | features])}
+    return row | features
 
 
 def trained_before(
     done: tuple[Mapping[str, np.ndarray], Mapping[str, str]],
     names: Sequence[str],
-    run: Any,
+    run: plan.Model,
     config: Mapping[str, Any],
     text: Corpus,
-) -> third.Rows:
+) -> Row:
     """Return the row of a run that `studies.study4.together` trained. done: its file; names: the runs in its order."""
     (arrays, metadata), index = done, names.index(run.name)
-    state, _, _ = third.begin(run, text)
+    state, _, _ = begin(run, text)
     state.weights.copy_(torch.from_numpy(arrays["weights"][index]))  # the parameters are views of them
-    row = third.facts(run, state.model.shape, text) | {key: metadata[key] for key in ("processor", "torch")}
+    row = facts(run, state.model.shape, text) | {key: metadata[key] for key in ("processor", "torch")}
     losses = dict(zip(map(loss_column, LOSS_SHARES), arrays["losses"][index].tolist(), strict=True))
-    return {TABLE: pd.DataFrame([row | losses | measured(state, config)])}
+    return row | losses | measured(state, config)
 
 
 def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> dict[str, float]:
     """Return the features of a model, and H0 of its surrogates."""
-    values = third.measured(state, config)
-    of_model = {name: values[name] for name in FEATURES}
-    return of_model | of_surrogates(third.matrices_of(state), third.settings_of(config))
+    matrices, settings = matrices_of(state), settings_of(config)
+    features, _ = weights.compute_features(matrices.items(), settings)
+    norms = {
+        MEAN_LAYER_NORM: float(np.mean([features[name][WEIGHT_NORM.feature] for name in sorted(matrices)])),
+        MEAN_ROW_NORM: mean_row_norm(matrices[name] for name in sorted(matrices)),
+    }
+    values = features[ALL_LAYERS] | norms
+    return {name: values[name] for name in FEATURES} | of_surrogates(matrices, settings)
 
 
 def of_surrogates(matrices: Mapping[str, np.ndarray], settings: weights.WeightSettings) -> dict[str, float]:

@@ -12,11 +12,9 @@ import configuration
 import plan
 from config_files import read, rebased
 from paths import ROOT
-from studies.study3 import configurations as of_study_3
-from studies.study3 import questions as third
 from studies.study4 import __main__ as program
 from studies.study4 import questions as study
-from studies.study4.configurations import NUMBERS, complete, planned
+from studies.study4.configurations import NUMBERS, complete, file_of, planned
 from studies.study4.power import Effects, of_h0_alone, simulated
 from studies.study4.questions import (
     BEYOND_H0,
@@ -97,7 +95,7 @@ def test_the_planted_correlations_come_out():
 
 def test_true_nulls_are_rejected_at_the_level():
     own = study.tables_of(simulated({LOW_RATE: NOTHING}, np.random.default_rng(1), runs=40))
-    read, random, p = third.read_of(BEYOND_NUCLEAR, own), np.random.default_rng(2), []
+    read, random, p = study.read_of(BEYOND_NUCLEAR, own), np.random.default_rng(2), []
     spread = np.array(
         [
             {name: 10.0**place for place, name in enumerate(dict.fromkeys(read.configurations))}[c]
@@ -114,13 +112,13 @@ def test_true_nulls_are_rejected_at_the_level():
     assert ((found >= 5) & (found <= 26)).all()
 
 
-def test_the_mean_is_that_of_the_third_study_and_the_squares_are_by_hand():
+def test_the_mean_is_that_of_the_test_between_runs_and_the_squares_are_by_hand():
     own = study.at_rate(tables(SPECTRUM, OWN), HIGH_RATE)
-    mean, squares = study.both_tests(BEYOND_NUCLEAR, third.read_of(BEYOND_NUCLEAR, own), DRAWS, 7)
-    row = third.answer(BEYOND_NUCLEAR, own, DRAWS, 7)
+    mean, squares = study.both_tests(BEYOND_NUCLEAR, study.read_of(BEYOND_NUCLEAR, own), DRAWS, 7)
+    row = study.answer(BEYOND_NUCLEAR, own, DRAWS, 7)
     for column in ("estimate", "low", "high", "p", "detectable", "n_models", "n_configurations"):
         assert mean[column] == pytest.approx(row[column], rel=1e-12), column
-    correlations = third.by_configuration(own, [BEYOND_NUCLEAR])[BEYOND_NUCLEAR.name]
+    correlations = study.by_configuration(own, [BEYOND_NUCLEAR])[BEYOND_NUCLEAR.name]
     # 1,000 runs less a mean, three controls of the loss, three norms, the nuclear norm and one.
     assert squares["estimate"] == pytest.approx((RUNS - 9) * (correlations**2).sum(), rel=1e-9)
 
@@ -257,7 +255,7 @@ def test_a_study_of_which_a_configuration_is_missing_is_not_analysed(tmp_path):
 def test_a_table_without_a_run_or_a_number_is_not_complete(planned_configurations, tmp_path):
     one = planned_configurations[0]
     table = pd.DataFrame({"model": list(one.runs)} | dict.fromkeys(NUMBERS, 1.0))
-    path = of_study_3.file_of(tmp_path, "models", one.name)
+    path = file_of(tmp_path, one)
     path.parent.mkdir()
     for wrong in (table.iloc[1:], table.assign(h0_mean=[np.nan, *table["h0_mean"][1:]]), table.iloc[::-1]):
         wrong.to_csv(path, index=False)

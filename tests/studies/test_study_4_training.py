@@ -7,9 +7,7 @@ import torch
 import yaml
 
 import toposcale
-from studies.study3 import configurations as of_study_3
-from studies.study3 import train as third
-from studies.study4 import configurations, together, train
+from studies.study4 import configurations, runs, together, train
 from studies.study4.configurations import FEATURES, H0, NUMBERS, complete, loss_column, surrogate, surrogate_error
 from toposcale import homology
 from toposcale.training import trainer
@@ -88,8 +86,7 @@ def test_a_study_that_is_killed_in_the_middle_has_the_same_bytes(plan, tmp_path,
     assert [complete(tables, one) for one in plan] == [True, False]
     # What a kill in the middle of writing a row leaves is no finished run.
     last = list(plan[1].runs)[1]
-    (work / f"{last}.unfinished").mkdir()
-    (work / f"{last}.unfinished" / "models.csv").write_text("model,fam")
+    (work / f"{last}.csv.unfinished").write_text("model,fam")
 
     again = []
     monkeypatch.setattr(train, "trained", lambda run, *rest: again.append(run.name) or trained(run, *rest))
@@ -105,17 +102,28 @@ def test_a_study_that_is_killed_in_the_middle_has_the_same_bytes(plan, tmp_path,
 def test_a_run_has_the_losses_and_features_of_the_library_and_surrogates_by_hand(plan, tmp_path):
     one = plan[1]
     [name, *_] = one.runs
-    run, text = one.runs[name], third.text_of(one, tmp_path / "work")
-    [row] = train.trained(run, one.config, text)["models"].to_dict("records")
+    run, text = one.runs[name], runs.text_of(one, tmp_path / "work")
+    row = train.trained(run, one.config, text)
     assert set(NUMBERS) <= set(row)
 
-    state, schedule, tokens = third.begin(run, text)
+    # As scripts/train.py does it.
+    schedule = trainer.TrainingSettings(
+        steps=10,
+        batch_size=2,
+        learning_rate=0.003,
+        weight_decay=run.training["weight_decay"],
+        warmup_steps=1,
+        seed=run.seed,
+    )
+    assert one.config["training"]["gradient_clip"] == schedule.clip
+    shape = GPTShape(text.vocab_size, 8, 4, 1, 1)
+    state = trainer.initial_state(name, shape, schedule, trainer.configure_torch("cpu"))
     sequences = trainer.validation_sequences(text.validation, 8, 4)
     for share, step in ((0.2, 2), (0.3, 3), (0.5, 5), (1.0, 10)):
-        trainer.train(state, schedule, tokens, step)
+        trainer.train(state, schedule, text.train, step)
         assert row[loss_column(share)] == trainer.validation_loss(state.model, sequences)
         if step == 3:
-            weights = {key: np.array(value) for key, value in third.matrices_of(state).items()}
+            weights = {key: np.array(value) for key, value in runs.matrices_of(state).items()}
     described = toposcale.features_of(weights, surrogate_draws=3)
     whole = described[described["layer"] == "all"].set_index("feature")["value"]
     for feature in set(FEATURES) & set(whole.index):
@@ -142,7 +150,7 @@ def test_a_run_has_the_losses_and_features_of_the_library_and_surrogates_by_hand
 def test_the_rows_stand_in_the_order_of_the_plan(plan, tmp_path):
     train.train_missing(plan, tmp_path / "tables", tmp_path / "work")
     for one in plan:
-        table = pd.read_csv(of_study_3.file_of(tmp_path / "tables", "models", one.name))
+        table = pd.read_csv(configurations.file_of(tmp_path / "tables", one))
         assert list(table["model"]) == list(one.runs)
         assert "cpu_s" not in table
 
@@ -155,7 +163,7 @@ def test_runs_that_are_trained_at_once_are_those_that_are_trained_alone(plan, tm
     train.train_missing(plan, tmp_path / "at-once", work)
     for one in plan:
         alone, at_once = (
-            pd.read_csv(of_study_3.file_of(tmp_path / folder, "models", one.name)) for folder in ("alone", "at-once")
+            pd.read_csv(configurations.file_of(tmp_path / folder, one)) for folder in ("alone", "at-once")
         )
         pd.testing.assert_frame_equal(alone, at_once, rtol=1e-5)
         assert alone["frobenius_norm"].nunique() == len(alone)
