@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from benchmarks import published_decisions, published_forecasts
 from made_runs import training_run
@@ -362,6 +363,33 @@ def test_the_page_tells_the_committed_regrets():
         assert part in text, part
 
 
+def test_the_pages_tell_the_difference_to_the_published_surface():
+    policies = pd.read_csv(PUBLISHED_RUNS / "policies.csv").query("usual")
+    by_group = policies.pivot_table(index=KEYS, columns="policy", values="regret")
+    differences = by_group[EXPECTED_REGRET] - by_group["chinchilla"]
+    pages = [" ".join((ROOT / page).read_text().split()) for page in ("docs/decisions.md", "README.md")]
+    parts = []
+    for rows in (differences, differences.xs("alone", level="setting")):
+        low, high = scipy.stats.t.interval(0.95, len(rows) - 1, rows.mean(), rows.sem())
+        parts.append((f"{rows.mean():+.4f}", f"{low:+.4f} to {high:+.4f}"))
+    assert "{} (95% interval {}, Student's t over 23 groups)".format(*parts[0]) in pages[0]
+    assert all("{} ({})".format(*parts[1]) in page for page in pages)
+    assert (
+        f"has [a mean regret](decisions.md#regret-of-the-policies) of {by_group['chinchilla'].mean():.4f} nats; the "
+        + (f"advice from a curve has {by_group[EXPECTED_REGRET].mean():.4f}.")
+        in " ".join((ROOT / "docs/forecasting.md").read_text().split())
+    )
+
+
+def test_the_page_tells_the_sizes_of_the_published_runs(published):
+    sizes = np.array([run.history.n_parameters for run in published])
+    page = " ".join((ROOT / "docs/forecasting.md").read_text().split())
+    assert (
+        f"have {sizes.min() / 1e6:.0f}M to {sizes.max() / 1e9:.0f}B parameters, but {(sizes > 3.2e9).sum()} of "
+        f"{len(sizes)} more than 3.2B"
+    ) in page
+
+
 def test_the_page_tells_the_committed_forecasts():
     rows = pd.read_csv(PUBLISHED_RUNS / "forecasts.csv").query("method == 'joint' and known == @ALONE")
     page = " ".join((ROOT / "docs/decisions.md").read_text().split())
@@ -370,3 +398,10 @@ def test_the_page_tells_the_committed_forecasts():
             f"| {source} | {row['n']} | {row['refused']:.0%} | {row['mean_error']:.3f} | {row['bias']:+.3f} "
             f"| {row['inside']:.0%} | {row['score']:.3f} |"
         ) in page
+    pretraining = rows[~rows["source"].str.contains(", ") & (rows["source"] != "all")]
+    often = pretraining["n"] >= 20
+    assert f"a mean error of {pretraining['mean_error'].mean():.3f} and a score" in page
+    assert f"20 or more forecasts have a mean error of {pretraining.loc[often, 'mean_error'].mean():.3f} nats" in page
+    rest = pretraining[~often]
+    assert f"the other four have {rest['n'].min()} to {rest['n'].max()} forecasts" in page
+    assert set(pretraining.nlargest(3, "mean_error")["source"]) <= set(rest["source"])

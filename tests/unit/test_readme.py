@@ -67,7 +67,15 @@ def test_forecasts():
     rows = rows[(rows["method"] == "joint") & (rows["known"] == ALONE)]
     sources = rows[(rows["n"] >= 20) & ~rows["source"].str.contains(", ") & (rows["source"] != "all")]
     assert len(sources) == 7
-    assert f"a mean error of {sources['mean_error'].mean():.3f} nats where there is a forecast" in TEXT
+    pretraining = rows[~rows["source"].str.contains(", ") & (rows["source"] != "all")]
+    assert len(pretraining) == 11
+    assert (
+        f"a mean error of {sources['mean_error'].mean():.3f} nats in the seven sources with 20 or more forecasts "
+        f"({pretraining['mean_error'].mean():.3f} in all eleven)"
+    ) in TEXT
+    least = pretraining.loc[pretraining["inside"].idxmin()]
+    assert f"in another one {least['inside']:.0%} of three" in TEXT
+    assert least["n"] == 3
     assert f"({1 - sources['refused'].mean():.0%}; in one source {1 - sources['refused'].max():.0%})" in TEXT
     assert f"cover at least {int(1000 * sources['inside'].min()) / 10:.1f}% of the ends" in TEXT  # rounded down
 
