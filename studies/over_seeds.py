@@ -120,7 +120,7 @@ def own_surplus(correlations: Floats, configurations: Sequence[object]) -> Float
     return np.diag(correlations) - with_others.sum(axis=1) / sisters.sum(axis=1)
 
 
-def fisher_interval(correlation: Floats, degrees_of_freedom: float) -> tuple[Floats, Floats]:
+def fisher_interval(correlation: Floats, degrees_of_freedom: Floats | float) -> tuple[Floats, Floats]:
     """Bounds of the 95% interval of correlations whose z has the variance 1 / degrees_of_freedom (Fisher 1921)."""
     with np.errstate(divide="ignore"):
         middle = np.arctanh(correlation)
