@@ -151,6 +151,7 @@ ifneq ($(ONLY),analysis)
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4.train studies/study4/tables results/study-4
 endif
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4 studies/study4/tables
+	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4.afterwards studies/study4/tables
 
 # The paper's experiment with eight seeds, docs/reproduction.md: one seed more at a time, so that what is finished is kept. It needs
 # the text of WikiText-2 in results/wikitext-2. With ONLY=analysis, computes from the tables that are there.

@@ -6,6 +6,7 @@ import pytest
 
 from paths import ROOT
 from studies import small_tables
+from studies.study4 import afterwards
 from studies.study4 import questions as study
 from studies.study4.configurations import TABLE, complete, planned
 
@@ -84,3 +85,46 @@ def test_a_partial_correlation_is_that_of_two_regressions():
     ]
     expected = pd.read_csv(TABLES / "configurations.csv").set_index("configuration").loc[name, "h0 beyond surrogates"]
     assert np.corrcoef(left)[0, 1] == pytest.approx(expected, abs=1e-3)
+
+
+def test_what_was_looked_at_afterwards_follows_from_the_committed_runs():
+    [models] = small_tables.read_configurations(TABLES, [TABLE], "")
+    for name in ("mixture", "mode", "pooled"):
+        again = getattr(afterwards, f"{name}_table")(models)
+        expected = pd.read_csv(TABLES / {"mixture": "mixtures.csv", "mode": "modes.csv", "pooled": "pooled.csv"}[name])
+        pd.testing.assert_frame_equal(again, expected, rtol=1e-5, check_dtype=False)
+
+
+def test_the_modes_of_the_page():
+    mixtures = pd.read_csv(TABLES / "mixtures.csv").set_index("configuration")
+    two = mixtures[mixtures["bimodal"]]
+    assert list(two.index) == ["tiny-3k-fourth.lr0.003.wd0", "tiny-3k-fourth.lr0.003.wd0.1"]
+    first, second = (row for _, row in two.iterrows())
+    gains = (
+        f"by {first['bic_difference']:.0f} of BIC without weight decay and by {second['bic_difference']:.0f} with it"
+    )
+    means = [f"{row['low_mean']:.3f} and {row['high_mean']:.3f}" for row in (first, second)]
+    assert f"{gains}, with means of {means[0]}, and of {means[1]} (Ashman's D" in PAGE
+    modes = pd.read_csv(TABLES / "modes.csv").set_index("mode")
+    for (configuration, question), rows in modes.groupby(["configuration", "question"]):
+        told = " | ".join(interval(rows.loc[mode]) for mode in ("low", "high", "which mode"))
+        assert f"| {configuration} | {question} | {told} |" in PAGE
+
+
+def test_the_pooled_correlations_of_the_page():
+    for _, row in pd.read_csv(TABLES / "pooled.csv").iterrows():
+        told = f"| {row['rates']} | {row['question']} | {row['p_of_q']:.2g} | {row['tau']:.3f} | {interval(row)} |"
+        assert told in PAGE
+        if np.isfinite(row["margin"]):
+            assert (
+                f"{told} {row['margin']:.2f} | {row['p_equivalent']:.2g} | {row['p_equivalent_random']:.2g} |"
+            ) in PAGE
+
+
+def test_the_scores_among_surrogates_with_row_norms_of_the_page():
+    for _, row in pd.read_csv(TABLES / "row_norms.csv").iterrows():
+        of_spectrum, of_norms = (
+            f"{row[name]:+.1f} ({row[f'{name}, sd']:.1f})" for name in ("spectrum", "row norms too")
+        )
+        assert f"| {row['layer'].removesuffix('.weight')} | {of_spectrum} | {of_norms} |" in PAGE
+        assert row["runs"] == 20
