@@ -128,3 +128,12 @@ def test_every_key_of_an_advice_is_explained():
     table = (ROOT / "docs/forecasting.md").read_text().split("| keys | meaning |")[1].split("\n\n")[0]
     named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert named == keys
+
+
+def test_the_page_names_keys_that_a_decay_has():
+    steps = np.arange(200, 6001, 200)
+    curve = {"step": steps, "loss": 2.0 + 40 * steps**-0.5}
+    schedule = {"shape": "constant", "steps": 12000, "warmup_steps": 200}
+    decay = toposcale.advise(curve, n_parameters=25e6, tokens_per_step=5e5, schedule=schedule)["decay"]
+    row = re.search(r"^\| `decay` \|(.*)\|$", (ROOT / "docs/forecasting.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", row[1])) <= set(decay)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis import summary
+from toposcale.analysis import feature_answers, summary
 from toposcale.analysis.series import headline_metric
 from toposcale.io import schemas
 
@@ -127,6 +127,15 @@ def test_who_follows_the_loss_beside_the_norm():
     )
     assert "rank correlation -0.97 (median over configurations; -0.98 to -0.95)" in text
     assert "norm: rank correlation -0.98" in text
+
+
+def test_a_norm_with_opposite_signs_in_two_models_follows_the_loss_in_each():
+    pooled = correlations(VERDICTS)
+    both = VERDICTS.assign(answer=VERDICTS["answer"].where(VERDICTS["feature"] != "frobenius_norm", "no"))
+    for lowest, highest, said in ((-0.97, 0.99, "follows it with opposite signs"), (-0.97, 0.3, "does not follow it")):
+        is_norm = pooled["feature"] == "frobenius_norm"
+        pooled.loc[is_norm, ["spearman_lowest", "spearman_highest"]] = lowest, highest
+        assert f"The norm of the weights {said}." in feature_answers.following(both, pooled).text
 
 
 def test_who_says_something_beyond_the_norm():
@@ -293,6 +302,22 @@ def test_one_of_several_methods_that_passes_by_chance_is_no_yes():
 
 def test_below_ten_runs_there_is_no_verdict():
     assert answers(forecasts=evaluation(30.0, 10.0, 45.0, runs=9))[FORECAST].startswith("Not tested: 9 runs.")
+
+
+def test_forecasts_that_begin_at_a_later_share_are_evaluated_there():
+    """At the smallest share a finished run has no forecast, or topology none; at the next it has."""
+    table = evaluation(30.0, 10.0, 45.0)
+    table = table[table["fraction"] == 0.2]
+    nothing = table.assign(fraction=0.1, mae=np.nan, improvement_percent=np.nan, n_forecasts=0, n_compared=0)
+    loss_alone = table[table["method"] != "combined"].assign(fraction=0.15)
+    said = answers(forecasts=pd.concat([nothing, loss_alone, table]))
+    assert "From the first 15% of training" in said["Which forecast of the final loss can be trusted?"]
+    assert said[FORECAST].startswith("Yes. From the first 20% of training")
+    said = answers(forecasts=pd.concat([nothing, loss_alone]))
+    assert "No method with topology could forecast" in said[FORECAST]
+    early = policies(12, 0.03, 0.01, 0.05).assign(fraction=0.1)
+    said = answers(decisions=pd.concat([early[early["policy"] != "advice"], policies(12, 0.03, 0.01, 0.05)]))
+    assert "Decided at 20% of training" in said["Would following the advice have helped?"]
 
 
 def test_the_forecast_to_trust_is_named_with_its_coverage_and_bad_intervals_are_marked():

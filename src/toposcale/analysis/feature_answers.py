@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.questions import NOT_TESTED, YES, Question
+from toposcale.analysis.questions import CLOSE, NOT_TESTED, YES, Question
 from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
@@ -42,8 +42,7 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
         numbers.append(f"{name_of(closest)}: {_rho(closest)}")
     norm = correlated[(correlated[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
-        follows = norm["answer"].iloc[0] == YES
-        text += f" The norm of the weights {'follows it too' if follows else 'does not follow it'}."
+        text += f" The norm of the weights {_follows(norm.iloc[0])}."
         numbers.append(f"norm: {_rho(norm.iloc[0])}")
     return Answer(count, text, ". ".join(numbers) + "." if numbers else "")
 
@@ -128,6 +127,14 @@ def could(detectable: float, subject: str = "This run") -> str:
 def is_topology(rows: pd.DataFrame) -> np.ndarray:
     """Return which rows are of a topological feature."""
     return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
+
+
+def _follows(row: pd.Series) -> str:
+    """Say whether a feature follows the metric; two configurations may follow it with opposite signs."""
+    if row["answer"] == YES:
+        return "follows it too"
+    has_both_signs = row["spearman_lowest"] <= -CLOSE and row["spearman_highest"] >= CLOSE
+    return "follows it with opposite signs" if has_both_signs else "does not follow it"
 
 
 def _rho(row: pd.Series) -> str:

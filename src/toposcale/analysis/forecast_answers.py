@@ -1,6 +1,5 @@
 """Answers about forecasts and decisions, in at most 40 words each."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +24,8 @@ FEWEST_FOR_A_VERDICT = 10
 
 
 def trusted(evaluation: pd.DataFrame) -> Answer:
-    """Name the method with the least error at the smallest share of training."""
-    rows = _first(evaluation)
-    rows = rows[rows["method"].isin(BASELINES)].dropna(subset=["mae"])
+    """Name the method with the least error at the smallest share of training at which one can be judged."""
+    rows = _first(evaluation[evaluation["method"].isin(BASELINES)].dropna(subset=["mae"]))
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to evaluate.")
     most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
@@ -46,23 +44,25 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
 
 
 def forecasting(evaluation: pd.DataFrame) -> Answer:
-    """Compare each method that reads topology with the best baseline, at the smallest share of training.
+    """Compare each method that reads topology with the best baseline, at the smallest share of training that allows it.
 
     Yes only if the improvement and its interval are above 0, p passes Holm's correction, and at least
     `FEWEST_FOR_A_VERDICT` configurations have both forecasts.
     """
-    rows = _first(evaluation)
-    baselines = rows[rows["method"] == rows["baseline"]]
-    if baselines.empty or math.isnan(baselines["mae"].iloc[0]):
+    topological = [name for name, method in METHODS.items() if method.reads == "topology"]
+    baselines = evaluation[evaluation["method"] == evaluation["baseline"]].dropna(subset=["mae"])
+    compared = evaluation[evaluation["method"].isin(topological)].dropna(subset=["improvement_percent"])
+    comparable = baselines[baselines["fraction"].isin(compared["fraction"])]
+    first = _first(baselines if comparable.empty else comparable)
+    if first.empty:
         return Answer(UNTESTED, "No baseline could forecast the final loss, so there is nothing to compare with.")
-    baseline = baselines.iloc[0]
+    baseline = first.iloc[0]
     text = (
         f"From the first {baseline['fraction']:.0%} of training, the best forecast without topology, "
         f"{_words(baseline['method'])}, has a mean absolute error of {baseline['mae']:.3f} nats "
         f"over {counting(int(baseline['n_forecasts']), 'run')}."
     )
-    topological = [name for name, method in METHODS.items() if method.reads == "topology"]
-    judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])
+    judged = compared[compared["fraction"] == baseline["fraction"]]
     if judged.empty:
         return Answer(UNTESTED, text + " No method with topology could forecast from there.")
     text += f" Topology gives {_error_change(judged['improvement_percent'].max())} at best."
@@ -74,10 +74,10 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         change = _error_change(row["improvement_percent"])
         comparisons.append(f"{_words(row['method'])} has {change} {_interval(low, high, '.0f')}")
     numbers = "; ".join(comparisons) + "."
-    compared = int(judged["n_compared"].max())
-    if compared < FEWEST_FOR_A_VERDICT:
+    n_compared = int(judged["n_compared"].max())
+    if n_compared < FEWEST_FOR_A_VERDICT:
         numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
-        return Answer(f"Not tested: {counting(compared, 'run')}", text, numbers)
+        return Answer(f"Not tested: {counting(n_compared, 'run')}", text, numbers)
     # A method whose test could not be made counts among the tests, and is never found.
     corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
     enough = judged["n_compared"] >= FEWEST_FOR_A_VERDICT
@@ -89,7 +89,8 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
     """Answer whether the advice would have had less regret than always continuing, the next size, or a random stop."""
-    by: dict[Any, Any] = _first(evaluation).set_index("policy").to_dict("index")
+    first = _first(evaluation[evaluation["policy"] == "advice"])
+    by: dict[Any, Any] = evaluation[evaluation["fraction"].isin(first["fraction"])].set_index("policy").to_dict("index")
     if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger model in its family to compare with.")
     advised = by["advice"]
