@@ -7,6 +7,7 @@ import pytest
 import figure_tables
 from toposcale import figures
 from toposcale.figures.configurations import by_configuration, note
+from toposcale.io import schemas
 
 SEEDS = 8
 
@@ -66,6 +67,51 @@ def test_a_value_that_is_not_finite_is_told(tables):
     drawn = by_configuration(changed)
     assert note(changed, drawn).endswith("1 value not finite (NaN or infinite), left out of the lines.")
     assert np.isfinite(drawn["features"]["value"]).all()
+
+
+def planted_forecasts(models, forecasts):
+    """Forecasts at half of training, one a run, each with an interval of 0.2."""
+    rows = {"model": models, "fraction": 0.5, "method": "power_law", "forecast": forecasts}
+    return schemas.TABLES["forecasts"].frame(pd.DataFrame(rows).assign(low=forecasts - 0.1, high=forecasts + 0.1))
+
+
+def test_forecasts_of_many_runs_are_medians_and_runs_without_one_are_counted(tables):
+    """Every seed but the first forecasts 2: a figure of the first seed alone would show 1."""
+    forecasts = np.where(tables["models"]["seed"] == 0, 1.0, 2.0)
+    forecasts[tables["models"]["model"] == "tiny-3k.seed3"] = np.nan
+    schedules = pd.concat(
+        figure_tables.schedules_table().assign(model=lambda rows, seed=seed: rows["model"] + f".seed{seed}")
+        for seed in range(SEEDS)
+    )
+    whole = {"forecasts": planted_forecasts(tables["models"]["model"], forecasts), "schedules": schedules}
+    whole |= {name: tables[name] for name in ("metrics", "models")}
+    drawn = by_configuration(whole)
+    assert drawn["forecasts"][["forecast", "low", "high"]].to_numpy().tolist() == [[2.0, 1.9, 2.1]] * 5
+    figure = figures.load("forecast_fans")(**drawn)
+    fans = [axes for axes in figure.axes if axes.patches]
+    assert [axes.get_title(loc="left") for axes in fans] == [f"{name} ×{SEEDS}" for name in figure_tables.SIZES]
+    assert all(axes.patches[0].get_xy()[1:3, 1].tolist() == [2.1, 1.9] for axes in fans)
+    assert all(axes.lines[1].get_ydata()[-1] == 2.0 for axes in fans)
+    assert figure.get_supxlabel() == "Forecasts of single runs that are missing, left out of the medians: 1."
+    assert "Forecasts and the ends of their intervals are medians, too." in note(whole, drawn)
+
+
+def test_a_decision_is_of_one_run_and_the_runs_drawn_are_named(tables):
+    """Of forty runs twelve have room: one of each configuration, and then their second seeds."""
+    models = tables["models"]
+    candidates = pd.DataFrame({"model": models["model"], "candidate": "continue", "loss": 2.0 + models["seed"]})
+    candidates = candidates.assign(loss_low=candidates["loss"] - 0.1, loss_high=candidates["loss"] + 0.1, compute=1.0)
+    candidates = candidates.assign(fraction=0.2, expected_regret=0.0, probability=1.0, is_live=False)
+    drawn = by_configuration({"candidates": candidates, "models": models})
+    assert drawn["candidates"] is candidates
+    assert note({"candidates": candidates, "models": models}, drawn) == ""
+    figure = figures.load("decision_candidates")(**drawn)
+    named = [axes.get_title(loc="left").split(" at ")[0] for axes in figure.axes]
+    seeds = dict(zip(figure_tables.SIZES, (3, 3, 2, 2, 2), strict=True))
+    assert named == [f"{name}.seed{seed}" for name, count in seeds.items() for seed in range(count)]
+    points = [axes.collections[1].get_offsets()[0, 0] for axes in figure.axes]
+    assert points == [2.0 + int(name[-1]) for name in named]
+    assert figure.get_supxlabel() == "28 more models are in the table candidates."
 
 
 @pytest.mark.parametrize("name", ["neural_persistence", "loss_curves", "loss_against_compute"])

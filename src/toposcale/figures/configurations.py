@@ -1,5 +1,6 @@
 """Many runs in one figure: the runs of a configuration, which differ by their seed alone, become one line with a band."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,9 +9,13 @@ import pandas as pd
 
 from toposcale.analysis.series import configurations_of
 from toposcale.figures.panels import left_out_note
+from toposcale.io import schemas
 
 MOST_RUNS = 16
 """Runs that are drawn one by one; more are gathered by configuration."""
+
+MEDIANS = ("features", "metrics", "training", "schedules", "correlations", "forecasts")
+"""Tables whose numbers have a median over the runs of a configuration."""
 
 LOW, HIGH = 0.1, 0.9
 """Quantiles over the runs of a configuration between which the band lies."""
@@ -19,18 +24,22 @@ LOW, HIGH = 0.1, 0.9
 def by_configuration(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the tables with the configurations of many runs as their models; unchanged if runs are few or all differ.
 
-    features, metrics: `value` is the median over the runs at a step, and two columns more, `low` and `high`, hold the band.
-    training and correlations: medians. Of any other table the first run of each configuration stands for it.
+    Values are medians over the runs of a configuration. features, metrics: two columns more, `low` and `high`, hold the
+    band. forecasts: `n_missing` counts the runs without a forecast. Unchanged, too, if one of the tables is not in
+    `MEDIANS`, for then the figure is about single runs.
     """
     models = tables.get("models")
-    if models is None or models["model"].nunique() <= MOST_RUNS:
+    of_runs = {name for name, table in tables.items() if "model" in table} - {"models", *MEDIANS}
+    if models is None or of_runs or models["model"].nunique() <= MOST_RUNS:
         return dict(tables)
     configurations = configurations_of(models)
     counts = pd.Series(configurations).value_counts()
     if counts.max() == 1:
         return dict(tables)
     names = {model: f"{configuration} ×{counts[configuration]}" for model, configuration in configurations.items()}
-    return {name: _gathered(name, table, names) for name, table in tables.items()}
+    gathered = {name: _medians(name, table, names) for name, table in tables.items() if name != "models"}
+    first = models.assign(model=models["model"].map(names)).drop_duplicates("model")
+    return {**gathered, "models": first}
 
 
 def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) -> str:
@@ -38,26 +47,25 @@ def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) 
     if "models" not in tables or len(tables["models"]) == len(drawn["models"]):
         return ""
     medians = "Lines are medians over the runs of a configuration; bands hold the middle 80% of them."
+    forecasts = "Forecasts and the ends of their intervals are medians, too." if "forecasts" in tables else ""
     values = [tables[name]["value"] for name in ("features", "metrics") if name in tables]
     lost = sum(int((~np.isfinite(column.to_numpy(dtype=float))).sum()) for column in values)
-    return " ".join(filter(None, [medians, left_out_note(lost)]))
+    return " ".join(filter(None, [medians, forecasts, left_out_note(lost)]))
 
 
-def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
-    if "model" not in table:
+def _medians(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    if "model" not in table or not table["model"].isin(names).any():
         return table
-    first = {configuration: model for model, configuration in reversed(list(names.items()))}
-    is_named = table["model"].isin(names)
-    if not is_named.any():
-        return table
-    if name not in ("features", "metrics", "training", "correlations"):
-        kept = table[table["model"].isin(first.values()) | ~is_named]
-        return kept.assign(model=kept["model"].map(names).fillna(kept["model"]))
-    rows = table[is_named].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)
-    numbers: list[Any] = [column for column in rows.select_dtypes("number").columns if column not in ("step", "seed")]
-    keys = [column for column in rows.columns if column not in numbers and not column.endswith("reason")]
+    rows = table[table["model"].isin(names)].replace([np.inf, -np.inf], np.nan)
+    rows = rows.assign(model=rows["model"].map(names))
+    keys = list(dict.fromkeys(["model", *schemas.TABLES[name].key]))  # a training log has its model in its file's name
+    numbers: list[Any] = [column for column in rows.select_dtypes("number").columns if column not in keys]
     runs = rows.groupby(keys, sort=True)
     gathered = runs[numbers].median()
-    if "value" in numbers:
+    if name in ("features", "metrics"):
         gathered["low"], gathered["high"] = runs["value"].quantile(LOW), runs["value"].quantile(HIGH)
-    return gathered.reset_index()
+    gathered = gathered.reset_index()
+    if name == "forecasts":
+        n_runs = gathered["model"].map(Counter(names.values()))
+        gathered["n_missing"] = n_runs - runs["forecast"].count().to_numpy()
+    return gathered

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from toposcale.analysis.series import configurations_of
 from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
@@ -98,7 +99,9 @@ def forecast_fans(
     names = [name for name, _ in panels.in_order(usable["model"], models)]
     if not names:
         return panels.missing_figure("no forecast could be made")
-    shown = names[:_MOST_PANELS]
+    shown = _shown(names, models)
+    drawn = usable[usable["model"].isin(shown)].sort_values("method", key=lambda names: names.map(DEFAULTS.index))
+    drawn = drawn.drop_duplicates(["model", "fraction"]).sort_values("fraction")
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     figure = panels.new_figure(0.6 + 2.9 * rows)
@@ -110,7 +113,7 @@ def forecast_fans(
     for (upper, lower), model in zip(pairs, shown, strict=False):
         final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
         curve = losses[(losses["model"] == model) & (losses["step"] > 0)]
-        _fans(upper, curve, usable[usable["model"] == model], final, colours)
+        _fans(upper, curve, drawn[drawn["model"] == model], final, colours)
         upper.set_title(model, fontsize=9)
         _rate(lower, schedules[schedules["model"] == model], final)
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
@@ -118,8 +121,18 @@ def forecast_fans(
     if told_apart:
         keys = [Line2D([], [], color=colour, label=f"at {share:.0%}") for share, colour in colours.items()]
         panels.key_legend(figure, [Line2D([], [], color=INK, label="loss"), *keys], "forecast")
-    panels.add_note(figure, [_more(names, "forecasts")])
+    lost = int(drawn["n_missing"].sum()) if "n_missing" in drawn else 0
+    missing = f"Forecasts of single runs that are missing, left out of the medians: {lost}." if lost else ""
+    panels.add_note(figure, [_more(names, "forecasts"), missing])
     return figure
+
+
+def _shown(names: list[str], models: pd.DataFrame) -> list[str]:
+    """Return the models that get a panel, in order: if there are too many, one of each configuration comes first."""
+    configurations = configurations_of(models)
+    copies = pd.Series(names).groupby([configurations.get(name, name) for name in names]).cumcount()
+    chosen = copies.sort_values(kind="stable").index[:_MOST_PANELS]
+    return [names[index] for index in sorted(chosen)]
 
 
 def _more(names: list[str], table: str) -> str:
@@ -129,10 +142,10 @@ def _more(names: list[str], table: str) -> str:
 
 def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, colours: dict[float, str]) -> None:
     axes.plot(losses["step"], losses["value"], color=INK, linewidth=1.0)
+    panels.draw_band(axes, losses["step"], losses, INK)
     tail = losses[losses["step"] >= 0.1 * final]["value"]
     lowest, highest = tail.min(), tail.max()
-    by_default = forecasts.sort_values("method", key=lambda names: names.map(DEFAULTS.index))
-    for row in by_default.drop_duplicates("fraction").sort_values("fraction").to_dict("records"):
+    for row in forecasts.to_dict("records"):
         colour, start = colours[row["fraction"]], row["fraction"] * final
         at = float(np.interp(start, losses["step"], losses["value"])) if len(losses) > 1 else np.nan
         axes.fill([start, final, final], [at, row["high"], row["low"]], color=colour, alpha=0.2, linewidth=0)
@@ -166,7 +179,7 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
         return panels.missing_figure(
             "no run has anything to decide, or its curve allows no forecast: the table decisions says why"
         )
-    shown = names[:_MOST_PANELS]
+    shown = _shown(names, models)
     heights = [0.75 + 0.27 * int((usable["model"] == name).sum()) for name in shown]
     figure = panels.new_figure(0.7 + sum(heights))
     rows_of = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
