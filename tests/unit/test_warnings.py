@@ -45,7 +45,7 @@ def test_a_metric_that_is_not_finite_is_named():
 
 def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
     noted = notes.missing("m", {40: "cut short", 50: "cut short", 60: "another shape"})
-    noted.append({"model": "n", "step": None, "concerns": "embeddings", "warning": "w", "remedy": "r"})
+    noted.append(notes.note("n", "embeddings", "w", "r"))
     table = warnings.warning_table(features(), METRICS[:0], noted)
     assert list(table.columns) == list(schemas.TABLES["warnings"].names)
     assert rows_of(table) == [
@@ -57,7 +57,7 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
 
 
 def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
-    noted = notes.missing("m", {40: "cut short", 50: "cut short"}, "weights")
+    noted = notes.missing("m", {40: "cut short", 50: "serves the weights of another model"}, "weights")
     noted += notes.missing("m", {40: "cut short"}, "embeddings") + notes.missing("n", {40: "cut short"})
     noted.append(notes.repeated("m", 60, "step100", "60.json", leave_out=True))
     noted.append(notes.note("n", "embeddings", "w", "r"))

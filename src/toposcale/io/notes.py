@@ -6,12 +6,13 @@ Every job imports this module, so it does without pandas.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_REPEATED = "serves the weights of "
 
-
-def note(model: str, concerns: str, warning: str, remedy: str, *, step: int | None = None) -> dict[str, Any]:
-    """Return a row about a checkpoint, or about the whole model if there is no `step`."""
-    return {"model": model, "step": step, "concerns": concerns, "warning": warning, "remedy": remedy}
+def note(
+    model: str, concerns: str, warning: str, remedy: str, *, step: int | None = None, is_missing: bool = False
+) -> dict[str, Any]:
+    """Return a row about a checkpoint, which may be missing, or about the whole model if there is no `step`."""
+    row = {"model": model, "step": step, "concerns": concerns, "warning": warning, "remedy": remedy}
+    return row | {"is_missing": is_missing}
 
 
 def missing(
@@ -19,14 +20,14 @@ def missing(
 ) -> list[dict[str, Any]]:
     """Return rows for the checkpoints of a model that could not be measured; `reasons` holds the reason by step."""
     remedy = remedy or f"fix the checkpoint and run again, or leave out its step with models.{model}.steps"
-    return [note(model, concerns, reason, remedy, step=step) for step, reason in reasons.items()]
+    return [note(model, concerns, reason, remedy, step=step, is_missing=True) for step, reason in reasons.items()]
 
 
 def repeated(model: str, step: int, original: str, manifest: str, *, leave_out: bool) -> dict[str, Any]:
     """Return a row for a revision that serves the weights of another one, `original`."""
     left_out = f"it is left out; once it is fixed on the Hub, run again with AGAIN={manifest}"
     remedy = left_out if leave_out else "set hub.duplicates: leave_out, or leave it out of steps"
-    return note(model, "checkpoint", f"{_REPEATED}{original}", remedy, step=step)
+    return note(model, "checkpoint", f"serves the weights of {original}", remedy, step=step)
 
 
 def logged_again(count: int) -> str:
@@ -36,5 +37,4 @@ def logged_again(count: int) -> str:
 
 def left_out(noted: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of missing checkpoints in such rows, not counting those that repeat another one."""
-    rows = [row for row in noted if row["step"] is not None and not row["warning"].startswith(_REPEATED)]
-    return len({(row["model"], row["step"]) for row in rows})
+    return len({(row["model"], row["step"]) for row in noted if row["is_missing"]})
