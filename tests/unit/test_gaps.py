@@ -11,7 +11,7 @@ import embeddings
 from toposcale.io.errors import DownloadError, LeftOutError, SharedError, UserError, is_shared, reason_of
 
 
-class PanicException(BaseException):
+class Panic(BaseException):
     """As libraries in Rust raise it."""
 
 
@@ -39,7 +39,7 @@ OF_ONE = [
     RuntimeError("view size is not compatible"),
     RecursionError("maximum recursion depth exceeded"),
     PermissionError(errno.EACCES, "Permission denied"),
-    PanicException("called `Option::unwrap()` on a `None` value"),
+    Panic("called `Option::unwrap()` on a `None` value"),
 ]
 SHARED = [
     SharedError("no hub"),
@@ -70,6 +70,7 @@ def test_what_every_checkpoint_shares_ends_the_run(tmp_path, error):
 def test_a_full_memory_of_torch_is_known_without_importing_it():
     torch = pytest.importorskip("torch")
     assert is_shared(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_shared(type("OutOfMemoryError", (ValueError,), {})("of a file"))
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 50)
     assert is_shared(caught.value)

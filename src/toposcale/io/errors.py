@@ -1,6 +1,7 @@
 """Errors that the user can fix, and one-line messages."""
 
 import errno
+import sys
 from collections.abc import Iterable
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -43,12 +44,13 @@ def is_shared(error: BaseException) -> bool:
     """Return True for an error that all checkpoints would meet: an interrupt, no memory, no disk space, no Hub."""
     if isinstance(error, OSError):
         return error.errno in _OF_THE_MACHINE
-    kind, message = type(error).__name__, str(error)
-    if not isinstance(error, Exception):
-        return kind != "PanicException"  # raised by libraries in Rust
-    # PyTorch is not imported for this: its two out-of-memory errors are known by name and by text.
-    out_of_memory = kind == "OutOfMemoryError" or "DefaultCPUAllocator" in message
-    return isinstance(error, SharedError | MemoryError) or out_of_memory
+    if not isinstance(error, Exception):  # the others are panics of libraries in Rust
+        return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+    torch = sys.modules.get("torch")  # not imported for this: only if it was can an error be of its class
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+        return True
+    # On a CPU it raises a RuntimeError that differs from others by its text alone.
+    return isinstance(error, SharedError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def reason_of(error: BaseException) -> str:
