@@ -9,6 +9,7 @@ import yaml
 import _job
 import _tables
 from toposcale import figures
+from toposcale.figures import style
 from toposcale.io import files, tables
 from toposcale.pages import provenance, report
 
@@ -24,7 +25,7 @@ def uncommitted(home):
 
 def picture(path):
     png = path.with_suffix(".png").read_bytes()
-    return report.Picture(path.stem, figures.FIGURES[path.stem], path.read_text(), png)
+    return report.Picture(path.stem, figures.FIGURES[path.stem], path.read_text(), png, style.missing_reason(path))
 
 
 def listing(path):

@@ -11,6 +11,7 @@ import pytest
 from markupsafe import Markup
 
 import figure_tables
+import report as report_script
 from page_data import held
 from toposcale.analysis.series import with_metrics
 from toposcale.figures import FIGURES, load, style
@@ -176,6 +177,16 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
     assert "aspect-ratio" in head
     assert " width=" not in head
     assert " height=" not in head
+
+
+@pytest.mark.parametrize(("rows", "reason"), [(slice(None), ""), (slice(0), "no values of: H₀ total persistence")])
+def test_the_report_gets_the_reason_of_a_figure_without_data(tmp_path, rows, reason):
+    figure = load("homology")(models=figure_tables.models_table(), features=figure_tables.features_table()[rows])
+    svg, png = style.save(figure, tmp_path / "homology")
+    picture = report_script.picture(svg)
+    assert (picture.name, picture.svg, picture.png) == ("homology", svg.read_text(), png.read_bytes())
+    assert picture.missing.startswith(reason)
+    assert bool(picture.missing) == bool(reason)
 
 
 def test_a_drawing_that_is_too_large_is_put_in_as_its_png():

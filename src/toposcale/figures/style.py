@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
+from xml.etree import ElementTree
 
 import matplotlib.style
 import pandas as pd
@@ -19,7 +20,9 @@ WIDTH = 9.0
 """Width of a figure in inches: at the report's width, 9-point text stays readable."""
 
 MISSING = "Description"
-"""SVG metadata of a figure without data: the reason."""
+"""SVG metadata of a figure without data: the reason, as `missing_reason` reads it."""
+
+_DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"  # names of the metadata of an SVG
 
 INK = "#222222"
 MUTED = "#6b6b6b"
@@ -146,3 +149,8 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
             axes.set_position(Bbox(axes.get_position(original=True).get_points().round(9)))
     figure.set_layout_engine(layout)
     return svg, png
+
+
+def missing_reason(svg: str | os.PathLike[str]) -> str:
+    """Return why a figure that `save` wrote has no data; "" if it has."""
+    return ElementTree.parse(svg).findtext(f".//{{{_DUBLIN_CORE}}}{MISSING.lower()}", "")

@@ -1,7 +1,6 @@
 """report.html: what was run, the results, and the data behind them, in one page that needs no network."""
 
 import base64
-import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -50,12 +49,13 @@ COLUMNS = {
 
 
 class Picture(NamedTuple):
-    """A figure of the run: its registry entry, its SVG as text, and its PNG."""
+    """A figure of the run: its registry entry, its SVG as text, its PNG, and why it has no data; "" if it has."""
 
     name: str
     entry: FigureEntry
     svg: str
     png: bytes
+    missing: str = ""
 
 
 class Listing(NamedTuple):
@@ -111,8 +111,8 @@ def report(
     **words: Any,
 ) -> str:
     """Return the page as text, from tables of the run; `words` are its name and the results of `pages.provenance`."""
-    left_out = {picture.entry.title: reason for picture in pictures if (reason := missing(picture.svg))}
-    pictures = [picture for picture in pictures if picture.entry.title not in left_out]
+    left_out = {picture.entry.title: picture.missing for picture in pictures if picture.missing}
+    pictures = [picture for picture in pictures if not picture.missing]
     shown = [
         {**picture.entry._asdict(), "name": picture.name, "drawing": drawing(picture), "ratio": ratio(picture.svg)}
         for picture in pictures
@@ -150,12 +150,6 @@ def claimed(claims: pd.DataFrame) -> Listing:
     shown = claims[["statement", "answer", "numbers"]].assign(decides=decides)
     shown.insert(0, "claim", about)
     return Listing("claims", shown, "", len(claims))
-
-
-def missing(svg: str) -> str:
-    """Return the reason why a figure has no data; "" if it has."""
-    match = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
-    return html.unescape(match.group(1)) if match else ""
 
 
 def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:
