@@ -206,6 +206,19 @@ def test_a_column_keeps_its_gaps():
     }
 
 
+def test_units_are_those_of_the_registry_whatever_brackets_a_name_has():
+    named = {
+        ("weights", "h0_count"): ("H₀ bars", "count"),
+        ("embeddings", "h0_total"): ("H₀ total persistence", "embedding units"),
+        ("metric", "validation_loss"): ("validation loss", "nats per token"),
+        ("metric", "accuracy (top 5)"): ("accuracy (top 5)", ""),
+        ("weights", "mine  [second] (count)"): ("mine  [second] (count)", ""),
+    }
+    keys = pd.DataFrame([(source, "all", name) for source, name in named], columns=["source", "layer", "feature"])
+    described = columns.described(keys)
+    assert [(key["name"], key["unit"]) for key in described] == list(named.values())
+
+
 def parts(**changes):
     tables = {
         "models": figure_tables.models_table(),

@@ -45,12 +45,20 @@ def feature_label(feature: str, source: str = "weights") -> str:
     return _with_unit(entry.title, entry.unit)
 
 
-def series_name(source: str, feature: str) -> str:
+def display_name(source: str, name: str) -> str:
+    """Return the display name of a feature or, for source "metric", of a metric."""
+    return metric_name(name) if source == METRIC_SOURCE else feature_name(name, source)
+
+
+def unit_of(source: str, name: str) -> str:
+    """Return the unit of a feature or, for source "metric", of a metric; "" if it has none or it is not known."""
+    return _METRICS.get(name, ("", ""))[1] if source == METRIC_SOURCE else lookup(name, source).unit
+
+
+def series_name(source: str, name: str) -> str:
     """Return the display name of a metric (source "metric") or feature; sources other than weights are named."""
-    if source == METRIC_SOURCE:
-        return metric_name(feature)
-    name = feature_name(feature, source)
-    return name if source == "weights" else f"{name}  [{source}]"
+    source_words = "" if source in (METRIC_SOURCE, "weights") else f"  [{source}]"
+    return display_name(source, name) + source_words
 
 
 def short_layer(layer: str) -> str:

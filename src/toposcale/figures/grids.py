@@ -16,23 +16,25 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw a figure of the gallery whose panels each show a feature of the whole model over training."""
     entry = FIGURES[name]
     series = [panels.labelled({"features": features}, panel.source, panel.name) for panel in entry.panels]
-    if all(panels.finite(rows).empty for rows, _ in series):
-        labels = dict.fromkeys(" ".join(label.split()) for _, label in series)
+    if all(panels.finite(each.rows).empty for each in series):
+        labels = dict.fromkeys(" ".join(each.label.split()) for each in series)
         return panels.missing_figure(f"no values of: {', '.join(labels)}")
-    if all(rows["step"].nunique() < 2 for rows, _ in series):
+    if all(each.rows["step"].nunique() < 2 for each in series):
         return panels.missing_figure("at least two checkpoints are needed")
     figure, axes_of = panels.new_grid(len(series), entry.columns)
-    line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, series, strict=True)])
+    line_panels(figure, models, axes_of, series)
     titles = [panel.title or sentence(feature_name(panel.name, panel.source)) for panel in entry.panels]
     panels.lettered(axes_of, titles)
     return figure
 
 
-def line_panels(figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axes, pd.DataFrame, str]]) -> None:
-    """Draw panels of one quantity over training; `series`: axes, rows (model, step, value), and axis label."""
+def line_panels(
+    figure: Figure, models: pd.DataFrame, axes_of: Iterable[Axes], series: Iterable[panels.LabelledSeries]
+) -> None:
+    """Draw panels of one quantity over training."""
     drawn: set[str] = set()
     left_out = 0
-    for axes, rows, label in series:
+    for axes, (rows, label, unit) in zip(axes_of, series, strict=True):
         names, missing = panels.draw_lines(axes, rows, models)
         drawn.update(names)
         left_out += missing
@@ -40,7 +42,7 @@ def line_panels(figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axe
             panels.say_missing(axes, f"no values of: {label}")
             continue
         axes.set_ylabel(label)
-        if label.endswith("(count)"):
+        if unit == "count":
             axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
         panels.step_axis(axes, rows["step"])
     panels.model_legend(figure, drawn, models)

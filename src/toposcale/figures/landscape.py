@@ -255,8 +255,8 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     left_out = 0
     for row, feature in enumerate(SHAPES):
         series = panels.feature_series(features, f"{feature}_{plane}_{graph}", SOURCE)
-        for axes, (name, (other, _)) in zip(grid[row], columns.items(), strict=True):
-            joined = series.merge(other, on=["model", "step"], suffixes=("", "_other"))
+        for axes, (name, other) in zip(grid[row], columns.items(), strict=True):
+            joined = series.merge(other.rows, on=["model", "step"], suffixes=("", "_other"))
             usable = panels.finite(joined, ["value", "value_other"])
             left_out += len(joined) - len(usable)
             if usable.empty:
@@ -266,8 +266,8 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             if lookup(feature, SOURCE).unit == "count":
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         grid[row, 0].set_ylabel(feature_label(feature, SOURCE))
-    for axes, (_, label) in zip(grid[-1], columns.values(), strict=True):
-        axes.set_xlabel("\n".join(fill(line, 25) for line in label.splitlines()))
+    for axes, column in zip(grid[-1], columns.values(), strict=True):
+        axes.set_xlabel("\n".join(fill(line, 25) for line in column.label.splitlines()))
     panels.model_legend(figure, drawn, models, linestyle="")
     end = panels.mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
     panels.key_legend(figure, [end], "")

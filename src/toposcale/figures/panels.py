@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from toposcale.analysis.series import headline_metric, whole_model
-from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, VALIDATION_LOSS, feature_label, metric_label
+from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, VALIDATION_LOSS, feature_label, metric_label, unit_of
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
 from toposcale.io.schemas import METRIC_SOURCE
@@ -34,11 +34,20 @@ def metric_series(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
     return _over_training(metrics[metrics["metric"] == metric])
 
 
-def labelled(tables: Mapping[str, pd.DataFrame], source: str, name: str) -> tuple[pd.DataFrame, str]:
-    """Return the rows of a feature or, for source "metric", of a metric, and their axis label."""
+class LabelledSeries(NamedTuple):
+    """Rows of one quantity, as `feature_series`, its axis label and its unit."""
+
+    rows: pd.DataFrame
+    label: str
+    unit: str
+
+
+def labelled(tables: Mapping[str, pd.DataFrame], source: str, name: str) -> LabelledSeries:
+    """Return the series of a feature or, for source "metric", of a metric."""
+    unit = unit_of(source, name)
     if source == METRIC_SOURCE:
-        return metric_series(tables["metrics"], name), metric_label(name)
-    return feature_series(tables["features"], name, source), feature_label(name, source)
+        return LabelledSeries(metric_series(tables["metrics"], name), metric_label(name), unit)
+    return LabelledSeries(feature_series(tables["features"], name, source), feature_label(name, source), unit)
 
 
 def _over_training(table: pd.DataFrame) -> pd.DataFrame:

@@ -35,9 +35,9 @@ def overview(
         ("weights", "h0_total"): "H₀ total persistence, sum over layers",
     }
     tables = {"metrics": metrics, "features": features}
-    series = [(axes, *panels.labelled(tables, *key)) for axes, key in zip(axes_of, titles, strict=False)]
+    series = [panels.labelled(tables, *key) for key in titles]
     panels.lettered(axes_of, [*titles.values(), f"Correlation with {metric_name(metric)}"])
-    grids.line_panels(figure, models, series)
+    grids.line_panels(figure, models, axes_of[:-1], series)
     present = [name for name, _ in panels.in_order(correlations["model"], models)]
     panels.key_legend(figure, _correlation_panel(axes_of[3], correlations, present, metric), "in panel d")
     return figure

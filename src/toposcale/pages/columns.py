@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.series import SERIES_KEY
-from toposcale.features.names import feature_label, metric_label, series_name
+from toposcale.features.names import display_name, unit_of
 from toposcale.io.schemas import METRIC_SOURCE
 
 DIGITS = 5
@@ -26,13 +26,11 @@ def keys_of(values: pd.DataFrame) -> pd.DataFrame:
 
 def described(keys: pd.DataFrame) -> list[dict[str, str]]:
     """Return source, layer, feature, name and unit of each key."""
-    descriptions = []
-    for source, layer, feature in keys.astype(str).itertuples(index=False):
-        label = metric_label(feature) if source == METRIC_SOURCE else feature_label(feature, source)
-        unit = " ".join(label.rpartition("(")[2].rstrip(")").split()) if label.endswith(")") else ""
-        name = series_name(source, feature).partition("  [")[0]
-        descriptions.append({"source": source, "layer": layer, "feature": feature, "name": name, "unit": unit})
-    return descriptions
+    return [
+        {"source": source, "layer": layer, "feature": name}
+        | {"name": display_name(source, name), "unit": unit_of(source, name)}
+        for source, layer, name in keys.astype(str).itertuples(index=False)
+    ]
 
 
 def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
