@@ -14,8 +14,10 @@ from toposcale.features.landscape import (
     features_of_gradients,
     mean_and_spread,
 )
+from toposcale.features.registry import lookup, on_planes
 from toposcale.landscape import LandscapeSettings
 from toposcale.landscape.measure import VECTORS
+from toposcale.landscape.planes import NEGATIVE, PLANES
 
 MEASURED = LandscapeSettings(
     planes={"random": (1.0,), "negative": (1.0,)}, resolution=5, graphs=("grid8", "grid4"), trace_probes=4
@@ -49,6 +51,31 @@ def test_a_quadratic_has_the_curvature_it_was_made_of():
     assert whole["hessian_max"] == pytest.approx(3.0)
     assert whole["hessian_min"] == pytest.approx(0.5)
     assert not any(name.endswith("_spread") for name in whole)
+
+
+def test_the_registry_gives_plane_graph_and_statistic_of_every_measured_name():
+    measured = replace(MEASURED, ball_points=30, subspaces=(2,), subspace_starts=1)
+    names = compute_features([bowl(), bowl(2.0)], parameters(), replace(SETTINGS, measured=measured))
+    features = [lookup(name, "landscape") for name in names.features["all"]]
+    assert {one.plane for one in features} == {
+        "",
+        "random_1",
+        "negative_1",
+        "ball",
+        "bowl",
+        "subspace_2",
+        "quadratic_2",
+    }
+    assert {one.graph for one in features} == {"", "grid8", "grid4", "aknn8"}
+    for one in features:
+        assert one.name == "_".join(filter(None, [one.statistic, one.plane, one.graph])) + one.suffix
+        assert one.plane.startswith(one.plane_kind)
+    saddles = on_planes(names.features["all"], "n_saddles", PLANES)
+    assert [one.name for one in saddles] == [
+        f"n_saddles_{plane}_1_{graph}" for plane in ("random", "negative") for graph in ("grid8", "grid4")
+    ]
+    rises = on_planes(names.features["all"], "sharpness_mean", [NEGATIVE])
+    assert [(one.plane, one.graph) for one in rises] == [("negative_1", "")]
 
 
 def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():

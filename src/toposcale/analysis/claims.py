@@ -18,7 +18,7 @@ from toposcale.analysis.feature_answers import could
 from toposcale.analysis.questions import CLOSE, LEVEL, YES
 from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
 from toposcale.analysis.verdicts import POOLED
-from toposcale.features.registry import WEIGHT_NORM, group_of
+from toposcale.features.registry import WEIGHT_NORM, group_of, on_planes
 from toposcale.features.roles import Role, role_of
 from toposcale.io import schemas
 from toposcale.io.schemas import METRIC_SOURCE
@@ -110,9 +110,8 @@ class Run:
     def surfaces(self, statistic: str, least: int) -> dict[str, pd.Series]:
         """Return the series by model of a statistic of the loss surface, on the plane that best separates checkpoints."""
         names = self.rows("features", source="landscape")["feature"].unique()
-        planes = {name.removeprefix(f"{statistic}_").rpartition("_")[0]: name for name in sorted(names, reverse=True)
-                  if name.startswith(f"{statistic}_") and not name.endswith("_spread")}  # fmt: skip
-        planes = {plane: name for plane, name in planes.items() if plane.partition("_")[0] in PLANES}
+        found = on_planes(sorted(names, reverse=True), statistic, PLANES)
+        planes = {feature.plane: feature.name for feature in found}
         return self.series(planes[most_informative(planes)], "landscape", least) if planes else {}
 
     def law(self, feature: str, source: str = "weights") -> pd.Series | None:

@@ -24,7 +24,9 @@ class Feature:
     name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane and the
     graph of a loss surface. title: display name. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
     over_layers: a key of `OVER_LAYERS`. rescaling_of: the same feature in another unit, "" for none. when_nan: the remedy
-    for a NaN, if a healthy checkpoint can have one.
+    for a NaN, if a healthy checkpoint can have one. `registry.lookup` fills in the rest: statistic, the name without plane,
+    graph and suffix; plane and plane_kind, "negative_0.3" and "negative"; graph; suffix, "_spread". "" for what a name has
+    not.
     """
 
     name: str
@@ -34,6 +36,11 @@ class Feature:
     over_layers: str = "mean"
     rescaling_of: str = ""
     when_nan: str = ""
+    statistic: str = ""
+    plane: str = ""
+    plane_kind: str = ""
+    graph: str = ""
+    suffix: str = ""
 
     def __post_init__(self) -> None:
         if self.group not in GROUPS or self.over_layers not in OVER_LAYERS:

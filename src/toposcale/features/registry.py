@@ -1,7 +1,7 @@
 """Registry of features: title, unit, group, aggregation over layers, and what each is a rescaling of."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
@@ -74,7 +74,7 @@ def lookup(name: str, source: str = "weights") -> Feature:
     that is not registered is its words; it has no unit and no group.
     """
     if suffix := next(filter(name.endswith, (*_NULLS, *_UNCERTAINTIES, "_scaled")), ""):
-        base = lookup(name.removesuffix(suffix), source)
+        base = replace(lookup(name.removesuffix(suffix), source), suffix=suffix)
         if suffix in _NULLS:
             title = f"{base.title} {_NULLS[suffix]}"
             return replace(base, name=name, title=title, unit="null sd", over_layers="mean", rescaling_of="")
@@ -86,24 +86,33 @@ def lookup(name: str, source: str = "weights") -> Feature:
     for pattern, feature in REGISTERED.items():
         if match := pattern.fullmatch(name):
             return _filled(feature, name, source, match.groupdict())
-    return Feature(name, name.replace("_", " "), group=UNREGISTERED)
+    return Feature(name, name.replace("_", " "), group=UNREGISTERED, statistic=name)
+
+
+def on_planes(names: Iterable[str], statistic: str, kinds: Collection[str]) -> list[Feature]:
+    """Return those of the names that are a statistic of a loss surface on a plane of one of these kinds."""
+    features = [lookup(name, "landscape") for name in names]
+    return [one for one in features if one.statistic == statistic and one.plane_kind in kinds and not one.suffix]
 
 
 def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) -> Feature:
     title, rescaling_of = feature.title, feature.rescaling_of
+    plane, graph = (parts.get(part) or "" for part in ("plane", "graph"))
+    kind, _, extent = plane.partition("_")
     if parts.get("k"):
         title = title.replace("{k}", parts["k"].translate(_SUBSCRIPTS))
         rescaling_of = rescaling_of.replace("{k}", parts["k"])
-    if parts.get("plane"):
-        kind, _, extent = parts["plane"].partition("_")
+    if plane:
         surface = f"{kind} of dimension" if kind in _SUBSPACES else f"{kind} plane to"
         title += f", {surface} {extent}" if extent else f", {kind}"
-    if parts.get("graph"):
-        title += f", {parts['graph']}"
+    if graph:
+        title += f", {graph}"
     if name == WEIGHT_NORM.feature and source == "weights":
         title = "weight norm"
     unit = SOURCE_UNITS.get(source, "") if feature.unit == OF_SOURCE else feature.unit
-    return replace(feature, name=name, title=title, unit=unit, rescaling_of=rescaling_of)
+    filled = replace(feature, name=name, title=title, unit=unit, rescaling_of=rescaling_of)
+    statistic = name.removesuffix("".join(f"_{part}" for part in (plane, graph) if part))
+    return replace(filled, statistic=statistic, plane=plane, plane_kind=kind, graph=graph)
 
 
 def group_of(name: str) -> str:

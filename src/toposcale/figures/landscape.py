@@ -1,6 +1,5 @@
 """Figures of the loss landscape: surface and merge tree, curvature, path, evaluation."""
 
-import re
 from textwrap import fill
 
 import numpy as np
@@ -11,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, metric_name
-from toposcale.features.registry import LOSS_UNIT, lookup
+from toposcale.features.registry import LOSS_UNIT, lookup, on_planes
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.measures import THRESHOLD, persistence_threshold
 from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
-from toposcale.landscape.planes import PLANES, RANDOM, most_informative, plane_label
+from toposcale.landscape.planes import PLANES, RANDOM, Plane, most_informative, plane_label
 
 SOURCE = "landscape"
 PROBE_LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
@@ -36,10 +35,10 @@ Surface = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _plane_of(features: pd.DataFrame) -> tuple[str, str]:
     """Return the most informative plane with saddles in the table, and the first of `_GRAPHS` that it has."""
-    present = set(features.loc[features["source"] == SOURCE, "feature"])
+    present = features.loc[features["source"] == SOURCE, "feature"].unique()
+    saddles = on_planes(present, SHAPES[0], PLANES)
     for graph in _GRAPHS:
-        matches = [re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present]
-        if planes := {match[1] for match in matches if match}:
+        if planes := {saddle.plane for saddle in saddles if saddle.graph == graph}:
             return most_informative(planes), graph
     return f"{RANDOM}_1", _GRAPHS[0]
 
@@ -55,7 +54,7 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
     if panels.finite(rows, ["loss"]).empty:
         return panels.missing_figure("no loss surface was computed", words)
     planes = sorted(set(rows["plane"]))
-    random = [plane for plane in planes if plane.startswith(RANDOM)]
+    random = [plane for plane in planes if Plane.of_name(plane).kind == RANDOM]
     planes = list(dict.fromkeys([most_informative(planes), *random, *planes]))[:_MOST_PLANES]
     figure = panels.new_figure(3.9 * len(planes) + 0.4, words)
     figure.set_layout_engine("constrained", wspace=0.06)

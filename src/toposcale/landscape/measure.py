@@ -12,7 +12,7 @@ from torch import Tensor
 
 from toposcale.landscape import subspaces
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
-from toposcale.landscape.graphs import GRAPHS, point_edges
+from toposcale.landscape.graphs import point_edges
 from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP
@@ -162,13 +162,19 @@ def measure_landscape(
             if directions is None:  # the names of its features alone
                 axes = [np.arange(settings.resolution, dtype=np.float64)] * settings.dimensions
                 flat = np.zeros((settings.resolution,) * settings.dimensions)
-                shape = dict.fromkeys(landscape_features(flat, axes, settings.graphs)[0], math.nan)
+                shape = dict.fromkeys(landscape_features(flat, axes, settings.graphs, plane=plane)[0], math.nan)
             else:
                 options = {"steps": settings.resolution, "threads": settings.threads}
                 surface = surfaces[plane] = loss_surface(loss, parameters, directions, extent=extent, **options)
-                limits = {"threshold": settings.threshold, "rounding": surface.rounding}
-                shape, trees[plane] = landscape_features(surface.values, surface.coordinates, settings.graphs, **limits)
-            features[WHOLE] |= {_of_plane(name, plane): value for name, value in shape.items()}
+                shape, trees[plane] = landscape_features(
+                    surface.values,
+                    surface.coordinates,
+                    settings.graphs,
+                    threshold=settings.threshold,
+                    rounding=surface.rounding,
+                    plane=plane,
+                )
+            features[WHOLE] |= shape
     ball = _ball(loss, parameters, settings) if settings.ball_points else None
     if ball is not None:
         for name, tree in (("ball", ball.tree), ("bowl", ball.bowl_tree)):
@@ -177,12 +183,6 @@ def measure_landscape(
     for dimension in settings.subspaces:
         features[WHOLE] |= _subspace(loss, parameters, pairs, replace(settings, dimensions=dimension))
     return Landscape(features, surfaces, trees, ball)
-
-
-def _of_plane(feature: str, plane: str) -> str:
-    """Return the name of a plane's feature; the plane goes before the graph, which ends the name."""
-    stem, _, graph = feature.rpartition("_")
-    return f"{stem}_{plane}_{graph}" if graph in GRAPHS else f"{feature}_{plane}"
 
 
 Pairs = list[tuple[float, Parameters]]

@@ -120,6 +120,7 @@ def landscape_features(
     *,
     threshold: float = THRESHOLD,
     rounding: float = 0.0,
+    plane: str = "",
 ) -> tuple[dict[str, float], dict[str, MergeTree]]:
     """Compute the features of a loss surface and its merge tree on every graph.
 
@@ -134,6 +135,8 @@ def landscape_features(
     threshold, rounding : float
         Pairs count whose persistence is above both: a share of the range of the finite values, and in the unit of the
         loss.
+    plane : str, optional
+        Name of the plane, which the names of features then have before the graph: `n_minima_negative_0.3_g`.
 
     Returns
     -------
@@ -163,13 +166,15 @@ def landscape_features(
     if all(size % 2 for size in values.shape):
         features |= sharpness(values)
     least = persistence_threshold(values, threshold, rounding)
+    of_plane = f"_{plane}" if plane else ""
+    features = {f"{name}{of_plane}": value for name, value in features.items()}
     trees = {}
     for graph in graphs:
         tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph), threshold=least)
         named = tree_features(tree)
         if graph in GRID_GRAPHS:
             named |= _h1_features(values, graph, least)
-        features |= {f"{name}_{graph}": value for name, value in named.items()}
+        features |= {f"{name}{of_plane}_{graph}": value for name, value in named.items()}
     return features, trees
 
 

@@ -1,6 +1,7 @@
 """Kinds and names of the planes of loss surfaces."""
 
 from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 RANDOM, TOP, NEGATIVE, MIXED = PLANES = ("random", "top", "negative", "mixed")
 """Random directions; eigenvectors of the Hessian: the leading, the most negative, and one from either end."""
@@ -9,17 +10,31 @@ SUBSPACES = ("subspace", "quadratic")
 _BY_INFORMATION = (NEGATIVE, MIXED, TOP, RANDOM)
 
 
+class Plane(NamedTuple):
+    """Kind and extent of a plane; the dimension of a subspace; "" for what has none."""
+
+    kind: str
+    extent: str = ""
+
+    @classmethod
+    def of_name(cls, name: str) -> Self:
+        """Return the plane of a name in tables: "negative_0.3"."""
+        kind, _, extent = name.partition("_")
+        return cls(kind, extent)
+
+
 def plane_label(name: str) -> str:
     """Return a plane's label, "negative plane, extent 0.3"; another name is kept, with spaces."""
-    kind, _, extent = name.partition("_")
-    return f"{kind} plane, extent {extent}" if kind in PLANES and extent else name.replace("_", " ")
+    plane = Plane.of_name(name)
+    is_plane = plane.kind in PLANES and plane.extent
+    return f"{plane.kind} plane, extent {plane.extent}" if is_plane else name.replace("_", " ")
 
 
 def most_informative(names: Iterable[str]) -> str:
     """Return the plane to show if there is room for one: the widest of the most negative eigenvectors, if any."""
 
     def rank(name: str) -> tuple[int, float, str]:
-        kind, _, extent = name.partition("_")
+        kind, extent = Plane.of_name(name)
         return (_BY_INFORMATION.index(kind), -float(extent or 0), name) if kind in PLANES else (len(PLANES), 0.0, name)
 
     return min(names, key=rank)
