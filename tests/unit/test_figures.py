@@ -504,6 +504,26 @@ def test_a_figure_of_one_model_takes_the_largest(run):
     assert "large-46k" in words(over_training("layer_heat_map", smaller, run["models"]))
 
 
+def test_an_embedding_of_large_norm_leaves_the_other_layers_their_colours(run):
+    """The embedding has eight times the norm of the others, which triple while it stays: a linear scale shows neither."""
+    features = run["features"]
+    steps = features["step"] / features["step"].max()
+    is_embedding = features["layer"] == "token_embedding.weight"
+    norms = features.assign(value=np.where(is_embedding, 24.0, 1 + 2 * steps))
+    planted = pd.concat(
+        [norms[norms["feature"] == "frobenius_norm"], features[features["feature"] != "frobenius_norm"]]
+    )
+    panels = over_training("layer_heat_map", planted, run["models"]).axes
+    norm, persistence = (
+        next(axes.collections[0].norm for axes in panels if name in axes.get_title(loc="left"))
+        for name in ("weight norm", "neural persistence")
+    )
+    small, tripled, embedding = norm(np.array([1.0, 3.0, 24.0]))
+    assert tripled - small > 0.3
+    assert embedding == 1
+    assert persistence(np.mean([persistence.vmin, persistence.vmax])) == pytest.approx(0.5)
+
+
 def test_a_figure_of_one_checkpoint_takes_the_last(tables):
     landscape = tables["landscape"]
     draw_surfaces = load("surface_and_merge_tree")

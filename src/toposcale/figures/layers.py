@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name, short_layer
@@ -19,6 +21,8 @@ from toposcale.io.errors import one_line
 from toposcale.io.schemas import ALL_LAYERS
 
 RADII, FEWEST_STEPS = 120, 3
+WIDE = 3
+"""Ratio of the largest value to the median from which colours are logarithmic."""
 
 
 def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
@@ -43,11 +47,21 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         table = table.reindex(index=layers)
         undefined += int((~np.isfinite(table.to_numpy())).sum())
         colour_bar = {"label": feature_label(feature, source), "location": "bottom", "shrink": 0.9, "aspect": 25}
-        panels.heat_map(axes, table, colour_bar, cmap=SEQUENTIAL, yticklabels=False)
+        if (norm := _logarithmic(table)) is not None:
+            colour_bar |= {"ticks": LogLocator(subs=(1, 3)), "format": FuncFormatter(panels.short_number)}
+        panels.heat_map(axes, table, colour_bar, cmap=SEQUENTIAL, yticklabels=False, norm=norm)
+        figure.axes[-1].minorticks_off()  # those of the colour bar
         _step_columns(axes, [int(step) for step in table.columns])
     axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [row_name(layer) for layer in layers])
     panels.add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
     return figure
+
+
+def _logarithmic(table: pd.DataFrame) -> LogNorm | None:
+    """Return a logarithmic scale where one layer, mostly the embedding, would leave the others a single colour."""
+    finite = table.to_numpy()[np.isfinite(table.to_numpy())]
+    is_wide = finite.size and finite.min() > 0 and finite.max() > WIDE * np.median(finite)
+    return LogNorm(finite.min(), finite.max()) if is_wide else None
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
