@@ -98,6 +98,18 @@ def test_no_text_overlaps_and_every_text_is_legible(name, width, scheme, finishe
     assert found["faint"] == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_colour_beside_the_name_of_a_model_is_that_of_its_curves(scheme, finished, emulated):
+    opened(emulated, finished.results / "explorer.html", 1300, scheme)
+    seen_whole(emulated)
+    swatch = emulated.run(
+        "(({ backgroundColor, filter }) => [backgroundColor, filter])(getComputedStyle($('#left-name'), '::before'))"
+    )
+    panel = "$('.panel[data-side=left][data-kind=feature]')"
+    curve = f"{panel}.querySelector('.chart path.js-line').style.stroke"
+    assert swatch == emulated.run(f"[{curve}, getComputedStyle({panel}).filter]")
+
+
 def test_overlap_and_faint_text_would_be_found(emulated, tmp_path):
     page = tmp_path / "page.html"
     lines = ["<p style='margin: -28px 0 0; color: #888'>second line</p>", "<p style='color: #999'>faint line</p>"]

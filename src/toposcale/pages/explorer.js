@@ -199,7 +199,7 @@ function draw() {
     const one = both[k], now = before(one.steps, step) ?? step, file = `${one.name}-step-${step}`;
     $(`#${side}-name b`).textContent = one.name;
     $(`#${side}-name p`).textContent = one.advice || "";
-    $(`#${side}-name`).style.borderColor = one.color;
+    $(`#${side}-name`).style.setProperty("--curve", one.color);
     const shared = { now, place, axis, keep };
     put(side, "loss", () => curves[k].length ? drawCurves({ ...shared, lines: curves[k], yRange: lossRange, unit: losses[0].endsWith("_loss") ? "nats per token" : "", forecast: one.forecast, name: `${one.name}-loss`, alt: `Loss of ${one.name} over training` }) : "No loss was recorded yet.");
     put(side, "feature", () => key ? drawCurves({ ...shared, lines: [{ ...curve(one, source, layer, feature), name: key.name }], yRange: featureRange, unit: key.unit, name: `${one.name}-${feature}-${layer}`, alt: `${key.name} of ${one.name} over training` }) : "No feature was computed yet.", key?.name || "");
