@@ -1,4 +1,4 @@
-"""The picture of `describe` and `compare`: the values of the table, in network order, with what stands out by name."""
+"""The picture of `describe` and `compare`: the values of the table, by block, with what stands out by name."""
 
 import numpy as np
 import pytest
@@ -40,13 +40,22 @@ def rings(axes):
     return {int(x) for line in axes.lines if line.get_markersize() == 9 for x in line.get_xdata()}
 
 
-def test_every_value_of_the_table_is_drawn_in_network_order():
+def test_every_value_of_the_table_is_drawn_by_block():
     table = toposcale.describe(blocks())
     panels = draw(table).axes
     assert len(panels) == len(SUMMARY)
     for axes, name in zip(panels, SUMMARY, strict=True):
         assert [points(axes)[index] for index in range(len(ORDER))] == table.loc[ORDER, name].tolist()
         assert axes.get_ylabel()
+
+
+def test_matrices_without_blocks_are_in_alphabetical_order_and_the_axis_says_so():
+    generator = np.random.default_rng(0)
+    matrices = {name: generator.standard_normal((8, 6)) for name in ("input", "attention", "middle", "embedding")}
+    axes = draw(toposcale.compare(matrices, {name: 2 * matrix for name, matrix in matrices.items()})).axes[-1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == sorted(matrices)
+    assert axes.get_xlabel() == "matrix, in alphabetical order"
+    assert "alphabetical" not in draw(toposcale.describe(blocks())).axes[-1].get_xlabel()
 
 
 def test_odd_matrices_are_ringed_and_named_in_the_panel_of_their_feature():

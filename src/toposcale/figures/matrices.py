@@ -1,4 +1,4 @@
-"""Picture of a table of `toposcale.describe` or `compare`: a panel per feature, the matrices in network order."""
+"""Picture of a table of `toposcale.describe` or `compare`: a panel per feature, the matrices by block."""
 
 import os
 import re
@@ -31,7 +31,7 @@ _LOOKS = dict(zip(Role, SEVERAL_LOOKS, strict=True))
 
 
 def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Draw a table of `describe` or `compare`: a panel per feature, the matrices in network order.
+    """Draw a table of `describe` or `compare`: a panel per feature, the matrices by block.
 
     Parameters
     ----------
@@ -48,8 +48,9 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Notes
     -----
     Circles mark the odd matrices (`describe`), or the three largest relative changes (`compare`), and the panel names them.
-    A line joins the same matrix of consecutive blocks. An axis is logarithmic where the largest value is more than 30 times
-    the median, and linear near 0.
+    Embeddings come first, then the blocks, attention before feed-forward, and the output last, each in alphabetical order;
+    so are matrices whose names have no number of a block. A line joins the same matrix of consecutive blocks. An axis is
+    logarithmic where the largest value is more than 30 times the median, and linear near 0.
 
     Examples
     --------
@@ -71,7 +72,9 @@ def draw(table: pd.DataFrame) -> Figure:
     features = [name for name in SUMMARY if name in matrices]
     if not features or matrices.empty:
         raise UserError("plot_matrices: a table of toposcale.describe or toposcale.compare is needed")
-    matrices = matrices.loc[sorted(matrices.index, key=network_order)]
+    has_blocks = any(re.search(r"\d", layer) for layer in matrices.index)
+    if has_blocks:
+        matrices = matrices.loc[sorted(matrices.index, key=network_order)]
     is_change = "odd" not in matrices
     names = list(map(short_layer, matrices.index)) if len(matrices) <= _MOST_NAMED else []
     is_level = _LETTER * sum(map(len, names)) < WIDTH - 1
@@ -82,7 +85,8 @@ def draw(table: pd.DataFrame) -> Figure:
         _panel(axes, matrices[name].astype(float), is_change)
     if names:
         panels[-1].set_xticks(range(len(names)), names, rotation=0 if is_level else 90)
-        panels[-1].set_xlabel("matrix, in network order")
+        order = "by block, attention first" if has_blocks else "in alphabetical order"
+        panels[-1].set_xlabel(f"matrix, {order}")
     else:
         _mark_blocks(panels[-1], list(matrices.index))
     roles = [role for role in Role if role in set(map(role_of, matrices.index))]
@@ -139,4 +143,4 @@ def _mark_blocks(axes: Axes, layers: list[str]) -> None:
     ]
     shown = begins[:: 1 + len(begins) // _MOST_TICKS]
     axes.set_xticks(shown, [numbers[index] for index in shown])
-    axes.set_xlabel("block; every matrix in network order")
+    axes.set_xlabel("block; in each, attention first")
