@@ -50,7 +50,11 @@ def test_checkpoints_are_found_under_their_usual_names(tmp_path, name):
 def test_no_folder_and_no_checkpoints(tmp_path):
     with pytest.raises(UserError, match="no such folder of checkpoints"):
         checkpoints.FolderSource(tmp_path / "none").steps()
-    with pytest.raises(UserError, match="no name matches this pattern, so there is no checkpoint"):
+    with pytest.raises(UserError, match="no name matches this pattern, so there is no checkpoint; the folder is empty"):
+        checkpoints.FolderSource(tmp_path).steps()
+    for epoch in (2, 1):
+        (tmp_path / f"epoch-{epoch}").mkdir()
+    with pytest.raises(UserError, match="so there is no checkpoint; its names are epoch-1, epoch-2"):
         checkpoints.FolderSource(tmp_path).steps()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
 from toposcale.io import loss_curves, trainer_states
-from toposcale.io.errors import UserError, is_shared, reason_of
+from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import read_json
 from toposcale.io.step_names import find_step, steps_by_name
 from toposcale.io.tensor_files import read_metadata
@@ -40,7 +40,8 @@ class FolderSource:
         """Return the steps, ascending; raise UserError if the folder, all checkpoints or a wanted step are missing."""
         steps = sorted(set(self.wanted or self._names))
         if not steps:
-            raise UserError(f"{self._where}: no name matches this pattern, so there is no checkpoint")
+            names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
+            raise UserError(f"{self._where}: no name matches this pattern, so there is no checkpoint; {names}")
         for step in steps:
             self.checkpoint(step)
         return steps
@@ -110,12 +111,15 @@ class FolderSource:
         return f"{self.path}: {self.pattern or ' or '.join(PATTERNS)}"
 
     @cached_property
-    def _names(self) -> dict[int, str]:
+    def _entries(self) -> list[str]:
         try:
-            names = [entry.name for entry in self.path.iterdir()]
+            return [entry.name for entry in self.path.iterdir()]
         except OSError as error:
             raise UserError(f"{self.path}: no such folder of checkpoints ({error.strerror})") from error
-        named = (steps_by_name(pattern, names) for pattern in ([self.pattern] if self.pattern else PATTERNS))
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        named = (steps_by_name(pattern, self._entries) for pattern in ([self.pattern] if self.pattern else PATTERNS))
         return next(filter(None, named), {})
 
 
