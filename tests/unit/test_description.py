@@ -301,6 +301,9 @@ def test_only_what_is_shown_is_computed(file, monkeypatch):
     toposcale.describe(file)
     with pytest.raises(UserError, match="features: norm is none of topology, norms, spectra"):
         toposcale.describe(file, features=("norm",))
+    with pytest.raises(UserError, match="features: norm is none of topology, norms, spectra"):
+        toposcale.describe(file, features="norm")
+    assert toposcale.describe(file, features="norms").equals(toposcale.describe(file, features=("norms",)))
 
 
 def test_an_odd_layer_is_marked_with_its_reason():
@@ -368,6 +371,7 @@ def test_the_weights_in_a_checkpoint_of_a_training_loop_are_read(tmp_path, key, 
     saved = {"step": 3, "best": torch.tensor(2.0), "optimizer": {"state": {}, "param_groups": []}, key: named}
     torch.save(saved, tmp_path / "ckpt.pt")
     assert by_key(toposcale.features_of(tmp_path / "ckpt.pt")) == by_key(toposcale.features_of(arrays()))
+    assert by_key(toposcale.features_of(saved)) == by_key(toposcale.features_of(arrays()))
 
 
 def test_options_and_numbers_beside_the_weights_do_not_matter(tmp_path):

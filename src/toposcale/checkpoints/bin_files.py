@@ -67,18 +67,17 @@ def not_plain(tensor: Any) -> str:
     return f"is {tensor.dtype}" if tensor.is_quantized else ""
 
 
-def _unwrapped(file: Path, content: Any) -> Any:
+def unwrapped(content: Any, where: str | Path) -> Any:
     """Return the weights in the checkpoint of a training loop, by name; raise UserError if there are none."""
-    import torch
 
     def is_state(named: dict[Any, Any]) -> bool:
-        return any(isinstance(value, torch.Tensor) and value.ndim for value in named.values())
+        return any(getattr(value, "ndim", 0) for value in named.values())
 
     while isinstance(content, dict) and content and not is_state(content):
         inner = next((key for key in _NESTED if isinstance(content.get(key), dict)), None)
         if inner is None:
             raise UserError(
-                f"{file}: not a dictionary of tensors; it holds {listed(map(str, content), 8)}, none of which is called "
+                f"{where}: not a dictionary of tensors; it holds {listed(map(str, content), 8)}, none of which is called "
                 f"{' or '.join(_NESTED)}; {_SAVE_ALONE}"
             )
         content = content[inner]
@@ -136,7 +135,7 @@ def load_bin(file: Path) -> dict[str, Any]:
             raise UserError(f"{file}: contains {NOT_TENSORS}; {_SAVE_ALONE}") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
-    tensors = _unwrapped(file, tensors)
+    tensors = unwrapped(tensors, file)
     _check_plain(file, tensors)
     views = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {view: name for name, view in reversed(views.items())}

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.checkpoints import FolderSource, matrices
+from toposcale.checkpoints.bin_files import unwrapped
 from toposcale.features import diagram_distances, weights
 from toposcale.features.registry import SUMMARY
 from toposcale.features.roles import odd_layers
@@ -43,15 +44,15 @@ def describe(
     Parameters
     ----------
     source : str, path-like, torch.nn.Module or mapping of str to array
-        A safetensors, ``.bin`` or ``.pt`` file, a folder in the layout of Hugging Face, a module, or matrices
-        (n_out, n_in) by name.
+        A safetensors, ``.bin`` or ``.pt`` file, a folder in the layout of Hugging Face, a module, matrices
+        (n_out, n_in) by name, or what ``torch.load`` returns of the checkpoint of a training loop.
     layers : str or sequence of str, default="*"
         Globs of the matrices to describe. The others only set the scale of `neural_persistence_p2`.
     progress : callable, optional
         Function of the matrices and their number that returns the same matrices, as `rich.progress.track` does.
     **settings
         Fields of `toposcale.features.weights.WeightSettings`, for instance ``max_points=200`` rows, or
-        ``features=("norms", "spectra")``, the groups to compute, of which "topology" is the third.
+        ``features=("norms", "spectra")``, the groups to compute (or one as a str), of which "topology" is the third.
 
     Returns
     -------
@@ -252,6 +253,8 @@ def _measured(
     **settings: Any,
 ) -> _Measured:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
+    if isinstance(group := settings.get("features"), str):
+        settings["features"] = (group,)
     chosen = weights.WeightSettings(include=include, **settings)
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
@@ -309,11 +312,15 @@ def _summary(features: Mapping[str, Mapping[str, float]], order: list[str]) -> p
 
 
 def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
-    """Convert lists to arrays; raise UserError for a name that is not a str, or a list that is not an array."""
+    """Convert lists to arrays; raise UserError for a name that is not a str, or a value that is not an array."""
     named = {}
+    if any(isinstance(value, Mapping) for value in tensors.values()):
+        tensors = unwrapped(dict(tensors), type(tensors).__name__)
     for name, value in tensors.items():
         if not isinstance(name, str):
             raise UserError(f"arrays are described by name, but {name!r} is not a string")
+        if isinstance(value, Mapping):
+            raise UserError(f"{name}: not an array, but a {type(value).__name__}; give the weights alone")
         try:
             named[name] = value if hasattr(value, "shape") else np.asarray(value)
         except ValueError as error:
