@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -33,7 +34,9 @@ Measure a training while it goes on: toposcale.monitor. A whole study, with repo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; the exit status is 1 for what is wrong with a checkpoint, 2 for a wrong command."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    # argparse takes -25e6 for an option, but nothing that begins with a space.
+    options = _parser().parse_args([f" {text}" if _is_negative(text) else text for text in given])
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
         options.run(options)
@@ -50,10 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that names the option that was probably meant."""
+    """Parser that names the command or option that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line."""
+        choice = re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose from (.*)\)", message)
+        if choice and (near := get_close_matches(choice[1], re.findall(r"\w+", choice[2]), 1)):
+            message += f"; did you mean {near[0]}?"
         before, _, unknown = message.partition("unrecognized arguments: ")
         if not before and unknown:
             option = next((word.partition("=")[0] for word in unknown.split() if word.startswith("-")), "")
@@ -233,6 +239,13 @@ def _check(given: argparse.Namespace) -> None:
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _is_negative(text: str) -> bool:
+    try:
+        return number_of(text) < 0
+    except ValueError:
+        return False
 
 
 def _amount(text: str) -> float:

@@ -523,6 +523,30 @@ def test_an_option_that_there_is_not_names_the_right_one(arguments, hint, capsys
     assert hint in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("option", ["--parameters", "--tokens-per-step", "--peak", "--remaining"])
+def test_a_negative_number_is_refused_as_a_number(curve, option, capsys):
+    """Not as an option that lacks its argument."""
+    plan = ["--tokens-per-step", "5e5", "--parameters", "25e6", "--steps", str(FINAL)]
+    plan += ["--schedule", "constant"] if option == "--peak" else []
+    assert main(["advise", str(curve), *plan, option, "-25e6"]) == 1
+    assert re.search(r": -2\.5e\+07, but it must be (at least|above) [01]", capsys.readouterr().err)
+
+
+def test_a_command_that_there_is_not_names_the_right_one(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["curve", "a.csv", "b.csv"])
+    assert capsys.readouterr().err.splitlines()[-1].endswith("did you mean curves?")
+
+
+@pytest.mark.parametrize("optimizer", [3, None, ["adamw"]])
+def test_an_optimizer_is_a_name(optimizer):
+    with pytest.raises(UserError, match='optimizer: a name such as "adamw", but it is'):
+        toposcale.advise(columns(), **GIVEN, optimizer=optimizer)
+    known = [{"curve": columns(), "n_parameters": 1e7, "optimizer": 3}]
+    with pytest.raises(UserError, match='optimizer: a name such as "adamw", but it is 3'):
+        toposcale.advise(columns(), **GIVEN, known=known)
+
+
 @pytest.mark.parametrize(
     ("stated", "error", "hint"),
     [

@@ -81,6 +81,8 @@ def _with_checked_numbers(stated: Stated) -> Stated:
             f"tokens_per_step (--tokens-per-step): {tokens_per_step:g}, but a step reads sequences x tokens per sequence, "
             f"such as {tokens_per_step:g} x 1024 = {1024 * tokens_per_step:g}"
         )
+    if not isinstance(stated.optimizer, str):
+        raise UserError(f'optimizer: a name such as "adamw", but it is {stated.optimizer!r:.60}')
     return replace(
         stated, n_parameters=n_parameters, tokens_per_step=tokens_per_step, steps=steps, warmup_steps=warmup_steps
     )
