@@ -523,6 +523,64 @@ def test_an_option_that_there_is_not_names_the_right_one(arguments, hint, capsys
     assert hint in capsys.readouterr().err.splitlines()[-1]
 
 
+def with_tokens(per_step=500_000):
+    return (table := columns()) | {"tokens": per_step * table["step"]}
+
+
+def test_what_the_log_states_need_not_be_stated(tmp_path, capsys):
+    """And says where it comes from."""
+    given = {key: value for key, value in GIVEN.items() if key != "tokens_per_step"}
+    advice = toposcale.advise(with_tokens(), **given)
+    assert advice["forecast"] == toposcale.advise(columns(), **GIVEN)["forecast"]
+    assert "500,000 tokens per step, as the log states" in advice["assumed"]
+    stated = toposcale.advise(with_tokens(), **GIVEN)
+    assert (stated["forecast"], "as the log states" in str(stated)) == (advice["forecast"], False)
+    pd.DataFrame(with_tokens()).to_csv(file := tmp_path / "losses.csv", index=False)
+    assert main(["advise", str(file), "--parameters", "1e8", "--steps", str(FINAL)]) == 0
+    assert "500,000 tokens per step, as the log states" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("share", [0.5, 2])
+def test_tokens_per_step_that_contradict_the_log_are_refused(tmp_path, share, capsys):
+    told = (
+        r"tokens_per_step \(--tokens-per-step\) is 500,000, but the log has (1,0|2)[05]0,000; leave the wrong one out"
+    )
+    table = with_tokens(round(500_000 * share))
+    with pytest.raises(UserError, match=told):
+        toposcale.advise(table, **GIVEN)
+    with pytest.raises(UserError, match=told):
+        toposcale.compare_runs(table, columns(), tokens_per_step=500_000)
+    pd.DataFrame(table).to_csv(file := tmp_path / "losses.csv", index=False)
+    assert main(["advise", str(file), "--parameters", "1e8", "--tokens-per-step", "5e5", "--steps", str(FINAL)]) == 1
+    assert re.search(told, capsys.readouterr().err)
+
+
+def test_tokens_per_step_may_be_rounded_and_a_known_run_has_its_own():
+    assert toposcale.advise(with_tokens(524_288), **GIVEN).run.tokens_per_step == 500_000
+    [known] = toposcale.advise(columns(), **GIVEN, known=[{"curve": with_tokens(250_000), "n_parameters": 1e7}]).others
+    assert known.tokens_per_step == 250_000
+    others = [{"curve": columns(), "n_parameters": 1e7, "epochs": 8}]
+    [known] = toposcale.advise(columns(), **GIVEN, unique_tokens=1e9, known=others).others
+    assert (known.tokens_per_step, known.metadata.unique_tokens) == (500_000, FINAL * 500_000 / 8)
+
+
+def test_parameters_that_contradict_the_log_are_refused():
+    told = r"n_parameters \(--parameters\) is 100,000,000, but the log has 25,000,000; leave the wrong one out"
+    with pytest.raises(UserError, match=told):
+        toposcale.advise(columns() | {"n_parameters": np.full(len(columns()["step"]), 25e6)}, **GIVEN)
+
+
+def test_epochs_that_contradict_the_unique_tokens_are_refused(curve, capsys):
+    tokens = FINAL * 500_000
+    for epochs in (2, 8):
+        with pytest.raises(UserError, match=rf"epochs \(--epochs\) is {epochs}, .* makes 4 epochs of unique_tokens"):
+            toposcale.advise(columns(), **GIVEN, epochs=epochs, unique_tokens=tokens / 4)
+    assert toposcale.advise(columns(), **GIVEN, epochs=4, unique_tokens=tokens / 4.2).choice
+    plan = ["--parameters", "1e8", "--tokens-per-step", "5e5", "--steps", str(FINAL)]
+    assert main(["advise", str(curve), *plan, "--epochs", "8", "--unique-tokens", str(tokens / 4)]) == 1
+    assert "makes 4 epochs of unique_tokens (--unique-tokens)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--parameters", "--tokens-per-step", "--peak", "--remaining"])
 def test_a_negative_number_is_refused_as_a_number(curve, option, capsys):
     """Not as an option that lacks its argument."""

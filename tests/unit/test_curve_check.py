@@ -29,7 +29,26 @@ def test_what_a_state_tells_is_said(tmp_path, capsys):
     }
     (tmp_path / "trainer_state.json").write_text(json.dumps(facts))
     assert main(["check", str(tmp_path)]) == 0
-    assert "  known           tokens per step 512, last step 1,200\n" in capsys.readouterr().out
+    assert (
+        "  known           tokens per step 512 (from the log), last step 1,200 (from the log)\n"
+        in capsys.readouterr().out
+    )
+
+
+def test_facts_of_a_text_log_and_a_column_of_tokens_are_known(tmp_path, capsys):
+    lines = ["tokens per iteration will be: 491,520", "number of parameters: 123.59M"]
+    lines += [f"iter {step}: loss {9 - step / 100}, time 3ms, mfu 40%" for step in range(0, 100, 10)]
+    (log := tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    assert main(["check", str(log)]) == 0
+    known = "  known           parameters 123,590,000 (from the log), tokens per step 491,520 (from the log)\n"
+    assert known + "  unknown         last step\n" in capsys.readouterr().out
+    log.write_text("\n".join(["tokens per iteration will be: 32,768", *lines]) + "\n")  # of two runs
+    assert main(["check", str(log)]) == 0
+    assert "unknown         tokens per step, last step\n" in capsys.readouterr().out
+    rows = [f"{step},{9 - step / 100},{(step + 1) * 491520}" for step in range(0, 100, 10)]
+    (table := tmp_path / "losses.csv").write_text("\n".join(["step,loss,tokens", *rows]) + "\n")
+    assert main(["check", str(table)]) == 0
+    assert "  known           tokens per step 491,520 (from the log)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["check", "advise"])

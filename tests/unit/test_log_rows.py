@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.io import loss_curves
+from toposcale.io import log_rows, loss_curves
 from toposcale.io.errors import UserError
 
 STEPS = np.arange(0, 7600, 50)
@@ -217,3 +217,29 @@ def test_a_column_of_tokens_that_goes_back_or_is_empty_says_nothing_of_the_batch
     for told in (np.full(40, np.nan), np.where(steps > 2000, steps - 2000, steps) * 1e5, np.zeros(40)):
         curve = loss_curves.of_columns({"step": steps, "loss": 3 + steps**-0.5, "tokens": told})
         assert curve.low_confidence_reasons == ()
+
+
+LOGGED = np.arange(0.0, 500, 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "tokens"),
+    [
+        ("tokens", 524_288 * LOGGED, 524_288),
+        ("Tokens_Seen", 524_288 * (LOGGED + 1), 524_288),  # counted after the step
+        ("tokens_per_step", np.full(10, 524_288.0), 524_288),
+        ("tokens", np.full(10, 524_288.0), None),  # of a step, of a row, or of all: unknown
+        ("tokens", 0.524288 * LOGGED, None),  # in millions
+        ("consumed_samples", 512 * LOGGED, None),
+        ("tokens", 1024 * LOGGED**2, None),
+        ("tokens", np.full(10, np.nan), None),
+    ],
+)
+def test_a_column_of_tokens_tells_those_of_a_step(name, values, tokens):
+    assert log_rows.tokens_per_step(LOGGED, {name: values}) == tokens
+
+
+def test_a_restart_does_not_change_the_tokens_of_a_step():
+    steps = np.append(LOGGED, LOGGED[5:])
+    assert log_rows.tokens_per_step(steps, {"tokens": 524_288 * steps}) == 524_288
+    assert log_rows.changed_batch(steps, {"tokens": 524_288 * steps}) == ()

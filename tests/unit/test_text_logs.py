@@ -76,7 +76,7 @@ def test_the_lines_of_a_program_are_read_and_named(program):
     )
     final_steps = {"llm.c": 19560, "Megatron-LM": 19073, "modded-nanogpt": 1750, "transformers": 1000}
     final_steps |= {"NeMo": 19073, "Composer": 19073, text_logs.ANY: 739328}
-    assert log.final_step == final_steps.get(program)
+    assert log.facts.get("total_steps") == final_steps.get(program)
 
 
 def test_learning_rates_norms_and_perplexities_are_read():
@@ -116,7 +116,11 @@ def test_what_is_a_loss(line, loss):
 )
 def test_a_step_is_the_progress_in_brackets(line):
     log = text_logs.read(line)
-    assert (log.columns["step"].tolist(), log.columns["loss"].tolist(), log.final_step) == ([50], [3.2], 1000)
+    assert (log.columns["step"].tolist(), log.columns["loss"].tolist(), log.facts) == (
+        [50],
+        [3.2],
+        {"total_steps": 1000},
+    )
 
 
 def test_the_number_of_an_epoch_is_no_step():

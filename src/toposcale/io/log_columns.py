@@ -38,8 +38,12 @@ CONSUMED = (
     *("tokens", "num_tokens", "total_tokens", "tokens_seen", "consumed_tokens", "num_input_tokens_seen"),
     *("train/num_input_tokens_seen", "train/tokens", "consumed_samples", "consumed samples"),
 )
-OF_THE_BATCH = (*CONSUMED, "tokens_per_step", "batch_tokens", "global_batch_size", "batch_size", "global batch size")
+PER_STEP, PARAMETERS = "tokens_per_step", "n_parameters"
+OF_THE_BATCH = (*CONSUMED, PER_STEP, "batch_tokens", "global_batch_size", "batch_size", "global batch size")
 """Columns of the tokens or sequences read so far, and these with those of a step."""
+
+IN_SEQUENCES = ("consumed_samples", "consumed samples", "global_batch_size", "batch_size", "global batch size")
+"""Columns of the batch that do not count tokens."""
 
 BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
 """Lower-case names of losses in bits, mostly per byte."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from toposcale.io import tables, text_logs
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
-from toposcale.io.log_columns import END, NAMES, plain_name
+from toposcale.io.log_columns import NAMES, plain_name
 from toposcale.io.trainer_states import FILE_NAME
 
 _NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf|no log", re.IGNORECASE)
@@ -149,7 +149,7 @@ def _read_text(path: Path, text: str) -> LogFile:
         raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
     notes = [f"read as a text log: {log.matched:,} of {log.lines:,} lines are those of {log.pattern}"]
     notes += [_dropped(last)] if is_cut else []
-    columns = log.columns | ({END: np.full(log.matched, float(log.final_step))} if log.final_step else {})
+    columns = log.columns | {name: np.full(log.matched, value) for name, value in log.facts.items()}
     return LogFile(columns, "text log", tuple(notes))
 
 

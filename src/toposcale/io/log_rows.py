@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toposcale.io.errors import UserError, listed
-from toposcale.io.log_columns import CONSUMED, NAMES
+from toposcale.io.log_columns import CONSUMED, IN_SEQUENCES, NAMES
 from toposcale.io.log_files import column_of
 
 Columns = Mapping[str, Any]
@@ -277,18 +277,44 @@ def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple
 
     steps: (rows,); columns: those of `OF_THE_BATCH` that are logged, (rows,) each.
     """
+    for name, (early, late) in _batches(steps, columns):
+        if not _is_constant(early, late):
+            change = f"according to {name}, the batch size changed from {early:.3g} to {late:.3g}"
+            return (f"{change}; the law assumes that it is constant",)
+    return ()
+
+
+def tokens_per_step(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> int | None:
+    """Return the tokens of a step that a column of tokens states; None without one, or if they change.
+
+    steps, columns: as in `changed_batch`. Fractions are of another unit, such as billions of tokens.
+    """
+    counted = {
+        name: values
+        for name, values in columns.items()
+        if name.strip().lower() not in IN_SEQUENCES and not np.any(values[np.isfinite(values)] % 1)
+    }
+    for _, (early, late) in _batches(steps, counted):
+        if _is_constant(early, late):
+            return round((early + late) / 2)
+    return None
+
+
+def _batches(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield the name of each column of the batch, and the median batch in the first and in the last quarter of the log."""
     for name, values in columns.items():
         usable = np.isfinite(values)
         per_step = values[usable]
         if name.strip().lower() in CONSUMED:
-            per_step = np.diff(per_step) / np.maximum(np.diff(steps[usable]), 1)
-        quarter = len(per_step) // 4
+            forward = np.diff(steps[usable]) > 0  # not where a restart goes back
+            per_step = np.diff(per_step)[forward] / np.diff(steps[usable])[forward]
+        quarter = -(-len(per_step) // 4)
         if quarter and per_step.min() > 0:
-            early, late = np.median(per_step[:quarter]), np.median(per_step[-quarter:])
-            if max(early / late, late / early) > LARGEST_BATCH_CHANGE:
-                change = f"according to {name}, the batch size changed from {early:.3g} to {late:.3g}"
-                return (f"{change}; the law assumes that it is constant",)
-    return ()
+            yield name, (float(np.median(per_step[:quarter])), float(np.median(per_step[-quarter:])))
+
+
+def _is_constant(early: float, late: float) -> bool:
+    return max(early / late, late / early) <= LARGEST_BATCH_CHANGE
 
 
 def column_or_nan(series: Mapping[str, np.ndarray], name: str) -> np.ndarray:

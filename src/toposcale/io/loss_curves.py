@@ -16,7 +16,16 @@ import pyarrow.compute as pc
 from toposcale.io import log_files, log_rows, schemas, tables, trainer_states
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import regular_file
-from toposcale.io.log_columns import LAST_STEP, NAMES, OF_THE_BATCH, matched, plain_name, refuse_bits, refuse_missing
+from toposcale.io.log_columns import (
+    LAST_STEP,
+    NAMES,
+    OF_THE_BATCH,
+    PARAMETERS,
+    matched,
+    plain_name,
+    refuse_bits,
+    refuse_missing,
+)
 from toposcale.io.notes import logged_again
 from toposcale.io.step_names import MOST_STEPS
 
@@ -32,8 +41,8 @@ class LossCurve(NamedTuple):
     columns: float64 arrays (rows,): `step` (ascending, unique), `loss`, `gradient_norm`, `learning_rate` and the metrics,
     NaN if missing at a step and infinite if not a number there. notes: what was left out or changed, one clause each.
     low_confidence_reasons: what makes a forecast uncertain. trainer: state of transformers' Trainer, if that was read.
-    form: format of the file. names: its column by quantity. unread: its other columns. final_step: last step of the
-    training, if the file states it.
+    form: format of the file. names: its column by quantity. unread: its other columns. final_step, tokens_per_step,
+    n_parameters: facts of the training that the file states.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -44,6 +53,8 @@ class LossCurve(NamedTuple):
     names: Mapping[str, str] = {}
     unread: tuple[str, ...] = ()
     final_step: int | None = None
+    tokens_per_step: int | None = None
+    n_parameters: int | None = None
 
     def note_columns(self) -> dict[str, str]:
         """Return the columns of the table models for notes and reasons for low confidence, one per line."""
@@ -162,16 +173,24 @@ def of_columns(
     batch = log_rows.changed_batch(series["step"], logged)
     rows = log_rows.of_one_training(series, others, where)
     curve = _joined(rows, where)
-    ends = [_numbers_of(others[name]) for name in others if name.strip().lower() in LAST_STEP]
-    last_steps = [int(values[np.isfinite(values)][-1]) for values in ends if np.isfinite(values).any()]
     return curve._replace(
         notes=(*pivoted, *in_bits, *curve.notes),
         low_confidence_reasons=(*curve.low_confidence_reasons, *batch),
         form=how or "columns",
         names=column_of,
-        unread=tuple(others),
-        final_step=last_steps[0] if last_steps and last_steps[0] > 0 else None,
+        unread=tuple(name for name in others if name.strip().lower() not in (*LAST_STEP, *OF_THE_BATCH, PARAMETERS)),
+        final_step=_last_number(others, LAST_STEP),
+        tokens_per_step=log_rows.tokens_per_step(series["step"], logged),
+        n_parameters=_last_number(others, (PARAMETERS,)),
     )
+
+
+def _last_number(columns: Mapping[str, Any], names: Sequence[str]) -> int | None:
+    """Return the last number, if above 0, in the first column of these names that has one."""
+    for column in (_numbers_of(columns[name]) for name in columns if name.strip().lower() in names):
+        if (numbers := column[np.isfinite(column)]).size:
+            return int(numbers[-1]) if numbers[-1] > 0 else None
+    return None
 
 
 def _as_column(values: Any) -> Any:

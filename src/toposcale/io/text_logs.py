@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from toposcale.io.amounts import number_of
+from toposcale.io.log_columns import END, PARAMETERS, PER_STEP
+
 _DIGITS = r"(?>[-+]?(?:\d*\.\d+|\d+\.?(?!,\d))(?:e[-+]?\d+)?|[-+]?(?:nan|inf))(?!\w)"  # 3,25 is not 3
 _NUMBER = rf"(?: value)?[\s:=\"'|(]{{0,12}}(?:[a-z][\w.]{{0,15}}\()?({_DIGITS})"  # np.float64(3.2)
 _DECIMAL = rf"[\s:=]{{1,12}}(?=\d+\.\d)({_DIGITS})"  # after a name that may also precede a count
@@ -79,6 +82,15 @@ PATTERNS = {
     "transformers": re.compile(r"\{.*['\"](?:eval_)?loss['\"]: .*['\"]epoch['\"]: "),
     "MLflow": _MLFLOW,
 }
+_FACTS = {
+    name: re.compile(rf"^{words}: (\d{{1,3}}(?:,\d{{3}})+|\d+(?:\.\d+)?[KMB]?)\s*$", re.IGNORECASE | re.MULTILINE)
+    for name, words in (
+        (PER_STEP, "(?:tokens per iteration will be|total desired batch size)"),  # of nanoGPT and build-nanogpt
+        (PARAMETERS, "number of parameters"),
+    )
+}
+"""Lines that state a fact of the run, by the name of its column in a table."""
+
 ANY = "an unknown program, with a step and a loss"
 """Name of a log that matches none of the patterns."""
 
@@ -87,15 +99,15 @@ class TextLog(NamedTuple):
     """Columns of a text log, and counts of its lines.
 
     pattern: name of the line pattern. matched, lines: numbers of matching lines and of all lines. columns: arrays
-    (matched,) by quantity, NaN if missing in a line and infinite if not a number there. final_step: last step of the
-    training, if logged. without_step: number of lines with a loss but no step.
+    (matched,) by quantity, NaN if missing in a line and infinite if not a number there. facts: last step, tokens per step
+    and number of parameters, those that are logged. without_step: number of lines with a loss but no step.
     """
 
     pattern: str
     matched: int
     lines: int
     columns: dict[str, np.ndarray]
-    final_step: int | None
+    facts: dict[str, float]
     without_step: int
 
 
@@ -124,8 +136,17 @@ def read(text: str) -> TextLog:
     fields = list(_measured_once(fields))
     names = dict.fromkeys(name for row in fields for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in fields]) for name in names if name != "final_step"}
-    final = max((int(row["final_step"]) for row in fields if "final_step" in row), default=None)
-    return TextLog(best if is_known else ANY, len(fields), len(lines), columns, final, len(rows) - len(stepped))
+    return TextLog(
+        best if is_known else ANY, len(fields), len(lines), columns, _facts(text, fields), len(rows) - len(stepped)
+    )
+
+
+def _facts(text: str, fields: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the facts of the run by column; those of which a log has several values, as of several runs, are unknown."""
+    stated = {name: {number_of(match[1]) for match in line.finditer(text)} for name, line in _FACTS.items()}
+    facts = {name: values.pop() for name, values in stated.items() if len(values) == 1}
+    ends = [row["final_step"] for row in fields if "final_step" in row]
+    return facts | ({END: max(ends)} if ends else {})
 
 
 def _measured_once(rows: Sequence[dict[str, float]]) -> Iterator[dict[str, float]]:

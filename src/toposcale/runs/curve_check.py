@@ -58,9 +58,11 @@ def _lines(stated: Stated) -> Iterator[str]:
     if curve.unread:
         yield f"  {'not read':<15} {listed(curve.unread, 20)}"
     read = facts_of(curve)
-    facts = {"parameters": read.n_parameters, "tokens per step": read.tokens_per_step, "last step": read.final_step}
-    if known := [f"{name} {value:,}" for name, value in facts.items() if value]:
-        yield f"  {'known':<15} {', '.join(known)}"
-    if unknown := [name for name, value in facts.items() if not value]:
+    facts = {"n_parameters": "parameters", "tokens_per_step": "tokens per step", "final_step": "last step"}
+    known = {name: value for name in facts if (value := getattr(read, name))}
+    if known:
+        texts = (f"{facts[name]} {value:,} (from {read.provenance(name)})" for name, value in known.items())
+        yield f"  {'known':<15} {', '.join(texts)}"
+    if unknown := [text for name, text in facts.items() if name not in known]:
         yield f"  {'unknown':<15} {', '.join(unknown)}"
     yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))

@@ -1,6 +1,6 @@
 """Training runs from the loss curves of users: files, folders of a Trainer, or columns."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,10 @@ Curve = str | Path | Mapping[str, Any] | Any
 
 LEAST_PARAMETERS, MOST_PARAMETERS, LEAST_TOKENS, MOST_TOKENS = 1000, 1e15, 64, 1e12
 """Bounds on the parameters of a language model, and on the tokens per step."""
+
+LARGEST_RATIO = {"n_parameters": 1.25, "tokens_per_step": 1.1, "epochs": 1.1}
+"""Ratio of what the user states to what the log does beyond which one of them is wrong: users round (0.5M for 524,288), and
+programs count position embeddings or not."""
 
 LEAST_RATIO = 1e-3
 """Without a peak, a minimum rate is a ratio to it; a value below this bound must be a rate."""
@@ -57,13 +61,14 @@ _LOSSES = ("loss", "validation_loss")
 _OF_SCHEDULE, _COLUMNS = ("schedule", "steps", "warmup_steps"), ("loss_column", "step_column")
 
 
-def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun:
+def run_of_curve(stated: Stated, like: TrainingRun | None = None, tokens_per_step: float | None = None) -> TrainingRun:
     """Return the run of a loss curve; raise UserError, which names what is missing.
 
-    like: a run from which the schedule and its end are taken if nothing is stated about them.
+    like: a run from which the schedule and its end are taken if nothing is stated about them. tokens_per_step: those of a
+    step where neither the user nor the log states them.
     """
     stated = _with_checked_numbers(stated)
-    return _run_of_losses(read_curve(stated), stated, like)
+    return _run_of_losses(read_curve(stated), stated, like, tokens_per_step)
 
 
 def _with_checked_numbers(stated: Stated) -> Stated:
@@ -88,23 +93,28 @@ def _with_checked_numbers(stated: Stated) -> Stated:
     )
 
 
-def _run_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
+def _run_of_losses(
+    losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None = None, tokens_per_step: float | None = None
+) -> TrainingRun:
     """Return the run of a curve that was read; errors also say what was left out of it."""
     try:
-        return _made_of_losses(losses, stated, like)
+        return _made_of_losses(losses, stated, like, tokens_per_step)
     except UserError as error:
         raise UserError("; ".join((f"{error}", *losses.notes))) from None
 
 
-def _made_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None) -> TrainingRun:
+def _made_of_losses(
+    losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None, tokens_per_step: float | None
+) -> TrainingRun:
     """Return the run of a curve that was read."""
     facts, log = facts_of(losses), losses.log_columns()
+    _refuse_contradictions(stated, facts)
     given, warmup_steps = _given_schedule(stated, log)
     last = given.steps if given else stated.steps or (like.final_step if like else facts.final_step)
     of = f" of {facts.adapter_of}, of which the weights there are an adapter" if facts.adapter_of else ""
     required = {
         f"n_parameters{of} (--parameters)": stated.n_parameters or facts.n_parameters,
-        "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or facts.tokens_per_step,
+        "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or facts.tokens_per_step or tokens_per_step,
         "schedule (--schedule), or steps (--steps), the last step of the run": last,
     }
     if missing := [key for key, value in required.items() if not value]:
@@ -113,14 +123,13 @@ def _made_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Trainin
     _refuse_late_rows(stated.name, losses.columns["step"], tokens, int(final_step))
     if warmup_steps and warmup_steps >= final_step:
         raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {int(final_step):,}")
-    epochs = number(stated.epochs, "epochs", 0.01) or facts.epochs
-    unique_tokens = number(stated.unique_tokens, "unique_tokens", 1) or final_step * tokens / (epochs or np.nan)
+    unique_tokens = _unique_tokens(stated, final_step * tokens) or final_step * tokens / (facts.epochs or np.nan)
     metadata = RunMetadata(
         stated.name,
         round(size),
         tokens,
         reached_step=facts.reached,
-        notes=losses.notes,
+        notes=(*losses.notes, *facts.notes(stated)),
         low_confidence_reasons=(*losses.low_confidence_reasons, *((ADAPTER,) if facts.adapter_of else ())),
         optimizer=stated.optimizer,
         unique_tokens=unique_tokens,
@@ -135,6 +144,31 @@ def _made_of_losses(losses: loss_curves.LossCurve, stated: Stated, like: Trainin
     return TrainingRun.of(metadata, schedule, log, losses.metric_columns())
 
 
+def _refuse_contradictions(stated: Stated, facts: "Facts") -> None:
+    """Raise UserError where the user and the log state two numbers of parameters, or of tokens per step."""
+    for name, option in (("n_parameters", "--parameters"), ("tokens_per_step", "--tokens-per-step")):
+        given, logged = getattr(stated, name), getattr(facts, name)
+        if given and logged and max(given / logged, logged / given) > LARGEST_RATIO[name]:
+            raise UserError(
+                f"{stated.name}: {name} ({option}) is {given:,.0f}, but {facts.provenance(name)} has {logged:,.0f}; leave "
+                "the wrong one out"
+            )
+
+
+def _unique_tokens(stated: Stated, tokens: float) -> float | None:
+    """Return the unique tokens of a run of so many tokens, None if not stated; UserError if the epochs contradict them."""
+    epochs, unique = number(stated.epochs, "epochs", 0.01), number(stated.unique_tokens, "unique_tokens", 1)
+    if not (epochs and unique):
+        return unique or (tokens / epochs if epochs else None)
+    implied = tokens / unique
+    if max(epochs / implied, implied / epochs) > LARGEST_RATIO["epochs"]:
+        raise UserError(
+            f"{stated.name}: epochs (--epochs) is {epochs:g}, but the whole run, {tokens:.4g} tokens, makes {implied:.3g} "
+            f"epochs of unique_tokens (--unique-tokens) {unique:.4g}; give one of them"
+        )
+    return unique
+
+
 def run_as_read(stated: Stated) -> TrainingRun:
     """Return the run of a curve, unknown facts as NaN or 0; without a known end it ends at its last row."""
     stated = _with_checked_numbers(stated)
@@ -145,7 +179,7 @@ def run_as_read(stated: Stated) -> TrainingRun:
         stated = replace(stated, steps=int(losses.columns["step"].max(initial=1)))
     least: dict[str, Any] = {"n_parameters": LEAST_PARAMETERS, "tokens_per_step": LEAST_TOKENS}
     unknown = {name: value for name, value in least.items() if not (getattr(stated, name) or getattr(facts, name))}
-    run = _run_of_losses(losses, replace(stated, **unknown), None)
+    run = _run_of_losses(losses, replace(stated, **unknown))
     unknown = {name: 0 if name == "n_parameters" else np.nan for name in unknown}
     schedule = replace(run.schedule, end_assumed=end_assumed)
     return replace(run, metadata=replace(run.metadata, **unknown), schedule=schedule)
@@ -174,10 +208,9 @@ def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> Train
     curve = known.get("curve")
     fields: dict[str, Any] = {
         "name": Path(curve).name if isinstance(curve, str | Path) else f"known run {index}",
-        "tokens_per_step": run.tokens_per_step,
         "optimizer": run.metadata.optimizer,
     }
-    if np.isfinite(run.metadata.unique_tokens):
+    if np.isfinite(run.metadata.unique_tokens) and known.get("epochs") is None:
         fields["unique_tokens"] = run.metadata.unique_tokens
     fields |= {key: value for key, value in known.items() if value is not None}
     if unknown := sorted(set(fields) - set(FIELDS)):
@@ -198,13 +231,14 @@ def _under_a_schedule(other: Stated, run: TrainingRun, stated: Stated) -> Traini
     alike = {key: getattr(stated, key) for key in _OF_SCHEDULE}
     if fields := {key: value for key in _OF_SCHEDULE if (value := getattr(other, key)) is not None}:
         # A file holds the whole schedule, so nothing is added to it.
-        return run_of_curve(other if other.has_schedule_file else replace(other, **alike | fields))
+        other = other if other.has_schedule_file else replace(other, **alike | fields)
+        return run_of_curve(other, None, run.tokens_per_step)
     is_stated = stated.schedule is not None or stated.steps is not None
     try:
-        return run_of_curve(replace(other, **alike), None if is_stated else run)
+        return run_of_curve(replace(other, **alike), None if is_stated else run, run.tokens_per_step)
     except UserError:
         steps = int(read_curve(other).columns["step"].max())
-        return run_of_curve(replace(other, steps=steps))
+        return run_of_curve(replace(other, steps=steps), None, run.tokens_per_step)
 
 
 def number(value: Any, what: str, least: float | None, most: float = np.inf) -> float | None:
@@ -263,7 +297,8 @@ def _refuse_without_losses(losses: loss_curves.LossCurve) -> None:
 class Facts(NamedTuple):
     """Facts of a run from its file, or from the weights beside a Trainer's state; None if unknown.
 
-    adapter_of: the base model, if the weights are an adapter. epochs: epochs of the whole run.
+    adapter_of: the base model, if the weights are an adapter. epochs: epochs of the whole run. of_weights: whether the
+    parameters were counted in the weights.
     """
 
     n_parameters: int | None = None
@@ -272,6 +307,17 @@ class Facts(NamedTuple):
     reached: int = 0
     adapter_of: str = ""
     epochs: float | None = None
+    of_weights: bool = False
+
+    def provenance(self, name: str) -> str:
+        """Return what states a fact."""
+        return "the checkpoint" if name == "n_parameters" and self.of_weights else "the log"
+
+    def notes(self, stated: Stated) -> Iterator[str]:
+        """Yield a clause for each fact that the user does not state."""
+        for name, text in {"n_parameters": "parameters", "tokens_per_step": "tokens per step"}.items():
+            if (value := getattr(self, name)) and not getattr(stated, name):
+                yield f"{value:,} {text}, as {self.provenance(name)} states"
 
 
 ADAPTER = "the weights there are an adapter, and the law is for pretraining from scratch"
@@ -280,7 +326,7 @@ ADAPTER = "the weights there are an adapter, and the law is for pretraining from
 def facts_of(losses: loss_curves.LossCurve) -> Facts:
     """Return the facts of a run that the curve and the weights beside it state."""
     if (state := losses.trainer) is None:
-        return Facts(final_step=losses.final_step)
+        return Facts(losses.n_parameters, losses.tokens_per_step, losses.final_step)
     folder, base, size = state.path.parent, "", None
     if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
         base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
@@ -292,7 +338,7 @@ def facts_of(losses: loss_curves.LossCurve) -> Facts:
         stated = checkpoints.trainer_facts(state.content, None)
     reached, read = int(state.content["global_step"]), state.content.get("epoch")
     epochs = read / reached * stated["final_step"] if read and reached and stated["final_step"] else None
-    return Facts(size, **stated, reached=reached, adapter_of=base, epochs=epochs)
+    return Facts(size, **stated, reached=reached, adapter_of=base, epochs=epochs, of_weights=True)
 
 
 def _given_schedule(
