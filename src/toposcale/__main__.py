@@ -230,7 +230,7 @@ def _curves(given: argparse.Namespace) -> None:
 
 
 def _check(given: argparse.Namespace) -> None:
-    from toposcale.runs.curve_check import check_curve
+    from toposcale.decision.curve_check import check_curve
     from toposcale.runs.from_curve import Stated
 
     columns = {"loss_column": given.loss_column, "step_column": given.step_column}
