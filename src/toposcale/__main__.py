@@ -234,7 +234,8 @@ def _check(given: argparse.Namespace) -> None:
     from toposcale.runs.from_curve import Stated
 
     columns = {"loss_column": given.loss_column, "step_column": given.step_column}
-    print(printable(check_curve(Stated(given.curve, given.curve, **columns))))
+    for line in check_curve(Stated(given.curve, given.curve, **columns)):
+        print(printable(line))
 
 
 def _option(name: str) -> str:

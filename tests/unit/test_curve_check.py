@@ -1,10 +1,17 @@
 """What `python -m toposcale check` says of a file."""
 
 import json
+import re
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import toposcale
 from toposcale.__main__ import main
+from toposcale.decision.curve_check import check_curve
+from toposcale.io.errors import UserError
+from toposcale.runs.from_curve import Stated
 
 
 def test_a_file_is_described_without_advice(tmp_path, capsys):
@@ -17,6 +24,7 @@ def test_a_file_is_described_without_advice(tmp_path, capsys):
         "  not read        time",
         "  unknown         parameters, tokens per step, last step",
         "  note: the log goes back to step 100, as after a restart: 2 rows before that were left out",
+        "  no advice       it has fewer than 5 losses after the warm-up",
     ]
 
 
@@ -33,6 +41,43 @@ def test_what_a_state_tells_is_said(tmp_path, capsys):
         "  known           tokens per step 512 (from the log), last step 1,200 (from the log)\n"
         in capsys.readouterr().out
     )
+
+
+def losses_file(path, losses, steps=None):
+    steps = np.arange(50, 50 * len(losses) + 1, 50) if steps is None else steps
+    pd.DataFrame({"step": steps, "loss": losses}).to_csv(path, index=False)
+    return str(path)
+
+
+FALLING = 2.4 + 8 * np.arange(50, 10_001, 50) ** -0.5
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        61 * FALLING / FALLING[-1],
+        np.append(FALLING, np.linspace(3, 6, 30)),
+        np.where(np.arange(200) % 3, FALLING, 2 * FALLING),
+        np.where(np.arange(200) < 190, FALLING, np.nan),
+    ],
+    ids=["perplexity", "rising", "spikes", "broken"],
+)
+def test_what_advise_refuses_is_refused(tmp_path, capsys, losses):
+    """In the same words, after the report on how it is read."""
+    file = losses_file(tmp_path / "losses.csv", losses)
+    plan = {"n_parameters": 25e6, "tokens_per_step": 5e5, "schedule": "constant", "steps": 50_000}
+    reason = toposcale.advise(file, **plan)["no_advice_because"]
+    assert main(["check", file]) == 1
+    said = capsys.readouterr()
+    assert said.err == f"toposcale: {file}: {reason}\n"
+    assert "training loss   loss: " in said.out
+    with pytest.raises(UserError, match=re.escape(reason)):
+        list(check_curve(Stated(file, "losses")))
+
+
+def test_too_early_a_curve_is_not_refused(tmp_path, capsys):
+    assert main(["check", losses_file(tmp_path / "losses.csv", FALLING[:4])]) == 0
+    assert capsys.readouterr().out.endswith("  no advice       it has fewer than 5 losses after the warm-up\n")
 
 
 def test_facts_of_a_text_log_and_a_column_of_tokens_are_known(tmp_path, capsys):

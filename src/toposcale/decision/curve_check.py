@@ -5,42 +5,41 @@ from collections.abc import Iterator
 import numpy as np
 
 from toposcale.features.names import metric_name
-from toposcale.io.errors import listed
-from toposcale.runs.from_curve import Stated, facts_of, read_curve
+from toposcale.io.errors import NoForecast, UserError, listed
+from toposcale.laws.checked_law import refuse_now
+from toposcale.runs.checks import refuse_curve
+from toposcale.runs.from_curve import Stated, facts_of, read_curve, run_as_read
 
 
-def check_curve(stated: Stated) -> str:
-    """Report how a loss curve is read, without advice.
+def check_curve(stated: Stated) -> Iterator[str]:
+    """Report how a loss curve is read, without advice, and refuse it where the advice does.
 
     Parameters
     ----------
     stated : Stated
         The curve, its name, and the columns named by the user.
 
-    Returns
-    -------
+    Yields
+    ------
     str
         Lines for the format, for each column, for the facts of the run, and for notes.
 
     Raises
     ------
     UserError
-        If the curve cannot be read.
+        If the curve cannot be read or, after the last line, if its losses are not those of a training.
 
     Examples
     --------
     >>> from toposcale.runs.from_curve import Stated
-    >>> print(check_curve(Stated({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run")))
+    >>> for line in check_curve(Stated({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run")):
+    ...     print(line)
     run: columns, 2 steps from 50 to 100
       training loss   loss: 2 values, 8.6 at first, 7.2 at last, taken as nats per token
       not read        time
       unknown         parameters, tokens per step, last step
+      no advice       it has fewer than 5 losses after the warm-up
     """
-    return "\n".join(_lines(stated))
-
-
-def _lines(stated: Stated) -> Iterator[str]:
-    """Yield the lines of the report."""
     curve = read_curve(stated)
     steps = curve.columns["step"]
     column = f" (column {name})" if (name := curve.names.get("step", "step")) != "step" else ""
@@ -66,3 +65,12 @@ def _lines(stated: Stated) -> Iterator[str]:
     if unknown := [text for name, text in facts.items() if name not in known]:
         yield f"  {'unknown':<15} {', '.join(unknown)}"
     yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))
+    run = run_as_read(stated)
+    try:
+        refuse_curve(run)
+    except NoForecast as error:
+        raise UserError(f"{stated.name}: {error}") from None
+    try:
+        refuse_now(run)
+    except NoForecast as error:
+        yield f"  {'no advice':<15} {error}"

@@ -32,10 +32,7 @@ def checked_law(run: TrainingRun, others: Sequence[TrainingRun], prior: Prior = 
     others: finished runs, runs under way and sizes that have not started.
     """
     refuse_curve(run)
-    if len(run.loss_curve.steps) < MINIMUM_POINTS:
-        raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
-    refuse_decision_point(run)
-    refuse_level(run)
+    refuse_now(run)
     law = Joint(prior).fit(others, run)
     try:
         law.inflation = _inflation(law, run, others)
@@ -51,6 +48,14 @@ def checked_law(run: TrainingRun, others: Sequence[TrainingRun], prior: Prior = 
     if not end.is_plausible(run.present_loss):
         raise NoForecast(f"the forecast of its end, {end.value:.4g}, is not plausible")
     return law
+
+
+def refuse_now(run: TrainingRun) -> None:
+    """Raise NoForecast where a sound curve has too few losses, comes too early, or is not that of a pretraining."""
+    if len(run.loss_curve.steps) < MINIMUM_POINTS:
+        raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
+    refuse_decision_point(run)
+    refuse_level(run)
 
 
 def refuse_level(run: TrainingRun) -> None:
