@@ -10,6 +10,7 @@ from planted_laws import run, wsd
 from toposcale.decision.advice import advise_on
 from toposcale.decision.candidates import Request
 from toposcale.decision.reasons import CONFIDENT
+from toposcale.runs.checks import looks_smoothed, smoothing_unknown_because
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.runs.metadata import RunMetadata
 from toposcale.runs.outliers import is_dip, is_excursion, is_moving_average, rise
@@ -137,6 +138,22 @@ def test_a_moving_average_is_known_by_its_walk(weight):
     raw = [is_moving_average(falling(steps, 0.05, seed)) for seed in range(20)]
     assert np.mean(raw) <= 0.05
     assert not is_moving_average(falling(steps, 0.0))
+
+
+@pytest.mark.parametrize(("rows", "least"), [(40, 0.6), (80, 0.9), (150, 0.95)])
+@pytest.mark.parametrize("weight", [0.9, 0.95, 0.99])
+def test_a_short_or_heavy_moving_average_is_no_independent_noise(rows, least, weight):
+    steps = np.linspace(250, 4800, rows).round()
+
+    def is_doubted(losses):
+        log = {"step": steps, "loss": losses}
+        schedule = LearningRateSchedule.of_log(FINAL, [], [], warmup_steps=0)
+        training = TrainingRun.of(RunMetadata("m", 1000, 10.0), schedule, log, {})
+        return looks_smoothed(training) or bool(smoothing_unknown_because(training))
+
+    raw = [falling(steps, 0.05, seed) for seed in range(60)]
+    assert np.mean([is_doubted(smoothed(losses, weight)) for losses in raw]) >= least
+    assert np.mean([is_doubted(losses) for losses in raw]) <= 0.07  # 1% is nominal
 
 
 def test_advice_on_a_smoothed_log_is_not_sure():

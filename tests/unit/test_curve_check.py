@@ -80,6 +80,26 @@ def test_too_early_a_curve_is_not_refused(tmp_path, capsys):
     assert capsys.readouterr().out.endswith("  no advice       it has fewer than 5 losses after the warm-up\n")
 
 
+@pytest.mark.parametrize(
+    ("rows", "alpha", "because"),
+    [
+        (200, 1, ""),
+        (200, 0.5, "the autocorrelation of their differences is -0.2"),
+        (80, 0.1, "the autocorrelation of their differences is"),
+        (80, 0.01, "the autocorrelation of their differences is"),
+        (30, 1, "30 rows are too few to tell"),
+    ],
+)
+def test_whether_losses_are_smoothed_is_said_where_it_is_not_known(tmp_path, capsys, rows, alpha, because):
+    noisy = FALLING[:rows] + 0.05 * np.random.default_rng(1).normal(size=rows)
+    file = losses_file(tmp_path / "losses.csv", pd.Series(noisy).ewm(alpha=alpha, adjust=False).mean())
+    assert main(["check", file]) == 0
+    clause = "not a moving average, which could not be checked: " + because
+    assert (clause in capsys.readouterr().out) == bool(because)
+    plan = {"n_parameters": 25e6, "tokens_per_step": 5e5, "schedule": "constant", "steps": 50_000}
+    assert (clause in str(toposcale.advise(file, **plan))) == bool(because)
+
+
 def test_facts_of_a_text_log_and_a_column_of_tokens_are_known(tmp_path, capsys):
     lines = ["tokens per iteration will be: 491,520", "number of parameters: 123.59M"]
     lines += [f"iter {step}: loss {9 - step / 100}, time 3ms, mfu 40%" for step in range(0, 100, 10)]

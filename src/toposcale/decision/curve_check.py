@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from toposcale.decision.reasons import SMOOTHED
+from toposcale.decision.wording import NOT_SMOOTHED
 from toposcale.features.names import metric_name
 from toposcale.io.errors import NoForecast, UserError, listed
 from toposcale.laws.checked_law import refuse_now
-from toposcale.runs.checks import refuse_curve
+from toposcale.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
 from toposcale.runs.from_curve import Stated, facts_of, read_curve, run_as_read
+from toposcale.runs.training_run import MINIMUM_POINTS
 
 
 def check_curve(stated: Stated) -> Iterator[str]:
@@ -74,3 +77,7 @@ def check_curve(stated: Stated) -> Iterator[str]:
         refuse_now(run)
     except NoForecast as error:
         yield f"  {'no advice':<15} {error}"
+    if looks_smoothed(run):
+        yield f"  note: {SMOOTHED}"
+    elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):
+        yield f"  {'assumed':<15} {NOT_SMOOTHED}: {because}"

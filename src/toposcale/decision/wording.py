@@ -12,7 +12,7 @@ from toposcale.decision.on_track import Track
 from toposcale.decision.reasons import CONFIDENT
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
-from toposcale.runs.checks import is_checkable
+from toposcale.runs.checks import is_checkable, smoothing_unknown_because
 from toposcale.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.runs.training_run import TrainingRun
 
@@ -20,6 +20,8 @@ NAME_ANOTHER_SIZE = (
     "To compare, name another size (--size; in a run an entry of `kind: planned`, or a multiple in decision.multiples), of "
     f"which the compute that is left pays for at least {SHORTEST_START} steps"
 )
+
+NOT_SMOOTHED = "the losses are as they were measured, not a moving average, which could not be checked"
 
 LITTLE = 0.005
 """Expected regret, nats, below which a choice is not worth waiting for."""
@@ -206,6 +208,8 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         return
     yield f"the {run.metadata.metric} that was read, up to step {run.measured_until:,}, is in nats per token"
     yield from run.metadata.notes
+    if because := smoothing_unknown_because(run):
+        yield f"{NOT_SMOOTHED}: {because}"
     yield "compute is 6 x parameters x tokens, in FLOP"
     if np.isnan(run.metadata.unique_tokens):
         yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"

@@ -4,7 +4,7 @@ import numpy as np
 
 from toposcale.io.errors import NoForecast
 from toposcale.runs.outliers import is_moving_average, is_spike, rise
-from toposcale.runs.series import noise_of
+from toposcale.runs.series import difference_autocorrelation, noise_of
 from toposcale.runs.training_run import TrainingRun
 
 MOST_SPIKES = 0.2
@@ -107,6 +107,27 @@ def looks_smoothed(run: TrainingRun) -> bool:
     """Return whether the log moves like the moving average of a tracker, not like losses of single batches."""
     # Losses of a fixed text are smooth by themselves.
     return run.forecasts_training_loss and is_moving_average(run.logged)
+
+
+FEWEST_NOISY_ROWS, CRITICAL_DEVIATION = 40, 2.33
+"""Rows from which their noise tells whether they are smoothed, and the one-sided 1% quantile of a standard normal."""
+
+
+def smoothing_unknown_because(run: TrainingRun) -> str:
+    """Return why the log does not tell whether its losses are smoothed; "" if it does, or none of it is forecast.
+
+    The null hypothesis is independent noise around a smooth curve: an autocorrelation of the differences of -1/2, with a
+    variance of 1 / (2 rows). Losses of a fixed text, and means of many batches, may be as smooth as an average.
+    """
+    seen = np.isfinite(run.losses) & (run.steps >= max(run.schedule.warmup_steps, 1))
+    if not seen.any() or not run.forecasts_training_loss or looks_smoothed(run):
+        return ""
+    if (n_rows := int(seen.sum())) < FEWEST_NOISY_ROWS:
+        return f"{n_rows} rows are too few to tell"
+    correlation = difference_autocorrelation(run.steps[seen], run.losses[seen])
+    if correlation <= -0.5 + CRITICAL_DEVIATION * np.sqrt(0.5 / n_rows):
+        return ""
+    return f"the autocorrelation of their differences is {correlation:.2f}, that of independent noise -0.5"
 
 
 def is_checkable(run: TrainingRun) -> bool:

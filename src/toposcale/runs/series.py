@@ -64,3 +64,22 @@ def noise_of(log_losses: np.ndarray) -> float:
     if len(log_losses) < 7:
         return 0.0
     return float(1.4826 * np.median(np.abs(np.diff(log_losses, 2))) / np.sqrt(6))
+
+
+TREND_DEGREE, CLIP = 5, 4.0
+"""Degree of the trend of a curve's slope over the log of the step, and the robust standard deviations of an outlier."""
+
+
+def difference_autocorrelation(steps: np.ndarray, losses: np.ndarray) -> float:
+    """Return the lag-1 autocorrelation of the differences of log losses (rows,) around their trend; steps from 1 on.
+
+    -1/2 of independent noise around a smooth curve, -alpha/2 of its exponential average with weight alpha of the newest.
+    """
+    times = np.log(steps)
+    slope = np.polynomial.legendre.legvander(np.interp(times[1:], times[[0, -1]], [-1, 1]), TREND_DEGREE)
+    trend = np.column_stack([slope * np.diff(times)[:, None], np.ones(len(slope))])
+    changes = np.diff(np.log(losses))
+    rest = changes - trend @ np.linalg.lstsq(trend, changes, rcond=None)[0]
+    limit = CLIP * 1.4826 * np.median(np.abs(rest))
+    rest = np.clip(rest, -limit, limit)
+    return float(rest[1:] @ rest[:-1] / (rest @ rest)) if limit > 0 else np.nan
