@@ -523,6 +523,14 @@ def test_an_option_that_there_is_not_names_the_right_one(arguments, hint, capsys
     assert hint in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_text_costs_no_forecast_of_every_step():
+    """Most of the time of a log of a million steps; a picture and JSON have it."""
+    advice = toposcale.advise(columns(), **GIVEN)
+    assert "At its end" in str(advice)
+    assert "forecast_curve" not in vars(advice)
+    assert len(advice["forecast_curve"]["step"]) > 10
+
+
 def with_tokens(per_step=500_000):
     return (table := columns()) | {"tokens": per_step * table["step"]}
 

@@ -282,9 +282,9 @@ class Advice(Mapping[str, Any]):
             lines += [f"  Decay      {sentence}" for sentence in wording.decay(self.decay, self.run)]
         if self._target is not None:
             lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
-        if self["best_size"]:
-            near = f"{self['best_size_low']:.2g} to {self['best_size_high']:.2g} are within 0.01 nats"
-            lines.append(f"  Best size from scratch: {self['best_size']:.2g} parameters ({near})")
+        if (best := self._size_values())["best_size"]:
+            near = f"{best['best_size_low']:.2g} to {best['best_size_high']:.2g} are within 0.01 nats"
+            lines.append(f"  Best size from scratch: {best['best_size']:.2g} parameters ({near})")
         if self._assumed:
             lines += ["  Assumed:", *(f"    - {clause}" for clause in self._assumed)]
         if self._find_out_first:

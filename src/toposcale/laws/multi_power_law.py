@@ -68,7 +68,7 @@ def prepare(
         size = np.abs(change)
         share = np.cumsum(size / size.sum() + 1 / len(size))
         piece = np.minimum((share / share[-1] * most * (1 - 1e-12)).astype(int), most - 1)
-        _, first = np.unique(piece, return_index=True)
+        first = np.flatnonzero(np.diff(piece, prepend=-1))
         weight = np.add.reduceat(size, first)
         log_rate = np.add.reduceat(size * log_rate, first) / weight
         before = np.add.reduceat(size * before, first) / weight

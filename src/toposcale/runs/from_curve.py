@@ -373,19 +373,18 @@ def _given_schedule(
             "such as 0.1"
         )
     if "peak" not in fields and "at" not in fields:
-        unit = schedule_of(fields | {"peak": 1.0})
         # A schedule in units of its peak takes the peak of the log, so that the two can be compared.
-        fields["peak"] = _peak(unit.rates(), log["step"], log["learning_rate"])
+        fields["peak"] = _peak(schedule_of(fields | {"peak": 1.0}), log["step"], log["learning_rate"])
         fields |= {"final": fields["final"] * fields["peak"]} if "final" in fields else {}
     return schedule_of(fields), fields.get("warmup_steps")
 
 
-def _peak(unit: np.ndarray, steps: np.ndarray, rates: np.ndarray) -> float:
-    """Return the peak of a schedule that is given in units of it, (steps + 1,), from a log that may start mid-run."""
-    inside = np.isfinite(rates) & (rates > 0) & (steps < len(unit))
-    shares, logged = unit[steps[inside].astype(int)], rates[inside]
-    if not len(logged):
+def _peak(unit: Schedule | ScheduleTable, steps: np.ndarray, rates: np.ndarray) -> float:
+    """Return the peak of a schedule that is given in units of it, from a log that may start mid-run."""
+    inside = np.isfinite(rates) & (rates > 0) & (steps <= unit.steps)
+    if not inside.any():
         return 1.0
+    shares, logged = unit.rates()[steps[inside].astype(int)], rates[inside]
     if (at_peak := shares == 1).any():
         return float(logged[at_peak].max())
     return float(np.median(logged / np.maximum(shares, 1e-3)))
