@@ -26,7 +26,7 @@ $(error toposcale: make $(GOAL) CONFIG=$(firstword $(FILES)) is how a configurat
 endif
 
 # Snakemake runs code that it finds in a configuration, so the file is read here first.
-SNAKEMAKE = $(BIN)/python workflow/configuration.py check "$(CONFIG)" && \
+SNAKEMAKE = $(BIN)/python workflow/config_reading.py check "$(CONFIG)" && \
   $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 # What is locked after a failure was locked by another run.
 LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
@@ -43,7 +43,7 @@ MAKEFLAGS += --no-print-directory
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
-	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
+	@$(BIN)/python workflow/config_reading.py outputs "$(CONFIG)"
 
 # The features, metrics and models of a run as CSV beside the Parquet files.
 csv: config-is-there $(VENV)/.runtime
@@ -55,7 +55,7 @@ confirm: config-is-there $(VENV)/.runtime
 	@fresh=$$($(BIN)/python workflow/fresh.py "$(CONFIG)") && { test -z "$$fresh" || \
 	  $(BIN)/snakemake --cores $(CORES) --configfile "$$fresh" -- measured || $(LOCKED); }
 	@$(SNAKEMAKE) || $(LOCKED)
-	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
+	@$(BIN)/python workflow/config_reading.py outputs "$(CONFIG)"
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.
 advice: config-is-there $(VENV)/.runtime
@@ -185,7 +185,7 @@ check-gpu: $(VENV)/.runtime
 
 # The pages that are written from the code: keys of the configuration, tables, and the rules as Snakemake draws them.
 reference: $(VENV)/.runtime
-	$(BIN)/python workflow/configuration.py reference > config/README.md
+	$(BIN)/python workflow/config_reference.py
 	$(BIN)/python -c "from toposcale.io import schemas; print(schemas.reference(), end='')" > docs/tables.md
 	{ printf '# The rules of the default run\n\nDrawn by Snakemake; written by `make reference`.\n\n```mermaid\n'; \
 	  PYTHONHASHSEED=0 $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md

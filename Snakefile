@@ -10,8 +10,7 @@ min_version("9.27")
 HOME = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 
-import config_files
-import configuration
+import config_reading
 import environment
 import recorded
 
@@ -21,15 +20,15 @@ with environment.mistakes_in_a_line():
     environment.refuse_space(sys.executable)
     if not workflow.overwrite_configfiles:
         # Before Snakemake reads it, since Snakemake runs code that a file holds.
-        config_files.read(DEFAULT)
+        config_reading.read(DEFAULT)
 if not workflow.overwrite_configfiles:
 
     configfile: str(DEFAULT)
 
 
 with environment.mistakes_in_a_line():
-    config = configuration.resolve(config_files.rebased(config, workflow.configfiles))
-    config_files.check_files(config)
+    config = config_reading.resolve(config_reading.rebased(config, workflow.configfiles))
+    config_reading.check_files(config)
     recorded.check(config, Path("results", config["run"]))
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from config_files import read, rebased, with_paths_from
-from configuration import resolve
+from config_reading import read, rebased, resolve, with_paths_from
 from environment import mistakes_in_a_line
 from toposcale.io.files import read_json, write_text
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from config_schema import shown
+from config_reading import shown
 from toposcale.io.errors import UserError, listed
 
 RECORD = "config.yaml"

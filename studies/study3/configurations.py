@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import plan  # in workflow/: `make study-3` puts it on the path
-from config_files import read, rebased
-from configuration import resolve
+from config_reading import read, rebased, resolve
 from studies import small_tables
 from toposcale.io.errors import UserError
 

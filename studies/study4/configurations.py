@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 import plan  # in workflow/: `make study-4` puts it on the path
-from config_files import read, rebased
-from configuration import resolve
+from config_reading import read, rebased, resolve
 from studies.norms import NORMS
 from studies.over_seeds import LATER
 from toposcale.analysis.over_seeds import EARLY, SHARE

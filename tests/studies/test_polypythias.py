@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file, save
 from transformers import AutoTokenizer
 
-import configuration
+import config_reading
 import plan
 from paths import ROOT
 from small_hub import Repository, SmallHub
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.xdist_group("polypythias")
 def trainings():
     """The models of the configuration, with fewer of their steps."""
     config = yaml.safe_load((ROOT / "config/polypythias.yaml").read_text())
-    return plan.models(configuration.resolve(config))
+    return plan.models(config_reading.resolve(config))
 
 
 def test_nine_seeds_are_one_configuration_at_evenly_spaced_steps_after_twice_the_warmup(trainings):

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import plan
-from configuration import resolve
+from config_reading import resolve
 from paths import ROOT
 from studies import small_tables
 from studies.study2 import __main__ as study_2

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 import plan
-from config_files import read, rebased
-from configuration import resolve
+from config_reading import read, rebased, resolve
 from paths import ROOT
 from studies.study3 import configurations, measures, prediction
 from studies.study3 import questions as study

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 
-import configuration
+import config_reading
 import plan
-from config_files import read, rebased
+from config_reading import read, rebased
 from paths import ROOT
 from studies.study4 import __main__ as program
 from studies.study4 import questions as study
@@ -220,7 +220,7 @@ def test_the_plan_has_eight_configurations_of_fresh_seeds(planned_configurations
     for path in [*ROOT.glob("config/*.yaml"), *ROOT.glob("studies/*/wikitext.yaml")]:
         config = yaml.safe_load(path.read_text())
         if "sweep" in config and config.get("corpus", {}).get("source") != "files":
-            resolved = configuration.resolve(rebased(read(path), [path]))
+            resolved = config_reading.resolve(rebased(read(path), [path]))
             assert not seeds & {run.seed for run in plan.models(resolved).values()}, path
     trained = [*ROOT.glob("studies/**/models.csv*"), *ROOT.glob("studies/study[23]/tables/models/*.csv.gz")]
     assert len(trained) > 30

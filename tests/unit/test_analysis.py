@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-import configuration
+import config_reading
 from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale import statistics
@@ -158,7 +158,7 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         "schedules": schemas.TABLES["schedules"].frame([]),
         "published": pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}),
     }
-    config = configuration.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
+    config = config_reading.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
     settings = {
         **config["statistics"],
         **{"score_metrics": [], "loss_metric": None},

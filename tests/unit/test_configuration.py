@@ -6,9 +6,10 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
-import config_files
-import configuration
+import config_reading
+from config_reference import keys_of, reference, schema_of_models
 from paths import ROOT
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
@@ -19,7 +20,7 @@ MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
 
 
 def resolve(**keys):
-    return configuration.resolve({"models": MODELS, **keys})
+    return config_reading.resolve({"models": MODELS, **keys})
 
 
 def complaint(**keys):
@@ -80,7 +81,7 @@ def test_a_number_that_no_memory_holds_is_refused(key, most):
 
 
 def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
-    assert configuration.schema()["$defs"]["length"]["maximum"] == MOST_STEPS
+    assert config_reading.schema()["properties"]["training"]["properties"]["steps"]["maximum"] == MOST_STEPS
     path = tmp_path / "losses.csv"
     path.write_text(f"step,loss\n1,3\n{MOST_STEPS},2\n")
     loss_curves.read(path)
@@ -96,7 +97,7 @@ def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
 
 def test_the_last_line_is_about_the_key_that_is_not_known():
     with pytest.raises(UserError) as error:
-        configuration.resolve({"modles": MODELS})
+        config_reading.resolve({"modles": MODELS})
     assert str(error.value).splitlines()[-1] == "config key modles is unknown; did you mean models?"
 
 
@@ -111,22 +112,43 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
         ({"training": {"step": 5}}, "config key training.step is unknown; did you mean steps?"),
         (
             {"weights": {"layers": {"heads": False}}},
-            "config key weights.layers.heads was removed: cut the heads from the matrices and hand them to "
-            "toposcale.describe by name",
-        ),
-        (
-            {"decision": {"gpu_flops": 1e14}},
-            "config key decision.gpu_flops was removed: divide the column flop of the candidates by the speed of your GPU",
+            "config key weights.layers.heads is unknown; known here: include, exclude",
         ),
         ({"training": {"steps": "abc"}}, 'config key training.steps holds "abc", but must be an integer'),
         ({"training": {"steps": 0}}, "config key training.steps holds 0, but must be an integer at least 1"),
         ({"training": {"steps": True}}, "config key training.steps holds true, but must be an integer"),
         ({"training": {"learning_rate": float("nan")}}, "config key training.learning_rate holds NaN, but"),
         ({"corpus": {"source": "wikitext"}}, "did you mean wikitext-2?"),
-        ({"corpus": {"source": "files", "validation": ["x"]}}, "config key corpus.train is empty"),
+        (
+            {"corpus": {"source": "files", "validation": ["x"]}},
+            "config key corpus.train holds [], but must name a path",
+        ),
         ({"corpus": {"source": "filez", "train": ["x"]}}, "did you mean files?"),
-        ({"sweep": {"steps": [100]}}, "config key sweep.steps is given, but sweep.models names no model to sweep"),
-        ({"corpus": {"train": ["x"]}}, "config key corpus.train is given, but is read only with corpus.source: files"),
+        (
+            {"sweep": {"steps": [100]}},
+            "sweep.steps holds [100], but must be empty, because sweep.models names no model",
+        ),
+        ({"sweep": {"models": ["b"]}}, 'sweep.models holds "b", but must name models of kind gpt'),
+        ({"sweep": {"models": ["a"], "seeds": 2, "first_seed": 999}}, "with sweep.seeds, 2, it must be at most 1000"),
+        (
+            {"corpus": {"train": ["x"]}},
+            'holds ["x"], but must be empty, because it is read only with corpus.source: files',
+        ),
+        ({"confirm": {"run": "default"}}, 'confirm.run holds "default", the run itself, but must name another one'),
+        (
+            {"landscape": {"planes": {"random": []}}},
+            "landscape.planes.random holds [], but must be a list of length at",
+        ),
+        (
+            {"landscape": {"planes": {}}},
+            "landscape.planes holds {}, but must be a section of keys of length at least 1",
+        ),
+        (
+            {"sweep": {"seeds": 0}},
+            "holds 0, but must be an integer at least 1, at most 1,000 or a list of length at least 1",
+        ),
+        ({"decision": {"remaining": -1}}, "decision.remaining holds -1, but must be a number at least 0 or null"),
+        ({"seeds": [0, 4294967296]}, "config key seeds.1 holds 4294967296, but must be an integer at least 0"),
         (
             {"run": "../../x"},
             'config key run holds "../../x", but must be a text that is safe in a path: up to 64 letters',
@@ -160,33 +182,33 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
     max_leaves=8,
 )
-known = st.sampled_from([*configuration.schema()["properties"], "extra"])
+known = st.sampled_from([*config_reading.schema()["properties"], "extra"])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(known, anything, max_size=4))
 def test_any_configuration_is_resolved_or_explained(keys):
     try:
-        config = configuration.resolve(keys)
+        config = config_reading.resolve(keys)
     except UserError as error:
         lines = str(error).splitlines()
     else:
         lines = []
-        assert configuration.resolve(config) == config
+        assert config_reading.resolve(config) == config
     assert all(line.startswith("config key ") for line in lines)
 
 
 def every_key():
-    return configuration.keys_of(configuration.schema())
+    return keys_of(config_reading.schema())
 
 
 def test_every_key_has_a_description_a_type_and_a_default():
     for path, part, needed in every_key():
         assert part["description"], path
-        assert part["type"], path
+        assert part.keys() & {"type", "oneOf", "anyOf"}, path
         # What is not known of a model from elsewhere stays unknown, and a schedule that is left out is a cosine.
         optional = path.startswith(("models.{name}.", "training.schedule", "landscape.planes."))
-        assert ("default" in part) + needed == 1 or optional, path
+        assert ("default" in part or "properties" in part) + needed == 1 or optional, path
 
 
 @pytest.mark.parametrize(
@@ -245,7 +267,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
     }
     file.write_text(yaml.safe_dump(content))
     on_top = {**content, "metrics": {"tables": ["t.csv"], "harness": "of the command line"}}
-    found = config_files.rebased(on_top, [file])
+    found = config_reading.rebased(on_top, [file])
     assert found["models"] == {
         "a": {"kind": "table", "path": "mine/losses.csv"},
         "b": {"kind": "folder", "path": "/absolute", "tokenizer": "t"},
@@ -263,7 +285,7 @@ def test_every_file_that_is_named_must_be_there(tmp_path):
     models = {"m": {"kind": "folder", "path": str(tmp_path / "gone")}}
     metrics = {"tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")], "harness": str(tmp_path / "evals")}
     with pytest.raises(UserError) as error:
-        config_files.check_files(configuration.resolve({"models": models, "metrics": metrics}))
+        config_reading.check_files(config_reading.resolve({"models": models, "metrics": metrics}))
     lines = str(error.value).splitlines()
     assert [line.split(" does not exist")[0] for line in lines] == [
         f"config key metrics.tables: {tmp_path}/t.csv",
@@ -286,32 +308,45 @@ def test_a_loss_file_that_tells_no_losses_is_refused_while_planning(tmp_path, na
     path = tmp_path / name
     path.write_bytes(content)
     models = {"m": {"kind": "table", "path": str(path), "n_parameters": 9}}
-    config = configuration.resolve({"models": models})
+    config = config_reading.resolve({"models": models})
     with pytest.raises(UserError) as error:
-        config_files.check_files(config)
+        config_reading.check_files(config)
     [line] = str(error.value).splitlines()
     assert line.startswith("config key models.m.path must be a table with a step and a loss in each row, ")
     assert f": {path}: {mistake}" in line
     path.with_suffix(".csv").write_text("step,loss\n1,2\n")
     config["models"]["m"]["path"] = str(path.with_suffix(".csv"))
-    config_files.check_files(config)
+    config_reading.check_files(config)
 
 
 def test_every_section_refuses_unknown_keys():
-    for path, part, _ in every_key():
-        if "object" in part["type"]:
-            assert part["additionalProperties"] is False or path == "models", path
-    for entry in configuration.schema()["properties"]["models"]["additionalProperties"]["oneOf"]:
-        assert entry["additionalProperties"] is False
+    parts = [part for _, part, _ in every_key()]
+    [entries] = config_reading.schema()["properties"]["models"]["patternProperties"].values()
+    sections = [entry for part in [*parts, entries] for entry in part.get("oneOf", [part]) if "properties" in entry]
+    assert len(sections) > 20
+    assert all(section["additionalProperties"] is False for section in sections)
 
 
 def test_the_reference_page_is_current():
-    assert (ROOT / "config" / "README.md").read_text() == configuration.reference()
+    assert (ROOT / "config" / "README.md").read_text() == reference(), "run make reference"
+
+
+def test_the_schema_is_that_of_the_models():
+    assert config_reading.schema() == schema_of_models(), "run make reference"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_schema_is_right_for_what_is_shipped(path):
+    content = yaml.safe_load(path.read_text())
+    checked = Draft202012Validator(config_reading.schema())
+    assert list(checked.iter_errors(content)) == []
+    assert list(checked.iter_errors({**content, "trainin": {}})) != []
+    assert list(checked.iter_errors({**content, "models": {"a": {"kind": "table"}}})) != []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_shipped_configuration_is_right(path):
-    config = configuration.resolve(yaml.safe_load(path.read_text()))
+    config = config_reading.resolve(yaml.safe_load(path.read_text()))
     assert config["models"]
 
 
@@ -321,7 +356,7 @@ def test_the_sizes_of_the_shipped_families_are_what_their_names_say():
     paper = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
     plan = {"plan-1k": 1000, "plan-5k": 5000, "plan-10k": 10000, "plan-25k": 25000, "plan-50k": 50000}
     for file, sizes, tolerance in [("config", paper, 0), ("paper", paper, 0), ("plan", plan, 0.11)]:
-        config = configuration.resolve(yaml.safe_load((ROOT / "config" / f"{file}.yaml").read_text()))
+        config = config_reading.resolve(yaml.safe_load((ROOT / "config" / f"{file}.yaml").read_text()))
         vocab_size = 128 if config["corpus"]["tokenizer"] == "characters" else config["corpus"]["vocab_size"]
         for name, model in config["models"].items():
             sizes_of = (model["d_model"], model["n_layers"], model["n_heads"])
@@ -332,7 +367,7 @@ def test_the_sizes_of_the_shipped_families_are_what_their_names_say():
 def keys_set_in(content, path=""):
     """Dotted paths of the keys of a configuration, those of a model as `models.{name}.KEY`."""
     for key, inner in content.items() if isinstance(content, dict) else ():
-        here = configuration.join(path, "{name}" if path == "models" else key)
+        here = config_reading.join(path, "{name}" if path == "models" else key)
         yield here
         yield from keys_set_in(inner, here)
 
@@ -346,13 +381,13 @@ def test_every_key_is_used_in_a_configuration_or_named_in_full_on_a_page():
     used = {key for text in texts for key in keys_set_in(yaml.safe_load(text))}
     # In backticks: `weights.seed`, or with a value, `weights.seed: 7`.
     named = {name for page in PAGES for name in re.findall(r"`([a-z_.{}]+)(?:: [^`]+)?`", page)}
-    held = [path for path, part, _ in every_key() if "properties" not in part or "string" in part["type"]]
+    held = [path for path, part, _ in every_key() if "properties" not in part]
     assert [path for path in held if path not in used | named] == []
 
 
 @pytest.mark.parametrize("text", PRINTED, ids=lambda text: text.splitlines()[1].strip())
 def test_every_configuration_that_a_page_prints_is_right(text):
-    assert configuration.resolve({"models": MODELS} | yaml.safe_load(text))
+    assert config_reading.resolve({"models": MODELS} | yaml.safe_load(text))
 
 
 def test_the_last_line_of_a_run_is_its_report_and_what_is_not_in_it(tmp_path, monkeypatch):
@@ -365,5 +400,5 @@ def test_the_last_line_of_a_run_is_its_report_and_what_is_not_in_it(tmp_path, mo
         ("1200", " (1,200 checkpoints left out; its warnings say why)"),
     ):
         tables.write(schemas.TABLES["warnings"].schema.empty_table(), warnings, {"left_out": count})
-        last = configuration.outputs("mine.yaml").splitlines()[-1]
+        last = config_reading.outputs("mine.yaml").splitlines()[-1]
         assert last == f"Report:   results/mine/report.html{more}"

@@ -2,8 +2,7 @@
 
 import pytest
 
-import config_files
-import configuration
+import config_reading
 from toposcale.io.errors import UserError
 
 MODEL = "models:\n  a: {d_model: 8, n_layers: 1, n_heads: 1}\n"
@@ -18,7 +17,7 @@ def folder(tmp_path, monkeypatch):
 def complaint(folder, text):
     (folder / "mine.yaml").write_text(text)
     with pytest.raises(UserError) as error:
-        config_files.read("mine.yaml")
+        config_reading.read("mine.yaml")
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -44,7 +43,7 @@ def test_a_file_of_which_aliases_make_more_than_memory_holds_is_refused(folder):
 def test_aliases_that_say_something_once_are_read(folder):
     text = "common: &common {kind: folder, path: x}\nmodels:\n  a: {<<: *common, path: y}\n  b: {<<: *common}\n"
     (folder / "mine.yaml").write_text(text)
-    models = config_files.read("mine.yaml")["models"]
+    models = config_reading.read("mine.yaml")["models"]
     assert models == {"a": {"kind": "folder", "path": "y"}, "b": {"kind": "folder", "path": "x"}}
 
 
@@ -83,11 +82,11 @@ def test_what_else_is_no_configuration(folder, text, said):
 
 def test_a_file_that_is_not_there(folder):
     with pytest.raises(UserError, match=r"^absent\.yaml: no readable configuration \(No such file or directory\)$"):
-        config_files.read("absent.yaml")
+        config_reading.read("absent.yaml")
 
 
 def resolved(path, on_top=None):
-    return configuration.resolve(config_files.rebased(config_files.read(path) | (on_top or {}), [path]))
+    return config_reading.resolve(config_reading.rebased(config_reading.read(path) | (on_top or {}), [path]))
 
 
 def test_a_run_has_the_name_of_its_file_unless_one_is_given(folder):
@@ -100,7 +99,7 @@ def test_a_run_has_the_name_of_its_file_unless_one_is_given(folder):
 
 def test_the_file_of_another_workflow_that_uses_this_one_names_no_run(folder):
     (folder / "outer.yaml").write_text("toposcale:\n  seeds: [1]\n")
-    assert "run" not in config_files.rebased({"seeds": [1]}, [folder / "outer.yaml"])
+    assert "run" not in config_reading.rebased({"seeds": [1]}, [folder / "outer.yaml"])
 
 
 def test_paths_are_shown_as_short_as_they_can_be(folder, monkeypatch):
@@ -109,7 +108,7 @@ def test_paths_are_shown_as_short_as_they_can_be(folder, monkeypatch):
     (folder / "data" / "mine.yaml").write_text("models:\n  a: {kind: folder, path: ../d1}\n")
     monkeypatch.chdir(folder / "here")
     with pytest.raises(UserError) as error:
-        config_files.check_files(resolved("../data/mine.yaml"))
+        config_reading.check_files(resolved("../data/mine.yaml"))
     assert str(error.value).startswith("config key models.a.path: ../d1 does not exist; ")
 
 

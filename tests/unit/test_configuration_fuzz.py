@@ -8,9 +8,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import configuration
-import contradictions
+import config_reading
 import plan
+from config import MOST_CHECKPOINTS
 from toposcale.io.errors import UserError
 
 MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
@@ -31,8 +31,8 @@ ANYTHING = st.recursive(
 
 def near(schema):
     """Values that a key of this schema could hold, and, now and then, something else in any place."""
-    if "oneOf" in schema:
-        return st.one_of(*map(near, schema["oneOf"]))
+    if alternatives := schema.get("oneOf", schema.get("anyOf")):
+        return st.one_of(*map(near, alternatives))
     kind = schema["type"]
     if "const" in schema:
         right = st.just(schema["const"])
@@ -47,6 +47,8 @@ def near(schema):
         right |= st.sampled_from([schema.get("minimum", 0), schema.get("maximum", 10**9)])
     elif kind == "number":
         right = st.floats(0, 1e9) | st.integers(0, 100)
+    elif kind == "null":
+        right = st.none()
     elif kind == "boolean":
         right = st.booleans()
     else:
@@ -58,8 +60,7 @@ def section(schema):
     """Some keys of a section, names of the user's own where it has them, and sometimes an unknown one."""
     known = {key: near(inner) for key, inner in schema.get("properties", {}).items()}
     some = st.fixed_dictionaries({}, optional=known)
-    others = schema.get("additionalProperties")
-    if isinstance(others, dict):
+    for others in schema.get("patternProperties", {}).values():
         names = st.sampled_from(["a", "b", 7, "7", "a.seed1", *TRICKS])
         return st.dictionaries(names, near(others), max_size=3)
     unknown = st.dictionaries(st.sampled_from(["extra", "step", 7, None, *TRICKS]), ANYTHING, max_size=1)
@@ -70,7 +71,7 @@ def planned_or_explained(keys):
     """The models of a configuration; None where it was refused, which has to be done in lines that name a key."""
     given = yaml.safe_dump(keys)
     try:
-        config = configuration.resolve(keys)
+        config = config_reading.resolve(keys)
     except UserError as error:
         refusals = str(error).splitlines() or [""]
     else:
@@ -85,13 +86,11 @@ def planned_or_explained(keys):
     if refusals:
         return None
     assert yaml.safe_dump(keys) == given, "the user's configuration was changed"
-    assert configuration.resolve(config) == config
+    assert config_reading.resolve(config) == config
     assert os.path.normpath(f"results/{config['run']}") == f"results/{config['run']}"
     assert SAFE.fullmatch(config["run"])
     assert all(SAFE.fullmatch(name) for name in models)
-    assert sum(len(model.steps) for model in models.values() if model.kind == "gpt") <= (
-        contradictions.MOST_CHECKPOINTS
-    )
+    assert sum(len(model.steps) for model in models.values() if model.kind == "gpt") <= (MOST_CHECKPOINTS)
     for model in models.values():
         assert all(isinstance(step, int) and step >= 0 for step in model.steps)
         assert list(model.steps) == sorted(set(model.steps))
@@ -104,20 +103,20 @@ QUICK = settings(
 
 
 @QUICK
-@given(section(configuration.schema()))
+@given(section(config_reading.schema()))
 def test_any_configuration_is_planned_or_explained(keys):
     planned_or_explained(keys)
 
 
 @QUICK
-@given(section({"properties": {**configuration.schema()["properties"]}}))
+@given(section({"properties": {**config_reading.schema()["properties"]}}))
 def test_any_configuration_beside_a_model_that_is_right_is_planned_or_explained(keys):
     planned_or_explained({**keys, "models": MODELS})
 
 
 def leaves(schema, path=()):
     for key, inner in schema.get("properties", {}).items():
-        if inner["type"] == "object" and "properties" in inner:
+        if "properties" in inner:
             yield from leaves(inner, (*path, key))
         else:
             yield (*path, key)
@@ -129,7 +128,7 @@ def holding(path, value):
     return {"models": MODELS, **value}
 
 
-LEAVES = [path for path in leaves(configuration.schema()) if path != ("models",)]
+LEAVES = [path for path in leaves(config_reading.schema()) if path != ("models",)]
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=".".join)
@@ -166,14 +165,14 @@ def test_a_name_that_is_unsafe_in_a_path_is_refused(name):
 
 
 def test_a_whole_number_written_with_a_point_is_a_whole_number():
-    config = configuration.resolve({"models": MODELS, "seeds": [7.0, 8.0], "training": {"steps": 300.0}})
+    config = config_reading.resolve({"models": MODELS, "seeds": [7.0, 8.0], "training": {"steps": 300.0}})
     assert [type(seed) for seed in config["seeds"]] == [int, int]
     assert list(plan.models(config)) == ["a", "a.seed8"]
 
 
 def test_more_checkpoints_than_can_be_planned_are_refused_before_they_are_listed():
     with pytest.raises(UserError, match="checkpoint_every holds 1, which makes"):
-        configuration.resolve({"models": MODELS, "training": {"steps": 10**7, "checkpoint_every": 1}})
+        config_reading.resolve({"models": MODELS, "training": {"steps": 10**7, "checkpoint_every": 1}})
 
 
 def test_a_configuration_that_holds_itself_is_refused():
@@ -182,4 +181,4 @@ def test_a_configuration_that_holds_itself_is_refused():
     deep = "[" * 3000
     for keys in ({"seeds": loop}, {"corpus": {"train": loop}}, {"extra": loop}, {"seeds": deep}):
         with pytest.raises(UserError):
-            configuration.resolve({"models": MODELS, **keys})
+            config_reading.resolve({"models": MODELS, **keys})

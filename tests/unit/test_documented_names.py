@@ -7,13 +7,14 @@ import subprocess
 import numpy as np
 import pytest
 
-import configuration
+import config_reading
 import toposcale
+from config_reference import keys_of
 from paths import ROOT
 from toposcale.io import schemas
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-KEYS = {path for path, *_ in configuration.keys_of(configuration.schema())}
+KEYS = {path for path, *_ in keys_of(config_reading.schema())}
 SECTIONS = {key.split(".")[0] for key in KEYS}
 TO_COME = {"studies/study3/tables/"}  # a page is written before its runs
 FLOORS = {path.parent.name for path in (ROOT / "src" / "toposcale").glob("*/__init__.py")}

@@ -5,17 +5,17 @@ import json
 import pytest
 import yaml
 
-import configuration
+import config_reading
 import fresh
 import plan
-from config_files import read, rebased
+from config_reading import read, rebased
 from toposcale.io.errors import UserError
 
 GPT = {"d_model": 8, "n_layers": 1, "n_heads": 1}
 
 
 def resolved(**keys):
-    return configuration.resolve({"run": "small", "models": {"a": GPT, "b": GPT}, **keys})
+    return config_reading.resolve({"run": "small", "models": {"a": GPT, "b": GPT}, **keys})
 
 
 def seeds_of(config):
@@ -33,7 +33,7 @@ def seeds_of(config):
 )
 def test_fresh_runs_have_the_same_configurations_as_often_and_no_seed_twice(keys):
     config = resolved(**keys)
-    again = configuration.resolve(fresh.fresh_configuration(config, {"weights"}))
+    again = config_reading.resolve(fresh.fresh_configuration(config, {"weights"}))
     before, after = plan.models(config), plan.models(again)
     assert sorted(model.configuration for model in before.values()) == sorted(
         model.configuration for model in after.values()
@@ -41,7 +41,7 @@ def test_fresh_runs_have_the_same_configurations_as_often_and_no_seed_twice(keys
     assert seeds_of(config).isdisjoint(seeds_of(again))
     assert {model.training["steps"] for model in after.values()} == {5000}
     # Fresh runs of fresh runs are fresh, too.
-    third = configuration.resolve(fresh.fresh_configuration(again, {"weights"}))
+    third = config_reading.resolve(fresh.fresh_configuration(again, {"weights"}))
     assert seeds_of(third).isdisjoint(seeds_of(config) | seeds_of(again))
 
 
@@ -80,7 +80,7 @@ def test_the_file_names_the_same_text_from_where_it_lies(tmp_path, monkeypatch, 
     record.write_text(json.dumps({"findings": [{"source": "weights"}], "obstacle": ""}))
     made = fresh.write(str(file))
     assert made == "results/mine/confirm.yaml"
-    config = configuration.resolve(rebased(read(made), [made]))
+    config = config_reading.resolve(rebased(read(made), [made]))
     assert (config["run"], config["seeds"]) == ("mine-confirm", [43])
     assert config["corpus"]["train"] == ["text/train.txt"]
     assert config["confirm"]["run"] == ""

@@ -125,7 +125,7 @@ def test_scripts_do_not_know_the_workflow():
 
 
 # The third study trains its runs without a job each: it asks the workflow which runs its configurations plan.
-PLAN_OF_A_CONFIGURATION = {"configuration", "config_files", "plan"}
+PLAN_OF_A_CONFIGURATION = {"config_reading", "plan"}
 
 # TensorBoard's files are read where the user has it; its absence is told in one line.
 _OPTIONAL = {"tensorboard"}

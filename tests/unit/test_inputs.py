@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import configuration
+import config_reading
 import inputs
 import plan
 from toposcale.io.errors import UserError
@@ -31,7 +31,7 @@ def inputs_of(tmp_path, monkeypatch):
 
     def of(**keys):
         keys = {"run": "mine", "models": {"a": SIZES, "h": HUB}, "training": TRAINING} | keys
-        return inputs.Inputs(plan.Plan(configuration.resolve(keys)))
+        return inputs.Inputs(plan.Plan(config_reading.resolve(keys)))
 
     return of
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-import configuration
+import config_reading
 import plan
-from config_schema import schema
+from config_reading import schema
 from paths import ROOT
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -17,7 +17,7 @@ from toposcale.monitor.folder import Folder
 def models(**keys):
     shapes = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 1}, "b": {"d_model": 16, "n_layers": 2, "n_heads": 1}}
     training = {"steps": 25, "checkpoint_every": 10, "warmup_steps": 1}
-    return plan.models(configuration.resolve({"models": shapes, "training": training, **keys}))
+    return plan.models(config_reading.resolve({"models": shapes, "training": training, **keys}))
 
 
 def test_checkpoints_are_at_both_ends_and_between():
@@ -96,8 +96,8 @@ def test_a_monitored_model_has_the_steps_and_facts_of_its_folder(tmp_path):
 
 
 def test_every_kind_of_model_is_one_entry_that_schema_and_documentation_know():
-    entries = schema()["properties"]["models"]["additionalProperties"]["oneOf"]
-    assert sorted(entry["properties"]["kind"]["const"] for entry in entries) == sorted(MODEL_KINDS)
+    [entries] = schema()["properties"]["models"]["patternProperties"].values()
+    assert sorted(entry["properties"]["kind"]["const"] for entry in entries["oneOf"]) == sorted(MODEL_KINDS)
     rows = re.findall(r"^\| `(\w+)`", (ROOT / "docs/own-models.md").read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(MODEL_KINDS)
 
@@ -133,7 +133,7 @@ def test_trainings_from_elsewhere_that_name_a_configuration_are_its_seeds():
 
 
 def plan_of(**keys):
-    return plan.Plan(configuration.resolve({"run": "mine", "models": {"a": GPT, "a.b": GPT}, **keys}))
+    return plan.Plan(config_reading.resolve({"run": "mine", "models": {"a": GPT, "a.b": GPT}, **keys}))
 
 
 GPT = {"d_model": 8, "n_layers": 1, "n_heads": 1}

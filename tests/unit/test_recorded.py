@@ -5,7 +5,7 @@ import copy
 import pytest
 import yaml
 
-import configuration
+import config_reading
 import recorded
 from toposcale.io.errors import UserError
 
@@ -16,7 +16,7 @@ GIVEN = {"run": "mine", "models": {"one": {"d_model": 8, "n_layers": 1, "n_heads
 def made(tmp_path, monkeypatch):
     """The configuration of a run that was made in this folder, its records lost."""
     monkeypatch.chdir(tmp_path)
-    config = configuration.resolve(GIVEN)
+    config = config_reading.resolve(GIVEN)
     (tmp_path / "results" / "mine").mkdir(parents=True)
     (tmp_path / "results" / "mine" / recorded.RECORD).write_text(yaml.safe_dump(config))
     return config, tmp_path / "results" / "mine"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import config_files
+import config_reading
 from toposcale import checkpoints
 from toposcale.io import files, lm_eval, loss_curves, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
@@ -26,7 +26,7 @@ READERS = {
     "trainer": ("trainer_state.json", loss_curves.read),
     "json": ("facts.json", files.read_json),
     "scores": ("results.json", lm_eval._load),
-    "configuration": ("config.yaml", config_files.read),
+    "configuration": ("config.yaml", config_reading.read),
     "corpus": ("train.txt", lambda path: corpus.read_files(str(path), "train")),
 }
 

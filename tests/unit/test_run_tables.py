@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import configuration
+import config_reading
 import inputs
 import plan
 import run_tables
@@ -15,7 +15,7 @@ LANDSCAPE_TABLES = {"surfaces", "densities", "profiles", "path_surfaces", "traje
 
 
 def plan_of(**keys):
-    return plan.Plan(configuration.resolve({"run": "mine", "models": {"a": SIZES}, **keys}))
+    return plan.Plan(config_reading.resolve({"run": "mine", "models": {"a": SIZES}, **keys}))
 
 
 @pytest.fixture

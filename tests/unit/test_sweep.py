@@ -2,7 +2,7 @@
 
 import pytest
 
-import configuration
+import config_reading
 import plan
 from toposcale.io.errors import UserError
 
@@ -12,7 +12,7 @@ TRAINING = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 2, "batch_size"
 
 def resolved(sweep, **keys):
     models = {"a": {**GPT, "training": {"batch_size": 8}}, "b": GPT, "c": GPT}
-    return configuration.resolve({"models": models, "training": TRAINING, "sweep": sweep, **keys})
+    return config_reading.resolve({"models": models, "training": TRAINING, "sweep": sweep, **keys})
 
 
 def models(sweep, **keys):
@@ -63,7 +63,10 @@ def test_a_swept_length_makes_other_checkpoints_and_a_swept_shape_another_schedu
     ("sweep", "words"),
     [
         ({"models": ["d"]}, 'sweep.models holds "d", but must name models of kind gpt'),
-        ({"learning_rate": [0.1]}, "sweep.learning_rate is given, but sweep.models names no model"),
+        (
+            {"learning_rate": [0.1]},
+            "sweep.learning_rate holds [0.1], but must be empty, because sweep.models names no model",
+        ),
         (
             {"models": ["a"], "steps": [2]},
             "warmup_steps holds 2, but must be less than training.steps, 2 (of a.steps2)",

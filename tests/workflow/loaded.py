@@ -54,7 +54,7 @@ def _load() -> None:
     import snakemake.cli
     import snakemake.report
 
-    import configuration
+    import config_reading
     import run_tables  # noqa: F401
     from fingerprint import LIBRARY, SCRIPTS, fingerprint
     from toposcale import checkpoints  # noqa: F401
@@ -62,7 +62,7 @@ def _load() -> None:
     from toposcale.monitor import folder  # noqa: F401
 
     snakemake.cli.get_argument_parser()  # which looks for Snakemake's plugins among all that is installed
-    configuration.schema()
+    config_reading.schema()
     modules = [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in LIBRARY.rglob("*.py")]
     for script in SCRIPTS.glob("*.py"):
         fingerprint(script.name, *modules)

@@ -7,7 +7,8 @@ import sys
 import pandas as pd
 import pytest
 
-import configuration
+import config_reading
+from config_reference import keys_of
 from page_data import held
 from paths import ROOT
 from toposcale.features import names
@@ -54,7 +55,7 @@ def test_every_feature_of_a_run_is_in_the_method(finished):
 
 def test_the_keys_and_files_that_the_questions_name_are_there():
     text = (ROOT / "docs" / "faq.md").read_text()
-    keys = {path for path, *_ in configuration.keys_of(configuration.schema())}
+    keys = {path for path, *_ in keys_of(config_reading.schema())}
     sections = {key.split(".")[0] for key in keys}
     named = {match for match in re.findall(r"`([a-z_]+\.[a-z_]+)`", text) if match.split(".")[0] in sections}
     assert named

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
-import configuration
+import config_reading
 import loaded
 import sweep
+from config_reference import keys_of
 from toposcale.io import tensor_files
 from workspace import jobs_by_rule, new_workspace
 
@@ -190,8 +191,8 @@ IDENTITY = {
 
 def leaves():
     """Every key of the schema that holds a value, `models` for a whole new entry."""
-    keys = {path: part for path, part, _ in configuration.keys_of(configuration.schema())}
-    return [path for path, part in keys.items() if part["type"] != "object" or path == "models"]
+    keys = {path: part for path, part, _ in keys_of(config_reading.schema())}
+    return [path for path, part in keys.items() if part.get("type") != "object" or path == "models"]
 
 
 def test_every_key_of_the_schema_has_a_line_in_one_of_the_tables():

@@ -1,0 +1,370 @@
+"""The configuration: read from files, completed and checked, with a line for every mistake."""
+
+import difflib
+import json
+import os
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from glob import glob
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import ValidationError
+
+from config import Config
+from config_models import ContradictionError
+from environment import mistakes_in_a_line
+from toposcale.io.errors import UserError
+from toposcale.io.files import read_text
+
+Schema = Mapping[str, Any]
+
+SCHEMA = Path(__file__).parent / "schemas/config.schema.json"
+
+MOST_VALUES = 1_000_000
+"""Values that a file may stand for: a few lines of aliases to aliases stand for more than any memory holds."""
+
+
+def read(file: str | Path) -> dict[str, Any]:
+    """Return the content of a configuration file.
+
+    Raises `UserError` for a file that is missing, is not YAML, holds itself, holds too much once its aliases are written
+    out, gives one key twice, or asks Snakemake to run code (`__use_yte__`).
+    """
+    try:
+        text = read_text(file)
+        loader = yaml.SafeLoader(text)
+        if node := loader.get_single_node():
+            _count(node, file, {})
+        content = (loader.construct_document(node) if node else None) or {}
+    except OSError as error:
+        raise UserError(f"{file}: no readable configuration ({error.strerror or error})") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{file}, line {mark.line + 1}" if mark else file
+        raise UserError(f"{where}: not YAML ({error.problem or error.context})") from None
+    except RecursionError:
+        raise UserError(f"{file}: nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{file}: not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{file}: holds {shown(content)}, but a configuration is a section of keys")
+    if "__use_yte__" in content:
+        raise UserError(
+            f"{file}: holds __use_yte__, with which Snakemake runs Python code from the file; a configuration is plain "
+            "YAML: remove that key"
+        )
+    return content
+
+
+def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
+    """Count the values that a part of a file stands for, those behind an alias as often as it is used."""
+    if id(node) in counted:
+        if not counted[id(node)]:
+            raise UserError(f"{file}, line {node.start_mark.line + 1}: what begins there holds itself, by an alias")
+        return counted[id(node)]
+    counted[id(node)] = 0
+    inner = node.value if isinstance(node, yaml.CollectionNode) else []
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise UserError(
+                    f"{file}: {join(key.value)} stands twice in one section, in lines {lines[key.value]} and {line}"
+                )
+            lines[key.value] = line
+        inner = [part for pair in node.value for part in pair]
+    counted[id(node)] = 1 + sum(_count(part, file, counted) for part in inner)
+    if counted[id(node)] > MOST_VALUES:
+        raise UserError(f"{file}: with its aliases written out it holds more than {MOST_VALUES:,} values")
+    return counted[id(node)]
+
+
+def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str, Any]:
+    """Return a configuration with the paths of its files made relative to their folders, and with a name.
+
+    What no file holds, such as a path from the command line, stays relative to the working directory. A configuration
+    without `run` has the name of its file. Raises what `read` does.
+    """
+    changed = dict(config)
+    for file in files:
+        inside = Path(file).is_relative_to(Path.cwd())  # Snakemake makes every path absolute
+        content = read(Path(file).relative_to(Path.cwd()) if inside else file)
+        # Of another workflow, which has this one as a module, the file is not a configuration of toposcale.
+        if "run" not in config and content.keys() & schema()["properties"].keys():
+            changed["run"] = Path(file).stem
+        # `..` behind a link is not the folder of the link.
+        folder = os.path.relpath(Path(file).parent.resolve())
+        changed = _rebased(changed, content, schema(), folder)
+    return changed
+
+
+def with_paths_from(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return a configuration with every path written as it is found from `folder`, for a file that lies elsewhere."""
+    return _rebased(dict(config), dict(config), schema(), folder)
+
+
+def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
+    """Return a value in which every path is changed that is still the one of the file."""
+    part = _alternative(part, value)
+    if isinstance(value, dict) and isinstance(of_file, dict):
+        return {
+            key: _rebased(inner, of_file[key], of_key(part, str(key)), folder) if key in of_file else inner
+            for key, inner in value.items()
+        }
+    if isinstance(value, list) and value == of_file:
+        return [_rebased(item, item, part.get("items", {}), folder) for item in value]
+    if isinstance(value, str) and value and value == of_file and part.get("format") == "path":
+        return os.path.normpath(os.path.join(folder, value))
+    return value
+
+
+def _alternative(part: Schema, value: Any) -> Schema:
+    """Return the one of the alternatives of a schema that a value is meant as; a schema without them as it is."""
+    if "oneOf" not in part:
+        return part
+    if isinstance(value, str) and not any(name_of(entry) == "string" for entry in part["oneOf"]):
+        value = _read_text(value, ())
+    forms: dict[type, str] = {dict: "object", list: "array", str: "string"}
+    names = [forms.get(type(value), "integer"), value.get("kind") or "gpt" if isinstance(value, dict) else None]
+    return next((entry for entry in part["oneOf"] if name_of(entry) in names), {})
+
+
+def name_of(alternative: Schema) -> str:
+    """Return the name of an alternative: the kind of a model, or else the type."""
+    return alternative.get("properties", {}).get("kind", {}).get("const", alternative["type"])
+
+
+def of_key(part: Schema, key: Any) -> Schema:
+    """Return the schema of a key in a section, or of an item in a list; empty for a key that is not known there."""
+    named = part.get("patternProperties", {}).values()
+    return part.get("properties", {}).get(key) or next(iter(named), part.get("items", {}))
+
+
+def check_files(config: Mapping[str, Any]) -> None:
+    """Raise `UserError` where a resolved configuration names a file that does not exist, or a loss file without losses."""
+    from toposcale.io import loss_curves
+
+    models = config["models"].items()
+    harness, fresh = config["metrics"]["harness"], config["confirm"]["run"]
+    references = [("metrics.tables", path) for path in config["metrics"]["tables"]]
+    references += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
+    keys = ("path", "schedule", "tokenizer")
+    references += [(join("models", name, key), model.get(key, "")) for name, model in models for key in keys]
+    references += [("training.schedule", config["training"].get("schedule", ""))]
+    references += [("confirm.run", f"results/{fresh}")] if fresh else []
+    lines = [
+        f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
+        for key, path in references
+        if path and isinstance(path, str) and not Path(path).exists()
+    ]
+    for name, model in models:
+        try:
+            if model["kind"] == "table" and Path(model["path"]).exists():
+                loss_curves.read(model["path"])
+        except (UserError, OSError) as error:
+            lines.append(
+                f"config key {join('models', name, 'path')} must be a table with a step and a loss in each row, a "
+                f"trainer_state.json or TensorBoard files: {error}"
+            )
+    if lines:
+        raise UserError("\n".join(lines))
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration, each section where it is used."""
+    return json.loads(SCHEMA.read_text(encoding="utf-8"))
+
+
+def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration that a run uses: texts of `--config` read, defaults filled in, everything checked.
+
+    Raises `UserError`; its text has one line for every key that is wrong.
+    """
+    try:
+        return _in_order_of(config, Config.model_validate(_read(config, schema())).model_dump())
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False)
+    # A key that is unknown may be why another one is missing, so the last line is about it.
+    mistakes.sort(key=lambda mistake: (mistake["type"] == "extra_forbidden", [*map(str, mistake["loc"])]))
+    lines = [line for mistake in mistakes for line in explain(mistake, config)]
+    raise UserError("\n".join(dict.fromkeys(lines)))
+
+
+def _in_order_of(given: Any, value: Any) -> Any:
+    """Return a value whose sections have their keys in the order in which they are given, then those by default."""
+    if not isinstance(given, Mapping) or not isinstance(value, dict):
+        return value
+    given = {str(key): inner for key, inner in given.items()}
+    return {key: _in_order_of(given.get(key), value[key]) for key in dict.fromkeys([*given, *value]) if key in value}
+
+
+def _read(value: Any, part: Schema) -> Any:
+    """Return a value with its texts read, its keys as texts, and without empty keys that have a default."""
+    part = _alternative(part, value)
+    types = {part.get("type"), *(entry["type"] for entry in part.get("anyOf", ()))}
+    if isinstance(value, str):
+        value = _read_text(value, types)
+    if isinstance(value, float) and "integer" in types and value.is_integer():
+        return int(value)
+    if isinstance(value, list) and "array" in types:
+        return [_read(item, part["items"]) for item in value]
+    if not isinstance(value, Mapping) or "object" not in types:
+        return value
+    # YAML reads a name such as 70 as a number; no name of a key that is known has half of a surrogate pair.
+    section = {str(key).encode(errors="backslashreplace").decode(): inner for key, inner in value.items()}
+    parts = {key: of_key(part, key) for key in section}
+    return {
+        key: _read(inner, parts[key])
+        for key, inner in section.items()
+        if inner is not None or parts[key].keys().isdisjoint({"default", "properties"})
+    }
+
+
+def _read_text(text: str, types: Collection[str]) -> Any:
+    """Return the value of a text from `--config` whose key holds no text; the text itself where it has none."""
+    if "string" in types:
+        return None if text == "null" and "null" in types else text
+    try:
+        value = yaml.safe_load(text)
+        # YAML 1.1 takes 25e6 and 3e-4 for texts.
+        return float(value) if isinstance(value, str) else value
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+
+
+class _Place(NamedTuple):
+    """Where a mistake is: the path of the key, its schema, the alternative of it that is meant, and the value."""
+
+    path: list[Any]
+    part: Schema
+    meant: Schema
+    value: Any
+
+
+def _place(loc: Sequence[Any], config: Any, lost: Any = None) -> _Place:
+    """Return the place of an error of pydantic, in whose path are alternatives too; `lost` is a value within a text."""
+    path: list[Any] = []
+    value = config
+    part: Schema = schema()
+    meant = part
+    for key in loc:
+        if "oneOf" in meant:
+            meant = next((entry for entry in meant["oneOf"] if name_of(entry) == key), meant)
+            continue
+        path.append(key)
+        part = meant = of_key(meant, key)
+        try:
+            value = value[key] if isinstance(value, list) else {str(name): held for name, held in value.items()}[key]
+        except (AttributeError, KeyError):
+            value = lost
+    return _Place(path, part, meant, value)
+
+
+def explain(mistake: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of an error of pydantic: where it is, what is there, what is allowed."""
+    kind, loc, error = mistake["type"], mistake["loc"], mistake.get("ctx", {}).get("error")
+    path, part, _, value = _place(loc, config, mistake["input"])
+    above, key = _place(loc[:-1], config), loc[-1] if loc else ""
+    if isinstance(error, ContradictionError):
+        for key, problem, held, near in error.found:
+            says = f": {problem}" if held is None else f" holds {shown(held)}, {problem}{did_you_mean(held, near)}"
+            yield f"config key {join(*path, key)}{says}"
+    elif kind == "extra_forbidden":
+        names = list(above.meant["properties"])
+        problem = f"has no meaning for kind {name_of(above.meant)}" if "kind" in names else "is unknown"
+        hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
+        yield f"config key {join(*above.path, key)} {problem}{hint}"
+    elif kind == "missing":
+        it = f"for kind {name_of(above.meant)} it" if "kind" in above.meant["properties"] else "it"
+        yield f"config key {join(*above.path, key)} is missing; {it} must be {allowed(part)}"
+    elif kind.startswith("union_tag"):
+        kinds, held = [name_of(entry) for entry in part["oneOf"]], mistake["input"]["kind"]
+        hint = did_you_mean(held, kinds)
+        yield f"config key {join(*path, 'kind')} holds {shown(held)}, but must be one of {', '.join(kinds)}{hint}"
+    elif key == "[key]":
+        section = _place(loc[:-2], config)
+        expected = allowed(section.part["propertyNames"])
+        yield f"config key {join(*section.path)}: the name {shown(loc[-2])} must be {expected}"
+    else:
+        hint = did_you_mean(value, part.get("enum", []))
+        yield f"config key {join(*path) or '(top)'} holds {shown(value)}, but must be {allowed(part)}{hint}"
+
+
+def did_you_mean(word: Any, names: Iterable[str]) -> str:
+    """Return the end of a line: the name that is nearest to a word that is none of them, or nothing."""
+    near = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) else []
+    return f"; did you mean {near[0]}?" if near and near[0] != word else ""
+
+
+def join(*parts: Any) -> str:
+    """Return a dotted path; a name that would not print as it is, is shown escaped."""
+    names = [str(part) for part in parts if part != ""]
+    return ".".join(name if re.fullmatch(r"[\w.{}-]+", name, re.ASCII) else json.dumps(name) for name in names)
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """Return a value as text of at most so many characters."""
+    try:
+        text = json.dumps(value, default=str)
+    except (ValueError, TypeError, RecursionError):
+        text = f"a {type(value).__name__}"  # it holds itself, has keys of other kinds, or too many digits
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+_NAMES = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a text",
+    "array": "a list",
+    "object": "a section of keys",
+    "null": "null",
+}
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    **dict.fromkeys(("minItems", "minLength", "minProperties"), "of length at least"),
+}
+
+
+def allowed(part: Schema) -> str:
+    """Return the allowed values of a key in words."""
+    if "allowed" in part:
+        return part["allowed"]
+    if "enum" in part:
+        return "one of " + ", ".join(map(str, part["enum"]))
+    if alternatives := part.get("oneOf", part.get("anyOf")):
+        return " or ".join(dict.fromkeys(map(allowed, alternatives)))
+    bounds = [f"{words} {part[key]:,}" for key, words in _BOUNDS.items() if key in part]
+    bounds += ["without repeats"] if part.get("uniqueItems") else []
+    return " ".join([_NAMES[part["type"]], ", ".join(bounds)]).strip()
+
+
+def outputs(path: str) -> str:
+    """Return where a run left what people look at, and how many checkpoints are in none of it."""
+    from toposcale.io import tables
+
+    run = Path("results", resolve(rebased(read(path), [path]))["run"])
+    count = int(tables.read_metadata(run / "tables/warnings.parquet")["left_out"])
+    left_out = f" ({count:,} checkpoint{'s' * (count > 1)} left out; its warnings say why)" if count else ""
+    pages = f"Explorer: {run}/explorer.html\nFigures:  {run}/figures/\nTables:   {run}/tables/\n"
+    return f"{pages}Report:   {run}/report.html{left_out}\n"
+
+
+if __name__ == "__main__":
+    with mistakes_in_a_line():
+        match sys.argv[1:]:
+            case ["check", file]:
+                read(file)
+            case ["outputs", file]:
+                print(outputs(file), end="")
+            case _:
+                sys.exit("usage: config_reading.py (check | outputs) FILE")
