@@ -19,9 +19,17 @@ from scipy.stats import chi2, norm, t
 
 from studies import small_tables
 from studies.over_seeds import fisher_interval
-from studies.study3.questions import Question, read_of
 from studies.study4.configurations import TABLE, loss_column
-from studies.study4.questions import BEYOND_NUCLEAR, BEYOND_SURROGATES, HIGH_RATE, LOW_RATE, PRIMARY, tables_of
+from studies.study4.questions import (
+    BEYOND_NUCLEAR,
+    BEYOND_SURROGATES,
+    HIGH_RATE,
+    LOW_RATE,
+    PRIMARY,
+    Question,
+    read_of,
+    tables_of,
+)
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import fitted_configurations
 

@@ -17,9 +17,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from studies import small_tables
-from studies.study3 import train as third
-from studies.study3.configurations import Configuration
-from studies.study4.configurations import planned
+from studies.study4.configurations import Configuration, planned
+from studies.study4.runs import begin, checkpoint_at, matrices_of, text_of
 from toposcale import homology
 from toposcale.analysis.over_seeds import SHARE
 from toposcale.homology.sampling import SeedPart
@@ -62,12 +61,12 @@ def score(weight: Floats, surrogate: Callable[..., Floats], *, draws: int = DRAW
 
 def measured(configuration: Configuration, work: Path, runs: int = RUNS, draws: int = DRAWS) -> pd.DataFrame:
     """Return the scores of each matrix of so many new runs of a configuration at 30%."""
-    text, planned_run = third.text_of(configuration, work), next(iter(configuration.runs.values()))
+    text, planned_run = text_of(configuration, work), next(iter(configuration.runs.values()))
     rows = []
     for run in range(runs):
-        start = third.begin(replace(planned_run, seed=run), text)
-        trainer.train(start.state, start.schedule, start.tokens, third.checkpoint_at(planned_run, SHARE))
-        for layer, parameters in third.matrices_of(start.state).items():
+        start = begin(replace(planned_run, seed=run), text)
+        trainer.train(start.state, start.schedule, start.tokens, checkpoint_at(planned_run, SHARE))
+        for layer, parameters in matrices_of(start.state).items():
             weight, seed = np.asarray(parameters, np.float64), (run, layer)
             rows.append(
                 {
