@@ -2,14 +2,17 @@
 
 Snakemake watches a rule's script, not the modules that the script imports. The fingerprint of a script covers every
 module of the library that it can reach by imports. Comments, layout and docstrings do not enter it.
+
+A name that a package takes from one of its modules leads to that module alone: `homology.rips_diagrams` to
+`homology/rips.py`. The `__init__.py` of a package counts where a name that it defines itself is used.
 """
 
 import ast
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paths import ROOT
 
@@ -18,22 +21,36 @@ SCRIPTS = ROOT / "scripts"
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
+class _Module(NamedTuple):
+    """Hash of a module's code, what each imported name stands for, the dotted names it uses, and the names it defines."""
+
+    digest: str
+    imported: dict[str, str]
+    used: frozenset[str]
+    defined: frozenset[str]
+
+
 @cache
 def fingerprint(script: str, *modules: str) -> str:
     """Return the hash of the modules that `scripts/{script}` imports, directly or through others, by their syntax trees.
 
     `modules` names those that it loads by name, where no import shows them.
     """
-    reached: set[Path] = set()
+    # The script itself is left to Snakemake's own code trigger.
+    hashes = sorted(_parsed(path).digest for path in reached(script, *modules) - {SCRIPTS / script})
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
+
+
+def reached(script: str, *modules: str) -> set[Path]:
+    """Return the files of a script and of all modules of the project that it, or one of `modules`, depends on."""
+    files: set[Path] = set()
     waiting = [SCRIPTS / script, *(path for module in modules for path in _files(module))]
     while waiting:
         path = waiting.pop()
-        if path not in reached:
-            reached.add(path)
-            waiting += _parsed(path)[1]
-    # The script itself is left to Snakemake's own code trigger.
-    hashes = sorted(_parsed(path)[0] for path in reached if path != SCRIPTS / script)
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
+        if path not in files:
+            files.add(path)
+            waiting += [file for name in _parsed(path).used for file in _files(name)]
+    return files
 
 
 def code_of(script: str, *modules: str) -> Callable[[Any], str]:
@@ -42,24 +59,66 @@ def code_of(script: str, *modules: str) -> Callable[[Any], str]:
 
 
 @cache
-def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
-    """Return the hash of a module's code, and the project's modules that it imports."""
+def _parsed(path: Path) -> _Module:
     tree = ast.parse(path.read_bytes())
-    names: list[str] = []
+    imported: dict[str, str] = {}
+    loaded: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            imported |= {alias.asname or alias.name: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute | ast.Name):
+            name, *attributes = _chain(node)
+            loaded.setdefault(name, set()).add(".".join(attributes))
         elif isinstance(node, _DOCUMENTED) and len(node.body) > 1 and ast.get_docstring(node) is not None:
             del node.body[0]
-    imports = {path for name in names for path in _files(name)}
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(imports))
+    used = set()
+    for name, meaning in imported.items():
+        attributes_of = loaded.get(name, set()) - {""}
+        used |= {f"{meaning}.{attributes}" for attributes in attributes_of}
+        # What a package imports and does not use, it hands on to those who ask for it.
+        if not attributes_of and (name in loaded or path.name != "__init__.py"):
+            used.add(meaning)
+    defined = {name for node in tree.body for name in _names(node)}
+    return _Module(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported, frozenset(used), frozenset(defined))
+
+
+def _chain(node: ast.expr) -> list[str]:
+    """Return the names of an expression of names and dots; an empty one where it begins with something else."""
+    if isinstance(node, ast.Attribute):
+        return [*_chain(node.value), node.attr]
+    return [node.id if isinstance(node, ast.Name) else ""]
+
+
+def _names(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement of a module binds, but those that it imports."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
 
 
 @cache
-def _files(module: str) -> list[Path]:
-    """Return the files that `import module` runs, packages above it included; none where it is not the project's."""
-    parts = module.split(".")
-    stems = [base.joinpath(*parts[:depth]) for base in (LIBRARY, SCRIPTS) for depth in range(1, len(parts) + 1)]
-    return [path for stem in stems for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
+def _files(name: str) -> frozenset[Path]:
+    """Return the files behind a dotted name; none where it is not the project's."""
+    for base in (LIBRARY, SCRIPTS):
+        folder, parts = base, name.split(".")
+        while parts and (folder / parts[0] / "__init__.py").is_file():
+            folder /= parts.pop(0)
+        if parts and (folder / f"{parts[0]}.py").is_file():
+            return frozenset({folder / f"{parts[0]}.py"})
+        if folder != base:
+            return _files_of_package(folder, parts)
+    return frozenset()
+
+
+def _files_of_package(folder: Path, parts: list[str]) -> frozenset[Path]:
+    """Return the files behind a name in a package: of the module that it is from; all where the code does not say which."""
+    module = _parsed(folder / "__init__.py")
+    if parts and parts[0] in module.imported:
+        return _files(module.imported[parts[0]])
+    if parts and parts[0] in module.defined:
+        return frozenset({folder / "__init__.py"})
+    return frozenset(folder.rglob("*.py"))

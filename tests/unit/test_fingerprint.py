@@ -1,5 +1,6 @@
 """A fingerprint follows the code that a script can reach, and nothing else."""
 
+import ast
 import re
 
 import pytest
@@ -26,13 +27,17 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprint, "LIBRARY", tmp_path / "src")
     monkeypatch.setattr(fingerprint, "SCRIPTS", tmp_path / "scripts")
 
+    def forget():
+        for function in (fingerprint.fingerprint, fingerprint._parsed, fingerprint._files):
+            function.cache_clear()
+
     def current():
-        fingerprint.fingerprint.cache_clear()
-        fingerprint._parsed.cache_clear()
-        fingerprint._files.cache_clear()
+        forget()
         return fingerprint.fingerprint("s.py")
 
-    return tmp_path, current
+    forget()
+    yield tmp_path, current
+    forget()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +46,9 @@ def project(tmp_path, monkeypatch):
         ("src/toposcale/part/b.py", "def f():\n    return 2\n", True),
         ("src/toposcale/part/b.py", "# why\ndef f():\n\n    return 1\n", False),
         ("src/toposcale/apart.py", "x = 2\n", False),
-        ("src/toposcale/part/__init__.py", "y = 1\n", True),
+        # What a package defines, and nobody here uses.
+        ("src/toposcale/part/__init__.py", "y = 1\n", False),
+        ("src/toposcale/__init__.py", '__version__ = "2"\n', False),
     ],
 )
 def test_what_changes_a_fingerprint(project, file, text, changes):
@@ -49,6 +56,47 @@ def test_what_changes_a_fingerprint(project, file, text, changes):
     before = current()
     (root / file).write_text(text)
     assert (current() != before) == changes
+
+
+PACKAGE = {
+    "src/toposcale/part/__init__.py": (
+        "from toposcale.part.b import f\nfrom toposcale.part.c import g, h\n\ndef own():\n    return h()\n"
+    ),
+    "src/toposcale/part/c.py": "from toposcale.part.d import g\n\ndef h(): ...\n",
+    "src/toposcale/part/d.py": "def g(): ...\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "modules"),
+    [
+        ("from toposcale.part import f\nf()\n", ["part/b"]),
+        ("from toposcale import part\npart.f()\n", ["part/b"]),
+        ("from toposcale import part\npart.g().f.own\n", ["part/c", "part/d"]),
+        ("from toposcale import part as p\np.own()\n", ["part/__init__", "part/c", "part/d"]),
+        ("from toposcale.part import d\nd.g()\n", ["part/d"]),
+        ("import toposcale.part.d\n", ["part/d"]),
+        # A name that is looked up while it runs may be any.
+        ("from toposcale.part import other\n", ["part/__init__", "part/b", "part/c", "part/d"]),
+        ("from toposcale import part\nprint(part)\n", ["part/__init__", "part/b", "part/c", "part/d"]),
+    ],
+)
+def test_a_name_of_a_package_leads_to_the_module_that_it_is_from(project, script, modules):
+    root, _ = project
+    for name, text in {**PACKAGE, "scripts/t.py": script}.items():
+        (root / name).write_text(text)
+    found = fingerprint.reached("t.py") - {root / "scripts/t.py"}
+    assert sorted(path.relative_to(root / "src/toposcale").with_suffix("").as_posix() for path in found) == modules
+
+
+@pytest.mark.parametrize("package", sorted(fingerprint.LIBRARY.rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_to_import_a_package_does_nothing(package):
+    """So its code counts where a name that it defines is used, and nowhere else."""
+    passive = ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign | ast.AugAssign | ast.FunctionDef
+    for node in ast.parse(package.read_text()).body:
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        assert isinstance(node, passive) or is_text or is_for_types, ast.unparse(node)
 
 
 def test_the_real_scripts_reach_the_library():
