@@ -12,6 +12,7 @@ from toposcale.decision import wording
 from toposcale.decision.advice import VERSION, advise_on
 from toposcale.decision.candidates import Request
 from toposcale.io import loss_curves, schemas, tables
+from toposcale.io.user_tables import read_user_table
 
 
 class Files:
@@ -45,7 +46,7 @@ class Files:
 @_job.script
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
-    user_tables = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
+    user_tables = [read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
     files = {
         name: Files(name, params.files.get(name, {}), params.curves.get(name), user_tables) for name in params.models
     }

@@ -9,6 +9,7 @@ import _job
 from toposcale.io import lm_eval, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.notes import note
+from toposcale.io.user_tables import read_user_table
 
 
 def each_once(rows):
@@ -53,7 +54,7 @@ def main(snakemake):
     part_files = [*_job.parts(snakemake), *inputs.metrics]
     parts = [tables.gather(schemas.TABLES["metrics"], part_files)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
-    user_tables = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
+    user_tables = {path: read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
     warning_rows = [row for path in part_files for row in tables.read_warnings(path)]
     warning_rows += [row for path, table in user_tables.items() for row in unknown_models(table, path, params.models)]
     parts += user_tables.values()

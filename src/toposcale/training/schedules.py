@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.io import tables
+from toposcale.io import user_tables
 from toposcale.io.errors import UserError
 from toposcale.io.log_columns import matched
 from toposcale.io.step_names import MOST_STEPS
@@ -140,7 +140,7 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
             return schedule
         if not Path(source).exists():
             raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
-        data, _ = tables.read_any(Path(source))
+        data, _ = user_tables.read_any(Path(source))
         column_of, needed_columns = matched(data.schema.names, source), ("step", "learning_rate")
         if missing := [name for name in needed_columns if name not in column_of]:
             raise ValueError(f"no column {missing[0]}; a schedule has step and learning_rate (or lr)")

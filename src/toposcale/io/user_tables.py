@@ -1,0 +1,171 @@
+"""Read the user's own tables: Parquet, Feather or CSV in any of its habits, as it is or compressed."""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from toposcale.io.errors import UserError
+from toposcale.io.files import regular_file
+from toposcale.io.table_schema import Table
+
+FEATHER = b"ARROW1"  # first bytes
+_SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
+_SPACED = "['\u2019 \u00a0\u202f]([0-9]{3})"  # thousands
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+
+
+def read_any(path: str | Path) -> tuple[pa.Table, str]:
+    """Read a Parquet or CSV file of the user's; return it with the name of the CSV separator ("" for Parquet).
+
+    Parquet is recognised by its first bytes, and a file may be compressed with gzip. Raise UserError if the file is missing
+    or not readable.
+    """
+    path = Path(path)
+    content = read_plain_or_gzip(path)
+    if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
+        return parse_parquet(content, path), ""
+    return parse_csv(content, path)
+
+
+def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
+    """Return the table of a user's Parquet or Feather file; raise UserError if it is damaged."""
+    try:
+        if content.startswith(FEATHER):
+            return pa.ipc.open_file(pa.BufferReader(content)).read_all()
+        return pq.ParquetFile(pa.BufferReader(content)).read()
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
+
+
+def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
+    """Return the table of a CSV file, and the name of its separator.
+
+    The separator is that of a first line `sep=;`, as Excel writes it, or else the most frequent of comma, semicolon and tab
+    in the first line. Decimal commas, and commas or dots between thousands, are parsed. Raise UserError if it is not one.
+    """
+    head = io.BytesIO(content).readline().decode("utf-8", "replace").removeprefix("\ufeff").strip()
+    separator = max(_SEPARATORS, key=head.count)
+    if head.lower().startswith("sep=") and head[4:] in (*_SEPARATORS, ""):
+        separator, content = head[4:] or "\t", content.split(b"\n", 1)[1] if b"\n" in content else b""
+    if "\0" in head or "\ufffd" in head:
+        raise UserError(f"{path}: not a text in UTF-8, so not a CSV table")
+
+    def parsed(texts: Iterable[str] = ()) -> pa.Table:
+        # "nan" is a value that is not finite, an empty field a missing one.
+        empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None", "-", "No log"]
+        return csv.read_csv(
+            pa.BufferReader(content),
+            parse_options=csv.ParseOptions(delimiter=separator),
+            convert_options=csv.ConvertOptions(null_values=empty, column_types=dict.fromkeys(texts, pa.string())),
+        )
+
+    try:
+        data = parsed()
+        numbers = {name: _grouped(data[name]) for name in _columns(data, pa.types.is_string)}
+        if any(values is not None and _any(data[name], r",(\d{1,2}|\d{4,})$") for name, values in numbers.items()):
+            # Commas are decimal, so dots are not.
+            texts = parsed(names := _columns(data, pa.types.is_floating))
+            numbers |= {name: _grouped(texts[name], dots=True) for name in names}
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        if separator == "," and (row := re.search(r"Expected (\d+) columns, got (\d+): .*\d,\d", reason)):
+            reason += (
+                f"; the header has {row[1]} columns and this row {row[2]}: if its decimals are written with commas, "
+            )
+            reason += "separate the columns by semicolons"
+        raise UserError(f"{path}: not a readable Parquet or CSV table ({reason})") from error
+    for name, values in numbers.items():
+        if values is not None:
+            data = data.set_column(data.schema.names.index(name), name, pa.chunked_array([values]))
+    return data, _SEPARATORS[separator]
+
+
+def _columns(data: pa.Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:
+    """Return the names of the columns of a type that are there once."""
+    names = data.schema.names
+    return [field.name for field in data.schema if is_type(field.type) and names.count(field.name) == 1]
+
+
+def _any(texts: pa.Array | pa.ChunkedArray, pattern: str) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
+    """Return the numbers of texts of which some have a comma or grouped digits; None if they are not numbers.
+
+    Commas separate thousands if all of them can, and some number has none or the numbers rise; otherwise they are decimal.
+    Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal. Spaces and
+    apostrophes always do.
+    """
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(column.combine_chunks())
+    texts = pc.replace_substring_regex(trimmed, _SPACED, r"\1")
+    is_spaced = not texts.equals(trimmed)
+    commas = pc.match_substring(texts, ",")
+    texts = pc.if_else(pc.equal(texts, ""), None, texts)
+
+    def all_match(pattern: str, separated: pa.Array = commas) -> bool:
+        return bool(pc.all(pc.match_substring_regex(texts.filter(separated), pattern)).as_py())
+
+    exponent = r"(?:[eE][-+]?\d+)?$"
+    try:
+        dotted = pc.match_substring(texts, ".")
+        of_thousands = r"^[-+]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?$"
+        if pc.any(dotted).as_py() and (dots or _any(texts, r"\..*\.")) and all_match(of_thousands, dotted):
+            return pc.cast(pc.replace_substring(pc.replace_substring(texts, ".", ""), ",", "."), pa.float64())
+        if not pc.any(commas).as_py():
+            return pc.cast(texts, pa.float64()) if is_spaced else None
+        if all_match(r"^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$"):
+            numbers = pc.cast(pc.replace_substring(texts, ",", ""), pa.float64())
+            values = numbers.drop_null().to_numpy()
+            if not pc.all(commas).as_py() or bool(np.all(np.diff(values) > 0)):
+                return numbers
+        if all_match(r"^[-+]?\d*,\d+" + exponent):
+            return pc.cast(pc.replace_substring(texts, ",", "."), pa.float64())
+    except pa.ArrowInvalid:  # some are texts
+        pass
+    return None
+
+
+def read_plain_or_gzip(path: Path) -> bytes:
+    """Return the content of a file, decompressed if it is gzip; raise UserError if it is unreadable or grows too much."""
+    try:
+        with regular_file(path).open("rb") as file:
+            if file.read(2) != b"\x1f\x8b":
+                file.seek(0)
+                return file.read()
+        most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
+        with gzip.open(path, "rb") as file:
+            if len(content := file.read(most + 1)) <= most:
+                return content
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not readable ({error})") from error
+    raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")
+
+
+def read_user_table(table: Table, path: str | Path) -> pa.Table:
+    """Read a Parquet or CSV file of the user's with the columns of `table`, in any order; raise UserError otherwise."""
+    data, separator = read_any(path)
+    if missing := [name for name in table.names if name not in data.schema.names]:
+        how = f", separated by {separator}" if separator else ""
+        raise UserError(
+            f"{path}: no column {', '.join(missing)}; it needs {', '.join(table.names)}, "
+            f"and has {', '.join(data.schema.names)}{how}"
+        )
+    try:
+        return data.select(table.names).cast(table.schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise UserError(f"{path}: {str(error).splitlines()[0]}") from error
