@@ -12,8 +12,8 @@ from studies.norms import NORMS
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_residuals, value_at_share
 from toposcale.analysis.series import SERIES_KEY
-from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import fit_of_configuration
 from toposcale.statistics.permutations import DRAWS

@@ -10,9 +10,9 @@ import pandas as pd
 
 from toposcale.analysis.over_seeds import SHARE
 from toposcale.analysis.series import whole_model
-from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+from toposcale.io.metrics import VALIDATION_LOSS
 
 METRICS = (VALIDATION_LOSS, "generalisation_gap")
 DIGITS = 8

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from studies.decisions.forecasts import ALONE, JOINT
-from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.style import styled
+from toposcale.io.metrics import LOSS_UNIT
 
 LOOKS = {
     "expected_regret": ("the advice", "o", "#b0347a"),

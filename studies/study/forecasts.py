@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from toposcale.analysis.over_seeds import EARLY, SHARE, value_at_share
-from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.laws.ridge import is_topological
 from toposcale.statistics.coefficients import Floats
 

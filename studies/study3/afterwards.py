@@ -18,7 +18,7 @@ from studies import small_tables
 from studies.norms import NORMS
 from studies.study3.measures import NUCLEAR, SPECTRAL_NORM
 from studies.study3.questions import PRIMARY, STRICTEST, Question, Tables, read_of, tables_of
-from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import orthogonal_to
 from toposcale.statistics.freedman_lane import fit_of_configuration
 

@@ -19,7 +19,7 @@ from studies.simulation import Between, table
 from studies.study2.__main__ import read
 from studies.study3.questions import PRIMARY, SHAPE
 from toposcale.analysis.over_seeds import early_values
-from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io.metrics import VALIDATION_LOSS
 
 SECOND = Path("studies/study2/tables")
 LAST = 24

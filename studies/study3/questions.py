@@ -18,8 +18,8 @@ from studies.over_seeds import STUDY_DRAWS, between_rows, later_loss, partial_co
 from studies.study3.measures import CENTRED_RANK, NEAREST, NUCLEAR, PLAIN_RANK, SPECTRAL_NORM
 from studies.study3.prediction import prediction_row
 from toposcale.analysis.over_seeds import EarlyValues, early_values
-from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 
 GAP, GAP_VALIDATION, GAP_TRAINING = "gap_of_many_sequences", "validation_loss_of_many", "training_loss_of_many"

@@ -32,8 +32,8 @@ from studies.study3.configurations import Configuration
 from toposcale.analysis.over_seeds import EARLY, SHARE
 from toposcale.checkpoints.matrices import iterate_arrays
 from toposcale.features import weights
-from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.training import corpus, trainer
 from toposcale.training.gpt import GPTShape

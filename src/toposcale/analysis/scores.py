@@ -7,9 +7,9 @@ import pandas as pd
 
 from toposcale.analysis.forecasts import calibrated_rows
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.laws.methods import Family, default_method, forecast, make
 from toposcale.laws.power_law import fit_loss_curve
 from toposcale.laws.prediction import Prediction

@@ -6,8 +6,8 @@ import numpy as np
 
 from toposcale.decision.reasons import SMOOTHED
 from toposcale.decision.wording import NOT_SMOOTHED
-from toposcale.features.names import metric_name
 from toposcale.io.errors import NoForecast, UserError, listed
+from toposcale.io.metrics import metric_name
 from toposcale.laws.checked_law import refuse_now
 from toposcale.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
 from toposcale.runs.from_curve import Stated, facts_of, read_curve, run_as_read

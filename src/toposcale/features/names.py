@@ -2,12 +2,9 @@
 
 import re
 
-from toposcale.features.registry import LOSS_UNIT, lookup
+from toposcale.features.registry import lookup
+from toposcale.io.metrics import LOSS_UNIT, METRICS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
-
-TRAINING_LOSS = "training_loss"
-VALIDATION_LOSS = "validation_loss"
-PERPLEXITY = "perplexity"
 
 STEP_LABEL = "training step"
 PARAMETERS_LABEL = "parameters (count)"
@@ -16,22 +13,10 @@ COMPUTE_LABEL = "training compute 6ND (FLOP)"
 SPEARMAN_LABEL = "Spearman ρ (−1 to 1)"
 _LONGEST_LABEL = 26
 
-_METRICS = {
-    TRAINING_LOSS: ("training loss", LOSS_UNIT),
-    VALIDATION_LOSS: ("validation loss", LOSS_UNIT),
-    PERPLEXITY: ("perplexity", "per token"),
-    "generalisation_gap": ("generalisation gap", LOSS_UNIT),
-}
-
-
-def metric_name(metric: str) -> str:
-    """Return the display name of a metric: `validation_loss` -> `validation loss`."""
-    return _METRICS[metric][0] if metric in _METRICS else metric.replace("_", " ")
-
 
 def metric_label(metric: str) -> str:
     """Return the axis label of a metric, with its unit if it is known."""
-    return _with_unit(*_METRICS.get(metric, (metric_name(metric), "")))
+    return _with_unit(*METRICS.get(metric, (metric_name(metric), "")))
 
 
 def feature_name(feature: str, source: str = "weights") -> str:
@@ -52,7 +37,7 @@ def display_name(source: str, name: str) -> str:
 
 def unit_of(source: str, name: str) -> str:
     """Return the unit of a feature or, for source "metric", of a metric; "" if it has none or it is not known."""
-    return _METRICS.get(name, ("", ""))[1] if source == METRIC_SOURCE else lookup(name, source).unit
+    return METRICS.get(name, ("", ""))[1] if source == METRIC_SOURCE else lookup(name, source).unit
 
 
 def series_name(source: str, name: str) -> str:

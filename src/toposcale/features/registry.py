@@ -19,9 +19,9 @@ from toposcale.features.feature import (
 )
 from toposcale.features.matrix_features import MATRIX_FEATURES
 from toposcale.io.errors import UserError
+from toposcale.io.metrics import LOSS_UNIT
 from toposcale.io.schemas import ALL_LAYERS
 
-LOSS_UNIT = "nats per token"
 SOURCE_UNITS = {
     "weights": "weight units",
     "gradients": "gradient units",

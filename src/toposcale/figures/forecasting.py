@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from toposcale.analysis.series import configurations_of
-from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL, TRAINING_LOSS, VALIDATION_LOSS
-from toposcale.features.registry import LOSS_UNIT
+from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, STRIKING, mark_of
+from toposcale.io.metrics import LOSS_UNIT, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.laws.methods import DEFAULTS
 from toposcale.runs.training_run import flop
 

@@ -16,6 +16,7 @@ from toposcale.features import names
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.style import DIVERGING, INK, MUTED, SEVERAL_LOOKS, mark_of
+from toposcale.io.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_ROWS, FEWEST_SIZES = 36, 3
@@ -27,10 +28,10 @@ MOST_VERDICTS = 20
 def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Draw the Spearman correlations of whole-model features with a metric: features by models, the lowest on top."""
     metric = panels.chosen_metric(correlations["metric"], metric)
-    title = names.metric_name(metric)
+    title = metric_name(metric)
     chosen = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     if panels.finite(chosen, ["spearman"]).empty:
-        return panels.missing_figure(f"no correlations with {names.metric_name(metric)}", title)
+        return panels.missing_figure(f"no correlations with {metric_name(metric)}", title)
     order = [name for name, _ in panels.in_order(chosen["model"], models)]
     if len(order) < 2:
         return panels.missing_figure("at least two models are needed; the verdicts have the correlations of one", title)
@@ -61,7 +62,7 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
 
 
 SCALED = {
-    (METRIC_SOURCE, names.VALIDATION_LOSS): "Final validation loss",
+    (METRIC_SOURCE, VALIDATION_LOSS): "Final validation loss",
     ("weights", "h0_total"): "H₀ total persistence",
     ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence",
     ("weights", WEIGHT_NORM.feature): "Weight norm",
@@ -122,14 +123,14 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
 def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Draw the correlations with the loss, raw and partial, and the answers; the closest followers of the loss first."""
     metric = panels.chosen_metric(verdicts["metric"], metric)
-    title = f"{names.metric_name(metric)}, all runs together"
+    title = f"{metric_name(metric)}, all runs together"
     key = ["source", "feature"]
     answers = pooled_verdicts(verdicts, metric).pivot(index=key, columns="question", values="answer")
     pooled = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
     by_question = {question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN}
     plain = panels.finite(by_question["follows_the_loss"], ["spearman"])
     if plain.empty:
-        return panels.missing_figure(f"no verdicts on correlations with {names.metric_name(metric)}", title)
+        return panels.missing_figure(f"no verdicts on correlations with {metric_name(metric)}", title)
     strength = plain["spearman"].abs().sort_values(kind="stable")
     keep = list(strength.index[-MOST_VERDICTS:])
     norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)

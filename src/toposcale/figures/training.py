@@ -10,10 +10,11 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
-from toposcale.features.names import LOSS_LABEL, VALIDATION_LOSS, metric_name
+from toposcale.features.names import LOSS_LABEL
 from toposcale.features.registry import NEURAL_PERSISTENCE, lookup
 from toposcale.figures import grids, panels
 from toposcale.figures.style import MUTED
+from toposcale.io.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 

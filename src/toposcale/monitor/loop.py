@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from toposcale import __version__
 from toposcale.checkpoints.bin_files import is_buffer, plain_names
 from toposcale.checkpoints.matrices import matrix_layouts, split
-from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
 from toposcale.io.errors import UserError, one_line, reason_of
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder

@@ -6,9 +6,9 @@ import numpy as np
 
 from toposcale.decision.advice import advise_on
 from toposcale.decision.wording import track
-from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.monitor.alerts import Alert, AlertKind, Outlook
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES

@@ -26,9 +26,9 @@ from toposcale import checkpoints
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.decision.advice import advise_on
 from toposcale.features import weights
-from toposcale.features.names import TRAINING_LOSS
 from toposcale.io import loss_curves, schemas, tables, trainer_states
 from toposcale.io.errors import UserError, reason_of
+from toposcale.io.metrics import TRAINING_LOSS
 from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS, metric_name
+from toposcale.io.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.io.notes import logged_again
 from toposcale.runs.compute import flop
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule
