@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 import _job
+from _checkpoints import measured
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.features import embeddings
@@ -69,7 +70,7 @@ def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, clouds, warning_rows = {"features": [], "diagrams": [], "metrics": []}, {}, []
-    for step, measurements in _job.measured(
+    for step, measurements in measured(
         snakemake, "embeddings", warning_rows, measure, settings, tokenizer, text, snakemake.threads
     ):
         where = {"model": model, "step": step}

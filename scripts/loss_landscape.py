@@ -2,6 +2,7 @@
 
 import _job
 import _landscape
+from _checkpoints import measured
 from toposcale.features import landscape
 from toposcale.io import schemas, tables
 from toposcale.landscape import LandscapeSettings
@@ -55,7 +56,7 @@ def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, warning_rows = {name: [] for name, _ in snakemake.output.items()}, []
-    for step, description in _job.measured(snakemake, "landscape", warning_rows, measure, tokenizer, text, snakemake):
+    for step, description in measured(snakemake, "landscape", warning_rows, measure, tokenizer, text, snakemake):
         where = {"model": snakemake.wildcards.model, "step": step}
         for name, table in rows_of(description or NOTHING, **where).items():
             if name in rows:

@@ -1,6 +1,7 @@
 """Compute features and persistence diagrams of the weight matrices of checkpoints of one model."""
 
 import _job
+from _checkpoints import measured
 from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.io import notes, tables
@@ -20,7 +21,7 @@ def main(snakemake):
     model = snakemake.wildcards.model
     settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
     rows, warning_rows = {"features": [], "diagrams": []}, []
-    for step, measurements in _job.measured(snakemake, "weights", warning_rows, measure, settings, model, warning_rows):
+    for step, measurements in measured(snakemake, "weights", warning_rows, measure, settings, model, warning_rows):
         features, diagrams = measurements or ({}, {})
         where = {"model": model, "step": step, "source": "weights"}
         rows["features"].append(tables.feature_rows(features, **where))

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from toposcale.io.errors import UserError
-from toposcale.io.step_names import MOST_STEPS
+from toposcale.io.schemas import MOST_STEPS
 
 
 class Contradiction(NamedTuple):

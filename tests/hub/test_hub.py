@@ -606,9 +606,9 @@ def test_a_checkpoint_is_fetched_again_as_it_was_though_its_branch_has_moved(hub
     assert (read_manifest(manifest) / "model.safetensors").read_bytes() == contents["step10"]["model.safetensors"]
     # A new manifest takes the branch as it is now, and says so.
     before = json.loads(manifest.read_text())["commit"]
-    assert checkpoints.sources.moved(manifest) == ""
+    assert checkpoints.locations.moved(manifest) == ""
     write_manifest(manifest, source(tmp_path / "cache"), 10, before={"commit": before})
-    assert f"it was commit {before[:12]} when it was fetched first" in checkpoints.sources.moved(manifest)
+    assert f"it was commit {before[:12]} when it was fetched first" in checkpoints.locations.moved(manifest)
     assert (read_manifest(written(tmp_path, 10)) / "model.safetensors").read_bytes() == contents["step100"][
         "model.safetensors"
     ]
@@ -683,7 +683,7 @@ def test_a_message_names_repository_and_revision_and_no_cache(hub, contents, tmp
     assert size["largest_matrix"] == max(tensor.size for tensor in tensors if tensor.ndim == 2)
     with pytest.raises(UserError) as caught:
         language_models.load_model(checkpoints.locate(manifest))
-    message = checkpoints.sources.readable(str(caught.value), manifest)
+    message = checkpoints.locations.readable(str(caught.value), manifest)
     assert message.startswith(f"{REPO}, revision step10: ")
     assert "cache" not in message
 

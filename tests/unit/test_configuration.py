@@ -13,7 +13,7 @@ from config_reference import keys_of, reference, schema_of_models
 from paths import ROOT
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.io.step_names import MOST_STEPS
+from toposcale.io.schemas import MOST_STEPS
 from toposcale.training.schedules import schedule_of
 
 MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}

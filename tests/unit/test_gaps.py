@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-import _job
 import embeddings
+from _checkpoints import measured
 from toposcale.io.errors import DownloadError, LeftOutError, SharedError, UserError, is_shared, reason_of
 
 
@@ -54,7 +54,7 @@ SHARED = [
 @pytest.mark.parametrize("error", OF_ONE, ids=lambda error: type(error).__name__)
 def test_any_exception_over_one_checkpoint_is_a_gap_with_its_reason(tmp_path, error):
     noted = []
-    results = dict(_job.measured(job(tmp_path), "weights", noted, measure, error))
+    results = dict(measured(job(tmp_path), "weights", noted, measure, error))
     assert results == {1: None, 2: "measurements"}
     [row] = noted
     assert (row["model"], row["step"], row["warning"]) == ("m", 1, reason_of(error))
@@ -64,7 +64,7 @@ def test_any_exception_over_one_checkpoint_is_a_gap_with_its_reason(tmp_path, er
 @pytest.mark.parametrize("error", SHARED, ids=lambda error: type(error).__name__)
 def test_what_every_checkpoint_shares_ends_the_run(tmp_path, error):
     with pytest.raises(type(error)):
-        list(_job.measured(job(tmp_path), "weights", [], measure, error))
+        list(measured(job(tmp_path), "weights", [], measure, error))
 
 
 def test_a_full_memory_of_torch_is_known_without_importing_it():
@@ -78,12 +78,12 @@ def test_a_full_memory_of_torch_is_known_without_importing_it():
 
 def test_a_checkpoint_that_was_made_here_is_no_gap(tmp_path):
     with pytest.raises(ValueError, match="odd"):
-        list(_job.measured(job(tmp_path, allow_missing=False), "weights", [], measure, ValueError("odd")))
+        list(measured(job(tmp_path, allow_missing=False), "weights", [], measure, ValueError("odd")))
 
 
 def test_a_checkpoint_that_is_left_out_is_noted_as_such(tmp_path):
     noted = []
-    list(_job.measured(job(tmp_path), "weights", noted, measure, LeftOutError("equal", "main")))
+    list(measured(job(tmp_path), "weights", noted, measure, LeftOutError("equal", "main")))
     assert noted[0]["warning"] == "serves the weights of main"
 
 
@@ -94,7 +94,7 @@ def test_a_revision_that_moved_since_it_was_fetched_is_said(tmp_path):
     snakemake = job(tmp_path)
     snakemake.params.steps, snakemake.input.checkpoints = [1], [str(manifest)]
     noted = []
-    assert dict(_job.measured(snakemake, "weights", noted, lambda checkpoint: "measurements")) == {1: "measurements"}
+    assert dict(measured(snakemake, "weights", noted, lambda checkpoint: "measurements")) == {1: "measurements"}
     [row] = noted
     assert row["step"] is None  # no gap
     assert row["warning"].startswith("a/b, revision step1: it was commit 111111111111 when it was fetched first")

@@ -230,7 +230,7 @@ def test_the_state_of_a_trainer_is_read(tmp_path):
     ],
 )
 def test_tokens_a_step_are_what_the_trainer_counted_or_unknown(facts, tokens):
-    assert loss_curves.tokens_per_step({"global_step": 20, **facts}, 1000) == tokens
+    assert trainer_states.tokens_per_step({"global_step": 20, **facts}, 1000) == tokens
 
 
 def test_scalars_of_tensorboard_are_read(tmp_path):
@@ -362,8 +362,8 @@ def test_two_runs_in_one_export_are_named(tmp_path):
 
 def test_counted_tokens_need_not_be_a_whole_number_a_step():
     state = {"global_step": 100, "num_input_tokens_seen": 409_633}
-    assert loss_curves.tokens_per_step(state, 1000) == 4096
-    assert loss_curves.tokens_per_step({"global_step": 100, "total_flos": 6 * 1000 * 409_633}, 1000) is None
+    assert trainer_states.tokens_per_step(state, 1000) == 4096
+    assert trainer_states.tokens_per_step({"global_step": 100, "total_flos": 6 * 1000 * 409_633}, 1000) is None
 
 
 ROWS = [{"step": 5, "loss": 3.0, "lr": 0.2, "note": "a"}, {"epoch": 1}, {"step": 10, "loss": 2.0, "lr": 0.1}]

@@ -81,8 +81,15 @@ def test_what_a_schedule_does_not_use_is_named(change, line):
         schedule_of(COSINE | change)
 
 
-@pytest.mark.parametrize("name", ["learning_rate", "lr", "train/learning_rate"])
+@pytest.mark.parametrize("name", ["learning_rate", "LR", "train/learning_rate"])
 def test_the_rate_of_a_schedule_file_may_have_its_usual_names(tmp_path, name):
     file = tmp_path / "plan.csv"
     file.write_text(f"Step,{name}\n0,0\n10,1\n")
     assert schedule_of(str(file)).rate(5) == 0.5
+
+
+def test_two_rates_in_a_schedule_file_are_refused(tmp_path):
+    file = tmp_path / "plan.csv"
+    file.write_text("step,lr,train/lr\n0,0,0\n10,1,2\n")
+    with pytest.raises(UserError, match="lr and train/lr are each a column learning_rate"):
+        schedule_of(str(file))

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
-from toposcale.io import loss_curves, trainer_states
+from toposcale.io import trainer_states
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
-from toposcale.io.files import read_json
 from toposcale.io.step_names import find_step, steps_by_name
 from toposcale.io.tensor_files import read_metadata
 
@@ -147,7 +146,7 @@ def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str
     `checkpoint` is a complete one of the model, as the one beside the state may still be incomplete; None without weights.
     """
     inner = count_parameters(checkpoint, embeddings=False) if checkpoint else 0
-    tokens = loss_curves.tokens_per_step(state, inner)
+    tokens = trainer_states.tokens_per_step(state, inner)
     last = state.get("max_steps")
     return {"final_step": last if isinstance(last, int) and last > 0 else None, "tokens_per_step": tokens}
 
@@ -164,37 +163,3 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
     if not (path / "config.json").is_file():
         return "there is no config.json"
     return "" if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"
-
-
-def locate(path: str | Path) -> Path:
-    """Return the file or folder of the weights: `path` itself, or the folder of a manifest (`.json`, see `manifests`)."""
-    if Path(path).suffix != ".json":
-        return Path(path)
-    from toposcale.checkpoints import manifests
-
-    return manifests.read_manifest(path)
-
-
-def moved(path: str | Path) -> str:
-    """Return a sentence on the commits between which the revision at `path` moved; empty if it did not."""
-    facts = _manifest(path)
-    if "commit_before" not in facts:
-        return ""
-    return (
-        f"{facts['repo']}, revision {facts['revision']}: it was commit {facts['commit_before'][:12]} when it was fetched "
-        f"first, and {facts['commit'][:12]} when it was fetched again; the second one is measured"
-    )
-
-
-def readable(message: str, path: str | Path) -> str:
-    """Return a message with the repository and revision of a download in place of its folder in the cache."""
-    facts = _manifest(path)
-    if "folder" not in facts:
-        return message
-    name = f"{facts['repo']}, revision {facts['revision']}"
-    return message.replace(f"{facts['folder']}/", f"{name}: ").replace(facts["folder"], name)
-
-
-def _manifest(path: str | Path) -> dict[str, Any]:
-    """Read the manifest of a download; return an empty one if `path` is not a manifest."""
-    return read_json(path) if Path(path).suffix == ".json" else {}

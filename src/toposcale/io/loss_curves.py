@@ -27,7 +27,7 @@ from toposcale.io.log_columns import (
     refuse_missing,
 )
 from toposcale.io.notes import logged_again
-from toposcale.io.step_names import MOST_STEPS
+from toposcale.io.schemas import MOST_STEPS
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
@@ -298,24 +298,6 @@ def _of_trainer_state(state: trainer_states.TrainerState) -> LossCurve:
     return curve._replace(
         notes=(*state.notes, *notes, *curve.notes), trainer=state, form="state of a Trainer", names=names
     )
-
-
-def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> int | None:
-    """Return the tokens per step of a Trainer; None if its state does not determine them.
-
-    It either counted them (`num_input_tokens_seen`; the mean over its steps, since batches may differ), or they follow from
-    `total_flos`, the sum of 6 x tokens x non-embedding parameters. If the latter gives a fraction, the sum is of something
-    else and the tokens are unknown.
-    """
-    steps = int(state.get("global_step") or 0)
-    if steps < 1:
-        return None
-    if counted := float(state.get("num_input_tokens_seen") or 0):
-        return max(round(counted / steps), 1)
-    if not non_embedding_parameters:
-        return None
-    each = float(state.get("total_flos") or 0) / (6 * non_embedding_parameters) / steps
-    return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
 
 
 def _read_events(path: Path, loss_column: str | None) -> LossCurve:

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 
 from toposcale.io.errors import UserError
 
-MOST_STEPS = 10_000_000  # of a training: the learning rate of every step is held in memory
-
 
 def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
     """Return the names that `pattern` matches, by step, ascending.

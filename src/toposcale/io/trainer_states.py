@@ -68,6 +68,24 @@ def read_state(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: not the state of a Trainer ({why})") from error
 
 
+def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> int | None:
+    """Return the tokens per step of a Trainer; None if its state does not determine them.
+
+    It either counted them (`num_input_tokens_seen`; the mean over its steps, since batches may differ), or they follow from
+    `total_flos`, the sum of 6 x tokens x non-embedding parameters. If the latter gives a fraction, the sum is of something
+    else and the tokens are unknown.
+    """
+    steps = int(state.get("global_step") or 0)
+    if steps < 1:
+        return None
+    if counted := float(state.get("num_input_tokens_seen") or 0):
+        return max(round(counted / steps), 1)
+    if not non_embedding_parameters:
+        return None
+    each = float(state.get("total_flos") or 0) / (6 * non_embedding_parameters) / steps
+    return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
+
+
 def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of an evaluation of the Trainer: `eval_loss` as validation_loss, other `eval_NAME` as NAME."""
     named = {

@@ -7,7 +7,7 @@ from transformers import TrainerCallback, TrainerState
 
 from toposcale.checkpoints.bin_files import plain_names
 from toposcale.checkpoints.matrices import count_weights
-from toposcale.io import loss_curves, trainer_states
+from toposcale.io import trainer_states
 from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
 
 
@@ -93,7 +93,7 @@ class TopologyCallback(TrainerCallback):
             return
         counts = {name: getattr(state, name, None) for name in ("global_step", "num_input_tokens_seen", "total_flos")}
         shapes = {name: value.shape for name, value in plain_names(dict(model.named_parameters())).items()}
-        tokens = loss_curves.tokens_per_step(counts, count_weights(shapes, embeddings=False))
+        tokens = trainer_states.tokens_per_step(counts, count_weights(shapes, embeddings=False))
         if tokens is not None and tokens != self._tokens_per_step:
             self._tokens_per_step = tokens
             self.monitor.tell(tokens_per_step=tokens)

@@ -12,7 +12,7 @@ from toposcale.io import loss_curves, trainer_states
 from toposcale.io.amounts import number_of
 from toposcale.io.errors import NoForecast, UserError, listed
 from toposcale.io.files import read_json
-from toposcale.io.step_names import MOST_STEPS
+from toposcale.io.schemas import MOST_STEPS
 from toposcale.runs.checks import refuse_curve
 from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.runs.metadata import RunMetadata

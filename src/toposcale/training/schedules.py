@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from toposcale.io import user_tables
 from toposcale.io.errors import UserError
-from toposcale.io.log_columns import matched
-from toposcale.io.step_names import MOST_STEPS
+from toposcale.io.schemas import MOST_STEPS
 
 # How the rate goes on after the warm-up; wsd is warm-up, stable, decay.
 SHAPES = ("constant", "linear", "cosine", "wsd")
@@ -141,16 +141,22 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
         if not Path(source).exists():
             raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
         data, _ = user_tables.read_any(Path(source))
-        column_of, needed_columns = matched(data.schema.names, source), ("step", "learning_rate")
-        if missing := [name for name in needed_columns if name not in column_of]:
-            raise ValueError(f"no column {missing[0]}; a schedule has step and learning_rate (or lr)")
-        steps, rates = (np.array(data[column_of[name]].to_pylist(), dtype=np.float64) for name in needed_columns)
+        steps, rates = (_column(data, *names) for names in (("step",), ("learning_rate", "lr")))
         if np.any(steps % 1):
             raise ValueError("step: whole numbers")
         return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
     except (TypeError, ValueError) as error:
         where = "schedule" if isinstance(source, Mapping) else str(source)
         raise UserError(f"{where}: {error}") from error
+
+
+def _column(data: pa.Table, *names: str) -> np.ndarray:
+    """Return the column of one of these names, also behind a prefix (train/lr); ValueError unless there is exactly one."""
+    present = [column for column in data.schema.names if column.lower().rpartition("/")[2] in names]
+    if len(present) != 1:
+        number = " and ".join(present) + " are each a" if present else "no"
+        raise ValueError(f"{number} column {names[0]}; a schedule has step and learning_rate (or lr)")
+    return np.array(data[present[0]].to_pylist(), dtype=np.float64)
 
 
 def _refuse_unused(schedule: Schedule) -> None:

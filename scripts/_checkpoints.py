@@ -1,0 +1,53 @@
+"""Measure the checkpoints of a job, one by one, and note those that could not be measured."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from toposcale.checkpoints.locations import moved, readable
+from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
+from toposcale.io.files import read_json
+from toposcale.io.notes import missing, note, repeated
+
+
+def measured(
+    snakemake: Any, concerns: str, warning_rows: list[dict[str, Any]], measure: Callable[..., Any], *arguments: Any
+) -> Iterator[tuple[int, Any]]:
+    """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.
+
+    On any exception the result is None and `warning_rows` gets a row for the warnings table. An error is raised if it is
+    shared by all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
+    """
+    model = snakemake.wildcards.model
+    for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
+        measurements = None
+        try:
+            measurements = measure(checkpoint, *arguments)
+            if change := moved(checkpoint):
+                warning_rows.append(note(model, "checkpoint", change, "set hub.keep: true to keep downloaded weights"))
+        except LeftOutError as error:
+            warning_rows.append(repeated(model, step, error.original, checkpoint, leave_out=True))
+        except BaseException as error:
+            if is_shared(error) or not snakemake.params.allow_missing:
+                raise
+            reason = readable(reason_of(error), checkpoint)
+            logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
+            warning_rows += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
+        yield step, measurements
+
+
+def _remedy(model: str, checkpoint: str) -> str:
+    """Return the remedy for a missing checkpoint: a published one is fetched again on request."""
+    if Path(checkpoint).suffix != ".json":
+        return ""
+    return (
+        f"once it is fixed on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun) to fetch it again "
+        f"(the next run does so by itself after a damaged download); or leave its step out of models.{model}.steps"
+    )
+
+
+def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
+    """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
+    facts = {path: read_json(path) for path in paths}
+    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact.get("repeats")}
