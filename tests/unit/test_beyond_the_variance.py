@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from toposcale.analysis.aligned import aligned_series
 from toposcale.analysis.controls import CONTROLS
-from toposcale.analysis.series import aligned_series
 from toposcale.analysis.verdicts import POOLED, verdict_tables
 
 STEPS = np.arange(60) * 100

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis.series import aligned_series, configurations_of, final_values
+from toposcale.analysis.aligned import aligned_series
+from toposcale.analysis.series import configurations_of, final_values
 
 
 def feature_rows(model, feature, values, *, steps=None, layer="all", source="weights"):

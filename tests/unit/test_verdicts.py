@@ -6,11 +6,11 @@ import pytest
 import scipy.stats
 
 from planted_features import SIZES, STEPS, N, four_models, one, rows
+from toposcale.analysis.aligned import aligned_series
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.correlations import correlation_table, joint_test, partial_correlation_table
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.questions import QUESTIONS
-from toposcale.analysis.series import aligned_series
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.prewhitening import prewhiten, with_squares

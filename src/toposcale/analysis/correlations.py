@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis import series
+from toposcale.analysis.aligned import Aligned, aligned_series, joined, warmups_of
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
-from toposcale.analysis.series import PAIR_KEY, Aligned
+from toposcale.analysis.series import PAIR_KEY
 from toposcale.io import schemas
 from toposcale.statistics import coefficients, resampling
 from toposcale.statistics.coefficients import Floats
@@ -37,12 +38,12 @@ def correlation_table(
 ) -> pd.DataFrame:
     """Correlate every feature with every metric, per model, with nothing held fixed."""
     rows = []
-    for group in series.aligned_series(features, metrics):
+    for group in aligned_series(features, metrics):
         columns = {"control": NOTHING, "n_tested": 0, "reason": group.reasons()}
         for name in COEFFICIENTS:
             columns |= _as_published(group, name, seed, resamples)
         rows.append(group.rows(columns | _differences(group, seed, resamples)))
-    return schemas.TABLES["correlations"].frame(series.joined(rows))
+    return schemas.TABLES["correlations"].frame(joined(rows))
 
 
 def _as_published(group: Aligned, name: str, seed: int, resamples: int) -> dict[str, Any]:
@@ -87,16 +88,16 @@ def partial_correlation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
     """Return partial correlations and tests: a row for each run, pair and control."""
-    warmups = series.warmups_of(models)
+    warmups = warmups_of(models)
     rows = []
     for control in CONTROLS.values():
-        for group in series.aligned_series(features, metrics, control):
+        for group in aligned_series(features, metrics, control):
             estimates, test = _estimates(group, control, seed, resamples), _tested(group, control, warmups)
             untested = test.pop("untested")
             columns = estimates | test | {"control": control.name}
             columns["reason"] = np.where(columns["reason"] != "", columns["reason"], untested)
             rows.append(group.rows(columns))
-    return schemas.TABLES["correlations"].frame(series.joined(rows))
+    return schemas.TABLES["correlations"].frame(joined(rows))
 
 
 def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest | None, Aligned, str]:
@@ -177,12 +178,12 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     n_tested counts the runs that could test the pair; a control that is never tested has NaN without a reason.
     """
     series.require(models=models)
-    warmups, configurations = series.warmups_of(models), series.configurations_of(models)
-    groups = list(series.aligned_series(features, metrics, control))
+    warmups, configurations = warmups_of(models), series.configurations_of(models)
+    groups = list(aligned_series(features, metrics, control))
     if not groups:
         return pd.DataFrame(columns=[*PAIR_KEY, "p", "n_tested", "reason"])
     keys = [group.pairs() for group in groups]
-    pairs = series.joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
+    pairs = joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
     if not control.is_tested:
         return pairs.assign(p=np.nan, n_tested=0, reason="")
     index = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
 from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, configurations_of, warmups_of, whole_model
+from toposcale.analysis.series import SERIES_KEY, configurations_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats

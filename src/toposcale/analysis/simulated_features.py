@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
 from toposcale.analysis.controls import Control
 from toposcale.analysis.correlations import run_test, run_weights
-from toposcale.analysis.series import Aligned, aligned_series, configurations_of, warmups_of, whole_model
+from toposcale.analysis.series import configurations_of, whole_model
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.prewhitening import Prewhitened, SharedFlips, prewhiten, residual_test, with_squares
 

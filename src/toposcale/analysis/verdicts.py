@@ -12,6 +12,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from toposcale.analysis import series
+from toposcale.analysis.aligned import aligned_series, warmups_of
 from toposcale.analysis.correlations import RESAMPLES, correlation_table, partial_correlation_table, pooled_table
 from toposcale.analysis.over_seeds import NO_SEEDS, full_configurations
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
@@ -136,10 +137,10 @@ def tested_features_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, pooled: pd.DataFrame
 ) -> pd.DataFrame:
     """Count whole-model features measured, testable, tested and distinct, by source and question."""
-    warmups = series.warmups_of(models)
+    warmups = warmups_of(models)
     testable: set[tuple[str, ...]] = set()
     likeness: dict[str, list[tuple[list[str], np.ndarray]]] = {}
-    for group in series.aligned_series(series.whole_model(features), metrics):
+    for group in aligned_series(series.whole_model(features), metrics):
         cut, reason = group.testable(warmups)
         if reason:
             continue

@@ -1,0 +1,175 @@
+"""From the long tables to aligned arrays: the start of every analysis of series over checkpoints."""
+
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from toposcale.analysis.controls import Control
+from toposcale.analysis.series import MIN_FOR_CORRELATION, SERIES_KEY, require
+from toposcale.statistics.coefficients import Floats, is_constant
+from toposcale.statistics.prewhitening import testable_segment
+
+
+def warmups_of(models: pd.DataFrame) -> dict[str, float]:
+    """Return the warm-up steps of each model for which they are known."""
+    if "warmup_steps" not in models:
+        return {}
+    with_warmup = models.dropna(subset=["warmup_steps"])
+    return dict(zip(with_warmup["model"], with_warmup["warmup_steps"].astype(float), strict=True))
+
+
+Columns = dict[str, NDArray[Any]]
+"""Rows of a table as one array for each column. Many small data frames take longer to build than to fill."""
+
+
+def joined(rows: Sequence[Columns]) -> pd.DataFrame:
+    """Join the rows of several groups into one table; ValueError if there are none."""
+    if not rows:
+        raise ValueError("features: no model has both features and metrics")
+    return pd.DataFrame({name: np.concatenate([part[name] for part in rows]) for name in rows[0]})
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """S series of one layer of one model, and M metrics, at the same T checkpoints."""
+
+    model: str
+    keys: pd.DataFrame  # S rows
+    values: Floats  # (S, T)
+    metrics: list[str]  # M names
+    targets: Floats  # (M, T)
+    steps: Floats  # (T,)
+    controls: Floats  # (C, T)
+    missing: str  # why a required control is not there, else ""
+    left_out: NDArray[np.int64]  # (S,): checkpoints without a finite value
+
+    @property
+    def n(self) -> int:
+        """Number of common checkpoints."""
+        return len(self.steps)
+
+    def beside(self, other: Self) -> Self:
+        """Join the series of another group of the same model at the same checkpoints."""
+        return replace(
+            self,
+            keys=pd.concat([self.keys, other.keys], ignore_index=True),
+            values=np.vstack([self.values, other.values]),
+            left_out=np.concatenate([self.left_out, other.left_out]),
+        )
+
+    def testable(self, warmups: Mapping[str, float]) -> tuple[Self, str]:
+        """Return the part on the testable segment, and why it cannot be tested, else ""."""
+        start, stop, reason = testable_segment(self.steps, warmups.get(self.model))
+        values, targets, controls = (rows[:, start:stop] for rows in (self.values, self.targets, self.controls))
+        return replace(self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls), reason
+
+    def generator(self, seed: int, purpose: int) -> np.random.Generator:
+        """Return a generator for these checkpoints; another model or feature changes no draws."""
+        return np.random.default_rng([seed, purpose, self.n])
+
+    def reasons(self) -> NDArray[np.object_]:
+        """Return why each pair (S, M) has no correlation; "" if it has one."""
+        reasons = np.full((len(self.values), len(self.metrics)), "", dtype=object)
+        if self.n < MIN_FOR_CORRELATION:
+            reasons[:] = f"{self.n} common checkpoints; at least {MIN_FOR_CORRELATION} are needed"
+            return reasons
+        reasons[:, is_constant(self.targets)] = "constant metric"
+        reasons[is_constant(self.values), :] = "constant feature"
+        return reasons
+
+    def pairs(self) -> Columns:
+        """Return the keys of the pairs: arrays (S x M,) of model, source, layer, feature, metric."""
+        n_series, n_metrics = len(self.keys), len(self.metrics)
+        return {
+            "model": np.full(n_series * n_metrics, self.model, dtype=object),
+            **{str(name): np.repeat(self.keys[name].to_numpy(object), n_metrics) for name in self.keys},
+            "metric": np.array(self.metrics * n_series, dtype=object),
+        }
+
+    def rows(self, columns: Mapping[str, Any]) -> Columns:
+        """Return one row per pair, from arrays (S, M) or a value for all; `joined` makes the table."""
+        shape = (len(self.keys), len(self.metrics))
+        shared = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
+        return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()}
+
+
+def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Control | None = None) -> Iterator[Aligned]:
+    """Yield the series of each model, grouped by the checkpoints that they share with the metrics.
+
+    Every pair of series and metric of which the control is asked is in exactly one group. ValueError: a missing column,
+    or a repeated key.
+    """
+    require(features=features, metrics=metrics)
+    control = control or Control("nothing")
+    if without := sorted(set(features["model"]) - set(metrics["model"])):
+        warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
+    if control.asked_of:
+        needed = features["feature"].isin([*control.asked_of, *control.of_model, *control.of_layer])
+        features = features[needed]  # the others would be pivoted in vain
+    for model in sorted(set(features["model"]) & set(metrics["model"])):
+        rows = features[features["model"] == model]
+        wide = _wide(rows, SERIES_KEY, "features")
+        targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
+        steps = sorted(set(wide.columns) | set(targets.columns))
+        n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
+        yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, control)
+
+
+def _wide(table: pd.DataFrame, key: list[str], name: str) -> pd.DataFrame:
+    repeated = table.duplicated(["step", *key])
+    if repeated.any():
+        row = table[repeated].iloc[0]
+        raise ValueError(f"{name}: {row['model']} step {row['step']} has two rows for {', '.join(row[key])}")
+    return table.pivot(index=key, columns="step", values="value").sort_index()
+
+
+def _groups(
+    model: str, wide: pd.DataFrame, targets: pd.DataFrame, n_rows: NDArray[np.int64], control: Control
+) -> Iterator[Aligned]:
+    values, metric_values = wide.to_numpy(np.float64), targets.to_numpy(np.float64)
+    steps = wide.columns.to_numpy(np.float64)
+    keys = wide.index.to_frame(index=False)
+    layers, asked = keys["layer"].to_numpy(), control.is_asked_of(keys)
+    by_key = dict(zip(wide.index, values, strict=True))
+    for metric_pattern, chosen_metrics in _patterns(np.isfinite(metric_values)):
+        for pattern, alike in _patterns(np.isfinite(values) & metric_pattern):
+            alike = alike[asked[alike]]
+            for layer in dict.fromkeys(layers[alike]):
+                chosen = alike[layers[alike] == layer]
+                controls, missing = _held_fixed(by_key, control, str(layer), pattern)
+                yield Aligned(
+                    model,
+                    keys.iloc[chosen].reset_index(drop=True),
+                    values[np.ix_(chosen, pattern)],
+                    [str(targets.index[m]) for m in chosen_metrics],
+                    metric_values[np.ix_(chosen_metrics, pattern)],
+                    steps[pattern],
+                    controls,
+                    missing,
+                    n_rows[chosen] - int(pattern.sum()),
+                )
+
+
+def _held_fixed(
+    by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
+) -> tuple[Floats, str]:
+    """Return the series (C, T) that a control holds fixed for a layer; none, and the reason, if one is missing."""
+    regressors = [np.empty((0, int(pattern.sum())))]
+    for key, needed in control.keys(layer).items():
+        values = by_key[key][pattern] if key in by_key else np.array([np.nan])
+        if np.isfinite(values).all():
+            regressors.append(values[None])
+        elif needed:
+            return regressors[0], control.missing
+    return np.concatenate(regressors), ""
+
+
+def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    """Return the distinct rows of `masks`, each with the indices of its rows."""
+    distinct, labels = np.unique(masks, axis=0, return_inverse=True)
+    return [(row, np.flatnonzero(labels.ravel() == i)) for i, row in enumerate(distinct)]
