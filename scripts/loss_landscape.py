@@ -5,7 +5,7 @@ import _landscape
 from _checkpoints import measured
 from toposcale.features import landscape
 from toposcale.io import schemas, tables
-from toposcale.landscape import LandscapeSettings
+from toposcale.landscape.measure import LandscapeSettings
 from toposcale.training import corpus
 
 NOTHING = landscape.LandscapeDescription({}, {}, {}, {}, surfaces={}, profiles={}, density=None)

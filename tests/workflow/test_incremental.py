@@ -16,7 +16,7 @@ import loaded
 import sweep
 from config_reference import keys_of
 from toposcale.io import tensor_files
-from workspace import jobs_by_rule, new_workspace
+from workspace import cone, jobs_by_rule, new_workspace
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
 
@@ -245,12 +245,7 @@ def made(tmp_path_factory):
         folder = workspace.path / "found"
         folder.mkdir(exist_ok=True)
         tensor_files.write(folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {"d_model": "3"})
-    listed = workspace.snakemake("--summary").stdout.splitlines()[1:]
-    for line in listed:
-        path = workspace.path / line.split("\t")[0]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    workspace.snakemake("--touch", "--forceall")
+    workspace.pretend_made()
     return workspace
 
 
@@ -330,23 +325,7 @@ def planned(made):
 def followers(made):
     """For each rule, the rules that read what it makes."""
     made.config = starting_configuration()
-    graph = made.snakemake("--rulegraph").stdout
-    names = dict(re.findall(r'(\d+)\[label = "([^"]+)"', graph))
-    found = {name: set() for name in names.values()}
-    for before, after in re.findall(r"(\d+) -> (\d+)", graph):
-        found[names[before]].add(names[after])
-    return found
-
-
-def cone(rules, followers):
-    """Some rules and everything that follows from them."""
-    reached, waiting = set(), list(rules)
-    while waiting:
-        rule = waiting.pop()
-        if rule not in reached:
-            reached.add(rule)
-            waiting += followers.get(rule, ())
-    return reached
+    return made.followers()
 
 
 def test_nothing_is_planned_where_nothing_changed(planned):

@@ -88,6 +88,23 @@ class Workspace:
         text = self.snakemake("--dry-run", "--quiet", "rules", "--", *arguments).stdout
         return jobs_by_rule(text)
 
+    def pretend_made(self) -> None:
+        """Make a finished run by all that Snakemake looks at when it plans: files, their times and its records of them."""
+        for line in self.snakemake("--summary").stdout.splitlines()[1:]:
+            path = self.path / line.split("\t")[0]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        self.snakemake("--touch", "--forceall")
+
+    def followers(self) -> dict[str, set[str]]:
+        """For each rule, the rules that read what it makes."""
+        graph = self.snakemake("--rulegraph").stdout
+        names = dict(re.findall(r'(\d+)\[label = "([^"]+)"', graph))
+        found: dict[str, set[str]] = {name: set() for name in names.values()}
+        for before, after in re.findall(r"(\d+) -> (\d+)", graph):
+            found[names[before]].add(names[after])
+        return found
+
     def copied(self, path: Path) -> "Workspace":
         """The same in another folder, with all that Snakemake knows of it."""
         shutil.copytree(self.path, path)
@@ -127,6 +144,17 @@ def code_block(page: str, heading: str, language: str) -> str:
     """The first code block of a language under a heading of a page of the project."""
     section = (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
+
+
+def cone(rules, followers: dict[str, set[str]]) -> set[str]:
+    """Some rules and everything that follows from them."""
+    reached, waiting = set(), list(rules)
+    while waiting:
+        rule = waiting.pop()
+        if rule not in reached:
+            reached.add(rule)
+            waiting += followers.get(rule, ())
+    return reached
 
 
 def jobs_by_rule(text: str) -> dict[str, int]:

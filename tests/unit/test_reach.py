@@ -1,0 +1,233 @@
+"""The modules that each rule depends on: a changed line of one of them runs the rule again, and of another one does not.
+
+A module that a rule newly reaches needs its line here, and a thought: do the numbers of the rule depend on it?
+"""
+
+import re
+
+import pytest
+
+import fingerprint
+from paths import ROOT
+from toposcale.analysis import ANALYSES
+from toposcale.figures import FIGURES
+
+
+def modules(text):
+    """The modules of lines such as "io: errors files"."""
+    lines = (line.partition(":") for line in text.strip().splitlines())
+    return {f"{package.strip()}/{name}" for package, _, names in lines for name in names.split()}
+
+
+# What every job needs to write a table, and what a script has beside it.
+JOB = modules("""
+    io: errors files schemas table_schema tables
+    scripts: _job
+""")
+FRAMES = JOB | modules("""
+    io: metrics
+    features: registry
+    scripts: _tables
+""")
+CHECKPOINTS = modules("""
+    io: tensor_files
+    checkpoints: bin_files locations matrices quantised
+""")
+MEASURED = CHECKPOINTS | modules("""
+    io: notes
+    scripts: _checkpoints
+""")
+RIPS = modules("homology: rips ripser spanning_tree validation")
+CLOUDS = RIPS | modules("homology: clouds diagrams sampling")
+WEIGHTS = CLOUDS | modules("""
+    io: metrics
+    features: registry spectra weights
+    homology: neural_persistence weight_graphs
+""")
+DISTANCES = modules("""
+    io: metrics
+    features: diagram_distances registry
+    homology: distances validation
+""")
+# A schedule may lie in a file of the user's.
+SCHEDULES = modules("""
+    io: user_tables
+    training: schedules
+""")
+TRAINING = SCHEDULES | modules("""
+    io: tensor_files
+    training: corpus gpt trainer
+""")
+LANGUAGE_MODELS = MEASURED | TRAINING | modules("checkpoints: language_models")
+LANDSCAPE = (
+    (LANGUAGE_MODELS - modules("io: notes\nscripts: _checkpoints"))
+    | CLOUDS
+    | modules("""
+    io: metrics
+    features: landscape registry
+    landscape: curvature graphs losses measure measures merge_tree planes subspaces surface
+    scripts: _landscape
+""")
+)
+RUNS = SCHEDULES | modules("""
+    io: metrics notes
+    runs: compute learning_rate_schedule metadata outliers series training_run
+    analysis: series training_runs
+""")
+LAWS = (
+    RUNS
+    | WEIGHTS  # it registers features of its own, whose groups the ridge regression asks for
+    | modules("""
+    laws: calibration checked_law chinchilla discrepancy family_law joint map_estimate methods multi_power_law power_law
+    laws: prediction priors rate ridge
+    runs: checks
+    statistics: coefficients resampling scaling
+""")
+)
+FORECASTS = LAWS | modules("analysis: forecasts")
+DECISION = modules("""
+    io: pictures
+    decision: advice candidates decay expected_regret on_track picture reasons wording
+""")
+DECISIONS = FORECASTS | DECISION | modules("analysis: regret")
+TESTS = modules("""
+    analysis: aligned controls correlations over_seeds questions sensitivity series simulated_features verdicts
+    statistics: coefficients freedman_lane multiple_testing permutations prewhitening resampling run_permutation
+""")
+ANSWERS = TESTS | DECISIONS | modules("analysis: feature_answers forecast_answers\nfeatures: names")
+LOGS = modules("io: log_columns log_files log_rows loss_curves text_logs trainer_states user_tables")
+NAMES = WEIGHTS | modules("features: names\nanalysis: series")  # names.py registers the features of weights
+FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
+HUB = (CHECKPOINTS - modules("checkpoints: locations")) | modules("""
+    io: step_names
+    checkpoints: hub hub_client manifests
+""")
+
+OF_A_SCRIPT = {
+    "corpus": JOB | modules("io: tensor_files\ntraining: corpus"),
+    "diagram_distances": JOB | DISTANCES,
+    "divergences": (
+        JOB | RIPS | modules("io: tensor_files\nfeatures: divergences\nhomology: representations sampling")
+    ),
+    "embeddings": (
+        JOB | LANGUAGE_MODELS | CLOUDS | modules("features: divergences embeddings spectra\nhomology: representations")
+    ),
+    "explorer": (
+        FRAMES
+        | NAMES
+        | modules("""
+            figures: landscape panels style
+            landscape: graphs measures merge_tree planes
+            pages: __init__ columns explorer
+        """)
+    ),
+    "fetch": JOB | HUB,
+    "figures": FIGURE,
+    "findings": FRAMES,
+    "gather": JOB,
+    "loss_landscape": JOB | LANDSCAPE | MEASURED,
+    "loss_table": JOB | LOGS | modules("io: notes"),
+    "metrics_table": (
+        JOB
+        | modules("""
+            io: lm_eval notes step_names user_tables
+            checkpoints: locations
+            scripts: _checkpoints
+        """)
+    ),
+    "models_table": JOB | RUNS | CHECKPOINTS | modules("io: step_names trainer_states\ncheckpoints: sources"),
+    "published": JOB | HUB | modules("scripts: fetch"),
+    "report": (
+        FRAMES
+        | ANSWERS
+        | NAMES
+        | modules("""
+            io: model_kinds
+            analysis: claims
+            features: ripser_check roles
+            figures: configurations gallery panels style
+            homology: distances
+            landscape: planes
+            pages: __init__ cards columns provenance report
+        """)
+    ),
+    "ripser_check": JOB | CHECKPOINTS | WEIGHTS | DISTANCES | modules("features: ripser_check"),
+    "table_csv": JOB,
+    "train": JOB | TRAINING | modules("training: callbacks"),
+    "training_path": JOB | LANDSCAPE,
+    "trajectory": JOB | CLOUDS | modules("io: tensor_files\nfeatures: trajectory\nhomology: dimension"),
+    "vectors": JOB | DISTANCES | modules("features: vectors"),
+    "warnings_table": (FRAMES | WEIGHTS | modules("io: notes\nanalysis: warnings\nhomology: distances")),
+    "weight_features": JOB | MEASURED | WEIGHTS,
+}
+OF_AN_ANALYSIS = {
+    "correlations": TESTS,
+    "findings": TESTS | modules("analysis: confirmation"),
+    "confirmation": TESTS | modules("analysis: confirmation"),
+    "scaling": modules("""
+        analysis: aligned controls correlations scaling series
+        statistics: coefficients prewhitening resampling scaling
+    """),
+    "transitions": modules("analysis: series transitions\nstatistics: changes coefficients"),
+    "early_stopping": modules("analysis: early_stopping series\nstatistics: patience"),
+    "forecasts": FORECASTS,
+    "scores": FORECASTS | modules("analysis: scores\nlaws: scores"),
+    "decisions": DECISIONS | modules("analysis: decisions"),
+    "comparison": modules("analysis: comparison"),
+    "claims": ANSWERS | modules("analysis: claims\nfeatures: roles\nlandscape: planes"),
+    "summary": ANSWERS | modules("analysis: confirmation summary"),
+}
+OF_A_FIGURE = {
+    "forecasting": (LAWS - modules("analysis: training_runs\nlaws: calibration")) | modules("figures: forecasting"),
+    "grids": modules("figures: grids"),
+    "landscape": modules("figures: landscape\nlandscape: graphs measures merge_tree planes"),
+    "layers": modules("figures: layers\nfeatures: roles"),
+    "statistics": TESTS | modules("figures: statistics"),
+    "training": modules("figures: grids training\nanalysis: controls"),
+}
+
+
+def reached(script, *names):
+    """What a rule reaches beside its script."""
+    files = fingerprint.reached(f"{script}.py", *names) - {ROOT / f"scripts/{script}.py"}
+    folders = (ROOT / "src/toposcale", ROOT)
+    relative = (path.relative_to(next(filter(path.is_relative_to, folders))) for path in files)
+    return {path.with_suffix("").as_posix() for path in relative}
+
+
+def test_every_script_of_a_rule_has_its_line():
+    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    without_code = {"advice", "resolved_configuration"}  # see test_fingerprint.py
+    assert set(re.findall(r"scripts/(\w+)\.py", text)) - without_code == {*OF_A_SCRIPT, "analyse"}
+    assert OF_AN_ANALYSIS.keys() == ANALYSES.keys()
+    assert OF_A_FIGURE.keys() == {figure.module for figure in FIGURES.values()}
+
+
+@pytest.mark.parametrize("script", OF_A_SCRIPT)
+def test_a_rule_depends_on_the_modules_that_its_numbers_depend_on(script):
+    assert reached(script) == OF_A_SCRIPT[script]
+
+
+@pytest.mark.parametrize("name", OF_AN_ANALYSIS)
+def test_an_analysis_depends_on_its_own_module_and_what_that_uses(name):
+    module = ANALYSES[name].function.partition(".")[0]
+    expected = FRAMES | modules("analysis: analyses") | OF_AN_ANALYSIS[name]
+    assert reached("analyse", f"toposcale.analysis.{module}") == expected
+
+
+@pytest.mark.parametrize("module", OF_A_FIGURE)
+def test_a_figure_depends_on_its_own_module_and_what_that_uses(module):
+    assert reached("figures", f"toposcale.figures.{module}") == FIGURE | OF_A_FIGURE[module]
+
+
+def test_nothing_that_is_measured_or_trained_reads_a_log():
+    for script in (
+        "train",
+        "gather",
+        "weight_features",
+        "embeddings",
+        "loss_landscape",
+        "diagram_distances",
+        "table_csv",
+    ):
+        assert not reached(script) & (LOGS - modules("io: user_tables")), script
