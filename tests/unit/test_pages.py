@@ -29,12 +29,12 @@ def leave_cost(path, seconds, memory=120.5):
 
 
 def test_runtimes_are_added_up_by_rule_and_model(tmp_path):
-    leave_cost(tmp_path / "train" / "one.step-00000000.cost.json", 2.0)
-    leave_cost(tmp_path / "train" / "one.step-00000040.cost.json", 3.0, memory=130.0)
-    leave_cost(tmp_path / "train" / "one.seed43.cost.json", 7.0)
+    leave_cost(tmp_path / "train" / "one" / "step-00000000.cost.json", 2.0)
+    leave_cost(tmp_path / "train" / "one" / "step-00000040.cost.json", 3.0, memory=130.0)
+    leave_cost(tmp_path / "train" / "one.seed43" / "all.cost.json", 7.0)
     leave_cost(tmp_path / "diagram_distances" / "weights" / "one.cost.json", 0.2)
     leave_cost(tmp_path / "summary.cost.json", 0.5)
-    table = provenance.runtimes(tmp_path, ["one", "one.seed43"]).set_index(["rule", "model"])
+    table = provenance.runtimes(tmp_path, ["weights", "one", "one.seed43"]).set_index(["rule", "model"])
     train = table.loc[("train", "one")]
     assert (train["jobs"], train["wall_seconds"], train["longest_job_seconds"]) == (2, 5.0, 3.0)
     assert (train["cpu_seconds"], train["peak_memory_mb"]) == (2.5, 130.0)

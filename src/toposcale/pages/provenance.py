@@ -90,7 +90,7 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
     rows = []
     for path in sorted(Path(logs).rglob("*.cost.json")):
         parts = [part.removesuffix(".cost.json") for part in path.relative_to(logs).parts]
-        model = next((name for part in parts[1:] if (name := part.partition(".step-")[0]) in models), "")
+        model = next((part for part in reversed(parts[1:]) if part in models), "")
         rows.append({"rule": parts[0], "model": model, **read_json(path)})
     jobs = pd.DataFrame(rows, columns=["rule", "model", "wall_seconds", "cpu_seconds", "peak_memory_mb"])
     return jobs.groupby(["rule", "model"], as_index=False).agg(
