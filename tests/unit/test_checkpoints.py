@@ -534,3 +534,29 @@ def test_rows_of_a_block_are_its_outputs_in_every_architecture(tmp_path, model):
             inputs = torch.eye(matrix.shape[1])
             outputs = module(inputs) - module(torch.zeros_like(inputs))
         np.testing.assert_allclose(matrix.T, outputs.numpy(), atol=1e-6, err_msg=name)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The files of weights that are opened, in order."""
+    paths, open_file = [], tensor_files.safe_open
+
+    def counted(path, **options):
+        paths.append(Path(path).name)
+        return open_file(path, **options)
+
+    monkeypatch.setattr(tensor_files, "safe_open", counted)
+    return paths
+
+
+def test_a_file_is_opened_once_for_its_header_and_once_for_its_values(tmp_path, opened):
+    ours, theirs = tmp_path / "ours.safetensors", saved(tmp_path / "theirs.safetensors", w=MATRIX)
+    tensor_files.write(ours, {"w": MATRIX}, {"step": "1"})
+    for path in (ours, theirs):
+        checkpoints.empty_matrices(path)
+        checkpoints.stored_sizes(path)
+        checkpoints.count_parameters(path)
+        assert len(list(checkpoints.iterate_matrices(path))) == 1
+    assert opened == ["ours.safetensors"] * 2 + ["theirs.safetensors"] * 2
+    saved(theirs, w=MATRIX[:2])
+    assert checkpoints.stored_sizes(theirs).n_parameters == MATRIX[:2].size

@@ -8,6 +8,7 @@ import math
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,8 +106,7 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
         if reason := _OTHER_FORMATS.get(file.suffix):
             raise UserError(f"{file}: {reason}")
         if file.suffix == ".safetensors":
-            with opened(file):
-                pass
+            _stored(file)
         else:
             check_complete(file)
     return files
@@ -313,6 +313,13 @@ def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
 
 
 def _stored(file: Path) -> dict[str, Stored]:
+    """Return shape and type of the tensors of a file, which is opened once as long as it stays as it is."""
+    status = file.stat()
+    return _stored_as_of(file, status.st_size, status.st_mtime_ns)
+
+
+@cache
+def _stored_as_of(file: Path, size: int, changed: int) -> dict[str, Stored]:
     """Return shape and type of the tensors of a file; the values are read only if the format requires it."""
     if file.suffix != ".safetensors":
         return {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in load_bin(file).items()}
@@ -369,8 +376,8 @@ def _shards(index: Path) -> list[Path]:
 def _tensors(file: Path, wanted: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and values of the tensors of a file that are wanted."""
     if file.suffix == ".safetensors":
-        check_content(file)
         with opened(file) as tensors:
+            check_content(tensors)
             yield from ((name, exact(tensors.tensor(name))) for name in tensors.names if name in wanted)
     else:
         stored = load_bin(file)

@@ -55,11 +55,7 @@ def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str
 def read(path: str | Path) -> tuple[dict[str, NDArray], dict[str, str]]:
     """Return arrays and metadata of a file of `write`; raise UserError if it is missing or damaged."""
     with opened(path) as file:
-        arrays = {name: file.tensor(name) for name in file.names}
-        metadata = file.metadata()
-    if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
-        raise UserError(f"{path}: damaged (its checksum does not match); {WHEN_DAMAGED}")
-    return arrays, metadata
+        return _checked(file)
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
@@ -68,12 +64,17 @@ def read_metadata(path: str | Path) -> dict[str, str]:
         return {key: value for key, value in file.metadata().items() if key != _DIGEST}
 
 
-def check_content(path: str | Path) -> None:
-    """Verify the checksum of a file of `write`; files of other programs have none and pass."""
-    with opened(path) as file:
-        ours = bool(file.metadata())
-    if ours:
-        read(path)
+def check_content(file: "TensorFile") -> None:
+    """Verify the checksum of an open file of `write`; files of other programs have none and pass."""
+    if file.metadata():
+        _checked(file)
+
+
+def _checked(file: "TensorFile") -> tuple[dict[str, NDArray], dict[str, str]]:
+    arrays, metadata = {name: file.tensor(name) for name in file.names}, file.metadata()
+    if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
+        raise UserError(f"{file.path}: damaged (its checksum does not match); {WHEN_DAMAGED}")
+    return arrays, metadata
 
 
 class Stored(NamedTuple):
