@@ -42,9 +42,9 @@ def fingerprint(script: str, *modules: str) -> str:
 
 
 def reached(script: str, *modules: str) -> set[Path]:
-    """Return the files of a script and of all modules of the project that it, or one of `modules`, depends on."""
+    """Return the files of a script, if any, and of all modules of the project that it or one of `modules` depends on."""
     files: set[Path] = set()
-    waiting = [SCRIPTS / script, *(path for module in modules for path in _files(module))]
+    waiting = [path for module in modules for path in _files(module)] + ([SCRIPTS / script] if script else [])
     while waiting:
         path = waiting.pop()
         if path not in files:

@@ -6,7 +6,6 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from glob import glob
 from itertools import chain
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 from fingerprint import code_of
 from paths import each
 from plan import ALL, Plan, span_of, step_of, training_settings
-from toposcale import checkpoints
 from toposcale.checkpoints import Sizes
 from toposcale.io import lm_eval, model_kinds, tables
 from toposcale.io.errors import UserError
@@ -258,12 +256,13 @@ class Inputs:
 
         How they are trained; where they are published; of the user's own, their sizes and samples of their content.
         """
-        files, duplicates = self.checkpoints(kind), {"duplicates": self.plan.config["hub"]["duplicates"]}
+        plan, files = self.plan, self.checkpoints(kind)
+        duplicates = {"duplicates": plan.config["hub"]["duplicates"]}
 
         def of(wildcards: Wildcards) -> str:
-            model = self.plan.models[wildcards.model]
+            model = plan.models[wildcards.model]
             if model.kind == model_kinds.FOLDER:
-                return checkpoints.sample_of_files(files(wildcards))
+                return " ".join(plan.inspections.of(Path(file)).sample for file in files(wildcards))
             if model.kind == model_kinds.HUB:
                 return tables.settings_of({key: model.settings[key] for key in ("repo", "revisions")} | duplicates)
             return self.made_with("training", wildcards, left_out=("steps", "sketch", "device"))
@@ -341,7 +340,8 @@ class Inputs:
         """
         model, span = wildcards.model, wildcards.span
         if self.plan.models[model].kind == model_kinds.FOLDER:
-            return _stored_sizes(self.weights(model, self.plan.models[model].steps[-1]))
+            # They are of one shape, so that the last one has the sizes of all.
+            return self.plan.inspections.of(Path(self.weights(model, self.plan.models[model].steps[-1]))).sizes
         if model not in self.plan.published:
             return Sizes(0, 0, 0)
         facts = self.noted(model, span)
@@ -368,10 +368,6 @@ class Inputs:
 def on_attempt(amount: int) -> Callable[[Wildcards, int], int]:
     """Return a resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
     return lambda wildcards, attempt: amount * attempt
-
-
-_stored_sizes = cache(checkpoints.stored_sizes)
-"""The checkpoints of a folder are of one shape, so that the last one has the sizes of all."""
 
 
 def _corpus_files(key: str, patterns: Iterable[str]) -> list[str]:

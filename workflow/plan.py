@@ -1,15 +1,16 @@
 """The plan of a run: its models and checkpoints, under which names, and how the work on them is cut into jobs."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import sweep
+from inspections import Inspections
 from paths import Paths
-from toposcale.checkpoints import FolderSource, missing_parts
+from toposcale.checkpoints import FolderSource, Inspection, inspect
 from toposcale.io import model_kinds
 from toposcale.io.amounts import number_of
 from toposcale.io.files import parse_json, read_text
@@ -98,10 +99,11 @@ class Model:
         return tuple(dict.fromkeys([*self.steps[::nth], *self.steps[-1:]]))
 
 
-def models(config: Mapping[str, Any]) -> dict[str, Model]:
+def models(config: Mapping[str, Any], inspected: Callable[[Path], Inspection] = inspect) -> dict[str, Model]:
     """Return every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed.
 
-    An entry that is swept stands for the runs of the sweep, and is not a model itself.
+    An entry that is swept stands for the runs of the sweep, and is not a model itself. `inspected` tells of a checkpoint in
+    a folder what `inspect` returned of it.
     """
     by_name = {}
     for index, seed in enumerate(config["seeds"]):
@@ -113,7 +115,7 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
                 name = entry if index == 0 else f"{entry}.seed{seed}"
                 by_name[name] = _trained(sweep.Run(name, entry, entry, seed, {}), config)
             elif index == 0:
-                by_name[entry] = _from_elsewhere(entry, seed, settings)
+                by_name[entry] = _from_elsewhere(entry, seed, settings, inspected)
     by_name |= {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
     planned = {name: model for name, model in by_name.items() if model.kind == model_kinds.PLANNED}
     families = {model.family for name, model in by_name.items() if name not in planned}
@@ -132,7 +134,14 @@ def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     return Model(run.name, run.entry, run.seed, settings, steps, configuration=run.configuration, training=training)
 
 
-def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
+def _folder(settings: Mapping[str, Any]) -> FolderSource:
+    """Return the source of the checkpoints of an entry of `models:` of kind folder."""
+    return FolderSource(Path(settings["path"]), settings.get("pattern", ""), tuple(sorted(settings.get("steps", ()))))
+
+
+def _from_elsewhere(
+    name: str, seed: int, settings: Mapping[str, Any], inspected: Callable[[Path], Inspection]
+) -> Model:
     """Return a model from elsewhere with its checkpoints, ascending: those asked for, or all that are there."""
     steps = tuple(sorted(settings.get("steps", ())))
     seed, configuration = settings.get("seed", seed), settings.get("configuration", name)
@@ -141,13 +150,13 @@ def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
         folder = Folder(Path(settings["path"]), name)
         return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})
     if model.kind == model_kinds.FOLDER:
-        source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), steps)
-        source.check_one_training()
-        steps, missing = source.usable_steps()
+        source = _folder(settings)
+        steps, missing = source.usable_steps(inspected)
         paths = {step: str(source.checkpoint(step)) for step in steps}
         last = paths[steps[-1]]
         facts = {"family": _architecture(last), "checkpoints": paths, "trainer_state": source.trainer_state()}
-        not_runnable = missing_parts(last, tokenizer="tokenizer" not in settings)
+        found = inspected(Path(last))
+        not_runnable = found.not_runnable_with_tokenizer if "tokenizer" in settings else found.not_runnable
         return replace(model, settings={**facts, **settings}, steps=steps, missing=missing, not_runnable=not_runnable)
     return model
 
@@ -216,7 +225,8 @@ class Plan:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
         self.paths = Paths.of(config["run"])
-        self.models = models(config)
+        self.inspections = Inspections()
+        self.models = models(config, self.inspections.of)
         self._swept = {run.name for run in sweep.runs(config["sweep"])}
         self.trained = self.named(model_kinds.GPT)
         self.published = self.named(model_kinds.HUB)
@@ -242,6 +252,12 @@ class Plan:
         self.sources = {
             source: list(work.steps) for source, work in self.work.items() if source != "training" and work.steps
         }
+
+    def check_folders(self) -> None:
+        """Keep what was read of the checkpoints in folders; raise `UserError` where they are of two trainings."""
+        for name in self.named(model_kinds.FOLDER):
+            _folder(self.config["models"][name]).check_one_training()
+        self.inspections.keep()
 
     def named(self, *kinds: model_kinds.ModelKind) -> list[str]:
         """Return the names of the models of some kinds."""

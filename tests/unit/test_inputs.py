@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,10 @@ from safetensors.numpy import save_file
 
 import config_reading
 import inputs
+import inspections
 import plan
+from toposcale.checkpoints import matrices
+from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 1}
@@ -94,6 +98,74 @@ def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repo
     assert "a/b" in origin(Job(model="h", span="step-00000007"))
     assert found.tokenizer(job) == [str(tmp_path)]
     assert found.tokenizer(Job(model="a")) == []
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The names of the checkpoints that are opened."""
+    names, open_path, open_tensors = set(), Path.open, tensor_files.safe_open
+
+    def counted(function):
+        def open_counted(path, *arguments, **options):
+            names.update({Path(path).name} if str(path).endswith(".safetensors") else ())
+            return function(path, *arguments, **options)
+
+        return open_counted
+
+    monkeypatch.setattr(Path, "open", counted(open_path))
+    monkeypatch.setattr(tensor_files, "safe_open", counted(open_tensors))
+    return names
+
+
+def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder, opened, tmp_path):
+    damaged = tmp_path / "mine" / "step-7.safetensors"
+    damaged.write_bytes(b"no tensors")
+
+    def parsed():
+        """What a process plans with, the files that it opened, and what it hands to a job."""
+        opened.clear()
+        matrices._stored_as_of.cache_clear()  # as in a process of its own
+        found, job = inputs_of(models={"f": folder}), Job(model="f", span="step-00000005")
+        planned = found.plan.models["f"], found.origin("weights")(job), found.sizes(job)
+        return found, planned, set(opened)
+
+    main, planned, files = parsed()
+    assert files == {"step-1.safetensors", "step-5.safetensors", "step-7.safetensors"}
+    assert list(planned[0].missing) == [7]
+    main.plan.check_folders()
+    _, again, files = parsed()
+    assert again == planned
+    assert files == set()
+    save_file({"w": np.zeros((3, 4), dtype=np.float32)}, tmp_path / "mine" / "step-5.safetensors")
+    main, changed, files = parsed()
+    assert files == {"step-5.safetensors"}
+    assert changed[1] != planned[1]
+    main.plan.check_folders()
+    save_file({"w": np.zeros((3, 4), dtype=np.float32)}, damaged)
+    assert parsed()[1][0].missing == {}
+    inspections.FILE.write_text("{")
+    assert parsed()[2] == {"step-1.safetensors", "step-5.safetensors", "step-7.safetensors"}
+
+
+def test_what_other_code_read_of_a_checkpoint_is_read_again(inputs_of, folder, opened, monkeypatch):
+    inputs_of(models={"f": folder}).plan.check_folders()
+    monkeypatch.setattr(inspections, "fingerprint", lambda *names: "other")
+    matrices._stored_as_of.cache_clear()
+    opened.clear()
+    inputs_of(models={"f": folder})
+    assert opened == {"step-1.safetensors", "step-5.safetensors"}
+
+
+def test_two_trainings_in_a_folder_are_refused(inputs_of, folder, tmp_path):
+    for step, losses in ((1, [4.0]), (5, [3.0])):
+        checkpoint = tmp_path / "two" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        save_file({"w": np.full((3, 4), step, dtype=np.float32)}, checkpoint / "model.safetensors")
+        log = [{"step": step, "loss": loss} for loss in losses]
+        (checkpoint / "trainer_state.json").write_text(json.dumps({"log_history": log, "global_step": step}))
+    found = inputs_of(models={"f": {**folder, "path": str(tmp_path / "two")}})
+    with pytest.raises(UserError, match="are of two trainings"):
+        found.plan.check_folders()
 
 
 @pytest.mark.parametrize(

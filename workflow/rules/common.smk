@@ -16,6 +16,8 @@ with environment.mistakes_in_a_line():
     if workflow.is_main_process:
         environment.date_back(Path("results", config["run"]))
     PLAN = plan.Plan(config)
+    if workflow.is_main_process:
+        PLAN.check_folders()
     INPUTS = inputs.Inputs(PLAN)
     environment.refuse_future(INPUTS.user_files)
 PATHS = PLAN.paths

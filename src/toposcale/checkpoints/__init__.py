@@ -2,9 +2,9 @@
 
 from toposcale.checkpoints.locations import locate
 from toposcale.checkpoints.matrices import Sizes, count_parameters, empty_matrices, iterate_matrices, stored_sizes
-from toposcale.checkpoints.sources import FolderSource, missing_parts, sample_of_files, trainer_facts
+from toposcale.checkpoints.sources import FolderSource, Inspection, files_of, inspect, missing_parts, trainer_facts
 
 __all__ = [
-    *("FolderSource", "Sizes", "count_parameters", "empty_matrices", "iterate_matrices", "locate"),
-    *("missing_parts", "sample_of_files", "stored_sizes", "trainer_facts"),
+    *("FolderSource", "Inspection", "Sizes", "count_parameters", "empty_matrices", "files_of", "inspect"),
+    *("iterate_matrices", "locate", "missing_parts", "stored_sizes", "trainer_facts"),
 ]

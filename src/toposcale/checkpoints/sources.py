@@ -2,15 +2,14 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
+from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes, tensor_shapes
 from toposcale.io import trainer_states
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.step_names import find_step, steps_by_name
@@ -49,19 +48,17 @@ class FolderSource:
         """Return the file or folder of a step."""
         return self.path / find_step(step, self._names, self._where)
 
-    def usable_steps(self) -> tuple[tuple[int, ...], dict[int, str]]:
+    def usable_steps(
+        self, inspected: Callable[[Path], "Inspection"] | None = None
+    ) -> tuple[tuple[int, ...], dict[int, str]]:
         """Return the usable steps, and the reason by step for each missing checkpoint; raise UserError if none is usable.
 
-        A usable checkpoint has undamaged weights of the names and shapes that most checkpoints have.
+        A usable checkpoint has undamaged weights of the names and shapes that most checkpoints have. `inspected` is
+        `inspect`, or looks up what it returned.
         """
-        shapes, missing = {}, {}
-        for step in self.steps():
-            try:
-                shapes[step] = str(sorted(tensor_shapes(self.checkpoint(step)).items()))
-            except BaseException as error:
-                if is_shared(error):
-                    raise
-                missing[step] = reason_of(error)
+        inspections = {step: (inspected or inspect)(self.checkpoint(step)) for step in self.steps()}
+        missing = {step: found.unusable for step, found in inspections.items() if found.unusable}
+        shapes = {step: found.shapes for step, found in inspections.items() if not found.unusable}
         if not shapes:
             raise UserError(f"no checkpoint can be used: {next(iter(missing.values()))}")
         # Of two equally frequent shapes the later one counts: the training was started again.
@@ -122,22 +119,52 @@ class FolderSource:
         return next(filter(None, named), {})
 
 
-def sample_of_files(paths: Iterable[str | Path]) -> str:
-    """Return a hash of name, size and three blocks of the content of all files of some checkpoints (files or folders).
+class Inspection(NamedTuple):
+    """What has to be read of a checkpoint before it is measured.
 
-    The blocks are the first, the middle and the last, so that checkpoints can be distinguished without reading gigabytes.
+    unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
+    tensors, and of name, size and three blocks (first, middle, last) of all its files, by which checkpoints are
+    distinguished without reading gigabytes. not_runnable, and the same where a tokenizer is given: see `missing_parts`.
     """
-    inside = (sorted(path.iterdir()) if path.is_dir() else [path] for path in map(Path, paths))
-    statuses = [(file, file.stat()) for file in filter(Path.is_file, chain.from_iterable(inside))]
-    samples = [_sample(file, status.st_size, status.st_mtime_ns) for file, status in statuses]
-    return hashlib.sha256(repr(samples).encode()).hexdigest()
+
+    unusable: str = ""
+    shapes: str = ""
+    sample: str = ""
+    sizes: Sizes = Sizes(0, 0, 0)
+    not_runnable: str = ""
+    not_runnable_with_tokenizer: str = ""
 
 
-@cache
-def _sample(file: Path, size: int, changed: int) -> tuple[str, int, list[bytes]]:
+def inspect(checkpoint: Path) -> Inspection:
+    """Return what is read of a checkpoint to plan with it, whatever is wrong with it."""
+    try:
+        return Inspection(
+            shapes=_hash(sorted(tensor_shapes(checkpoint).items())),
+            sample=_hash([_sample(file) for file in files_of(checkpoint)]),
+            sizes=stored_sizes(checkpoint),
+            not_runnable=missing_parts(checkpoint),
+            not_runnable_with_tokenizer=missing_parts(checkpoint, tokenizer=False),
+        )
+    except BaseException as error:
+        if is_shared(error):
+            raise
+        return Inspection(reason_of(error))
+
+
+def files_of(checkpoint: Path) -> list[Path]:
+    """Return the files of a checkpoint, which is a file or a folder, by name."""
+    return list(filter(Path.is_file, sorted(checkpoint.iterdir()) if checkpoint.is_dir() else [checkpoint]))
+
+
+def _sample(file: Path) -> tuple[str, int, list[bytes]]:
+    size = file.stat().st_size
     with file.open("rb") as stream:
         blocks = [stream.read(_BLOCK) for start in (0, size // 2, size - _BLOCK) if stream.seek(max(start, 0)) >= 0]
     return file.name, size, blocks
+
+
+def _hash(content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str, int | None]:

@@ -1,0 +1,53 @@
+"""What was read of the user's checkpoints, kept so that a checkpoint is opened once.
+
+Every job parses the Snakefile, and plans with all checkpoints of a folder.
+"""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fingerprint import fingerprint
+from toposcale.checkpoints import Inspection, Sizes, files_of, inspect
+from toposcale.io.files import read_noted, write_text
+
+FILE = Path(".snakemake", "toposcale-inspections.json")
+
+
+class Inspections:
+    """Inspections of checkpoints; one is made again when a file of its checkpoint has another size or time."""
+
+    def __init__(self, path: Path = FILE) -> None:
+        self.path = path
+        self._used: dict[str, dict[str, Any]] = {}
+
+    def of(self, checkpoint: Path) -> Inspection:
+        """Return the inspection of a checkpoint as it is now."""
+        try:
+            statuses = [(file.name, file.stat()) for file in files_of(checkpoint)]
+        except OSError:
+            return inspect(checkpoint)  # which says what is wrong with it
+        files = [[name, status.st_size, status.st_mtime_ns, status.st_ctime_ns] for name, status in statuses]
+        kept = self._used.get(str(checkpoint)) or self._kept.get(str(checkpoint))
+        if not kept or kept["files"] != files:
+            kept = {"files": files, "inspection": inspect(checkpoint)._asdict()}
+        self._used[str(checkpoint)] = kept
+        return Inspection(**kept["inspection"] | {"sizes": Sizes(*kept["inspection"]["sizes"])})
+
+    def keep(self) -> None:
+        """Write those of all checkpoints that are still there, if there are new ones."""
+        if self._used.items() <= self._kept.items():
+            return
+        present = {path: kept for path, kept in self._kept.items() if Path(path).exists()}
+        write_text(self.path, json.dumps({"code": self._code, "checkpoints": present | self._used}) + "\n")
+
+    @cached_property
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        """Those of an earlier parse, unless other code made them."""
+        noted = read_noted(self.path)
+        return noted["checkpoints"] if noted.get("code") == self._code else {}
+
+    @cached_property
+    def _code(self) -> str:
+        return fingerprint("", "toposcale.checkpoints.sources")
