@@ -314,7 +314,10 @@ def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
 
 def _stored(file: Path) -> dict[str, Stored]:
     """Return shape and type of the tensors of a file, which is opened once as long as it stays as it is."""
-    status = file.stat()
+    try:
+        status = file.stat()
+    except FileNotFoundError as error:  # such as a link in a cache whose file was removed
+        raise UserError(f"{file}: no such file") from error
     return _stored_as_of(file, status.st_size, status.st_mtime_ns)
 
 
