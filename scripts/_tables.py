@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 
 import _job
-from toposcale.features.registry import is_uncertainty
+from toposcale.features.feature import is_uncertainty
 from toposcale.io import schemas, tables
 
 

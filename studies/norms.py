@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io.schemas import ALL_LAYERS
 
 MEAN_LAYER_NORM, MEAN_ROW_NORM = "mean_layer_norm", "mean_row_norm"

@@ -350,8 +350,9 @@ _BESIDE_THE_NAME = 68  # characters of the other columns
 
 def _print_summary(table: Any, is_change: bool) -> list[str]:
     """Print the table of `describe` or `compare` with short names; return the lines below it: odd layers and the legend."""
+    from toposcale.features.feature import SUMMARY
     from toposcale.features.names import feature_name
-    from toposcale.features.registry import SUMMARY, lookup
+    from toposcale.features.registry import lookup
     from toposcale.io.amounts import amount
     from toposcale.io.schemas import ALL_LAYERS
 

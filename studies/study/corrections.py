@@ -12,7 +12,7 @@ from studies.study.forecasts import gain_row, predictors
 from studies.study.one_slope import one_slope
 from studies.study.questions import SEED, one_slope_controls
 from toposcale.analysis.over_seeds import EarlyValues, early_values
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats, orthogonal_to
 from toposcale.statistics.freedman_lane import fit_of_configuration

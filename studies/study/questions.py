@@ -13,7 +13,7 @@ import pandas as pd
 from studies.over_seeds import fisher_interval, later_loss, within_rows
 from studies.study.one_slope import one_slope
 from toposcale.analysis.over_seeds import EarlyValues, early_values
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm

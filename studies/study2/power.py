@@ -20,7 +20,7 @@ from studies.over_seeds import own_surplus
 from studies.simulation import DRAWS, Between, Found, seed_of, table
 from studies.study2.questions import CONFIGURATIONS, PRIMARY
 from toposcale.analysis.over_seeds import early_values
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson
 from toposcale.statistics.prewhitening import prewhiten, testable_segment, with_squares

@@ -12,7 +12,7 @@ from studies.norms import MEAN_ROW_NORM, NORMS
 from studies.over_seeds import STUDY_DRAWS, between_rows, later_loss, partial_correlations, within_rows
 from toposcale.analysis.controls import Control
 from toposcale.analysis.over_seeds import early_values
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io.errors import UserError
 from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm

@@ -8,8 +8,8 @@ import numpy as np
 
 from studies.norms import MEAN_LAYER_NORM, MEAN_ROW_NORM, mean_row_norm
 from toposcale.features import spectra
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.features.matrix_features import Features
-from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import Floats
 

@@ -38,7 +38,8 @@ from studies.study4.configurations import (
 from studies.study4.runs import begin, checkpoint_at, facts, matrices_of, settings_of, text_of
 from toposcale.analysis.over_seeds import SHARE
 from toposcale.features import weights
-from toposcale.features.registry import WEIGHT_NORM, aggregate
+from toposcale.features.feature import WEIGHT_NORM
+from toposcale.features.registry import aggregate
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS

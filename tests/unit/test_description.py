@@ -20,7 +20,7 @@ from paths import ROOT
 from toposcale import checkpoints, homology
 from toposcale.checkpoints import matrices
 from toposcale.features import diagram_distances, weights
-from toposcale.features.registry import SUMMARY
+from toposcale.features.feature import SUMMARY
 from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.monitor import TopologyMonitor

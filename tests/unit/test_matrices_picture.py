@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 
 import toposcale
 from toposcale.__main__ import main
-from toposcale.features.registry import SUMMARY
+from toposcale.features.feature import SUMMARY
 from toposcale.figures.matrices import draw
 
 KINDS = {"self_attn.q_proj": (12, 12), "mlp.down_proj": (12, 30)}

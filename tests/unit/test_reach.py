@@ -24,9 +24,13 @@ JOB = modules("""
     io: errors files schemas table_schema tables
     scripts: _job
 """)
+DESCRIBED = modules("""
+    io: metrics
+    features: descriptions feature
+""")
 FRAMES = JOB | modules("""
     io: metrics
-    features: registry
+    features: feature
     scripts: _tables
 """)
 CHECKPOINTS = modules("""
@@ -39,14 +43,18 @@ MEASURED = CHECKPOINTS | modules("""
 """)
 RIPS = modules("homology: rips ripser spanning_tree validation")
 CLOUDS = RIPS | modules("homology: clouds diagrams sampling")
-WEIGHTS = CLOUDS | modules("""
-    io: metrics
-    features: registry spectra weights
+# The registry holds the functions of a matrix.
+REGISTRY = (
+    DESCRIBED
+    | RIPS
+    | modules("""
+    features: matrix_features registry spectra
     homology: neural_persistence weight_graphs
 """)
-DISTANCES = modules("""
-    io: metrics
-    features: diagram_distances registry
+)
+WEIGHTS = CLOUDS | REGISTRY | modules("features: weights")
+DISTANCES = DESCRIBED | modules("""
+    features: diagram_distances
     homology: distances validation
 """)
 # A schedule may lie in a file of the user's.
@@ -62,9 +70,9 @@ LANGUAGE_MODELS = MEASURED | TRAINING | modules("checkpoints: language_models")
 LANDSCAPE = (
     (LANGUAGE_MODELS - modules("io: notes\nscripts: _checkpoints"))
     | CLOUDS
+    | DESCRIBED
     | modules("""
-    io: metrics
-    features: landscape registry
+    features: landscape
     landscape: curvature graphs losses measure measures merge_tree planes subspaces surface
     scripts: _landscape
 """)
@@ -76,7 +84,7 @@ RUNS = SCHEDULES | modules("""
 """)
 LAWS = (
     RUNS
-    | WEIGHTS  # it registers features of its own, whose groups the ridge regression asks for
+    | REGISTRY  # the ridge regression asks for the groups of features
     | modules("""
     laws: calibration checked_law chinchilla discrepancy family_law joint map_estimate methods multi_power_law power_law
     laws: prediction priors rate ridge
@@ -96,7 +104,7 @@ TESTS = modules("""
 """)
 ANSWERS = TESTS | DECISIONS | modules("analysis: feature_answers forecast_answers\nfeatures: names")
 LOGS = modules("io: log_columns log_files log_rows loss_curves text_logs trainer_states user_tables")
-NAMES = WEIGHTS | modules("features: names\nanalysis: series")  # names.py registers the features of weights
+NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
 HUB = (CHECKPOINTS - modules("checkpoints: locations")) | modules("""
     io: step_names
@@ -126,7 +134,7 @@ OF_A_SCRIPT = {
     "findings": FRAMES,
     "gather": JOB,
     "loss_landscape": JOB | LANDSCAPE | MEASURED,
-    "loss_table": JOB | LOGS | modules("io: notes"),
+    "loss_table": JOB | LOGS | modules("io: amounts notes"),
     "metrics_table": (
         JOB
         | modules("""
@@ -141,6 +149,7 @@ OF_A_SCRIPT = {
         FRAMES
         | ANSWERS
         | NAMES
+        | WEIGHTS
         | modules("""
             io: model_kinds
             analysis: claims
@@ -181,7 +190,7 @@ OF_A_FIGURE = {
     "forecasting": (LAWS - modules("analysis: training_runs\nlaws: calibration")) | modules("figures: forecasting"),
     "grids": modules("figures: grids"),
     "landscape": modules("figures: landscape\nlandscape: graphs measures merge_tree planes"),
-    "layers": modules("figures: layers\nfeatures: roles"),
+    "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),
     "training": modules("figures: grids training\nanalysis: controls"),
 }

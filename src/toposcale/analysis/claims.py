@@ -18,7 +18,8 @@ from toposcale.analysis.feature_answers import could
 from toposcale.analysis.questions import CLOSE, LEVEL, YES
 from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
 from toposcale.analysis.verdicts import POOLED
-from toposcale.features.registry import WEIGHT_NORM, group_of, on_planes
+from toposcale.features.feature import WEIGHT_NORM
+from toposcale.features.registry import group_of, on_planes
 from toposcale.features.roles import Role, role_of
 from toposcale.io import schemas
 from toposcale.io.schemas import METRIC_SOURCE

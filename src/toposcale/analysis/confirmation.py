@@ -10,7 +10,7 @@ from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.questions import LEVEL, NOT_TESTED, YES
 from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, configurations_of, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts, verdicts_on_features
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.multiple_testing import holm
 

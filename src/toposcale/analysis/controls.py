@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.schemas import ALL_LAYERS
 
 NOTHING = "nothing"

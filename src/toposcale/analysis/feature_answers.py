@@ -10,8 +10,9 @@ from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import CLOSE, NOT_TESTED, YES, Question
 from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.features.names import feature_name
-from toposcale.features.registry import WEIGHT_NORM, group_of
+from toposcale.features.registry import group_of
 from toposcale.io.metrics import metric_name
 
 UNTESTED = "Could not be tested"

@@ -11,7 +11,7 @@ import pandas as pd
 from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.series import SERIES_KEY, configurations_of, whole_model
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.feature import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import BetweenRuns, between_runs

@@ -14,7 +14,7 @@ import pandas as pd
 from toposcale.checkpoints import FolderSource, matrices
 from toposcale.checkpoints.bin_files import unwrapped
 from toposcale.features import diagram_distances, weights
-from toposcale.features.registry import SUMMARY
+from toposcale.features.feature import SUMMARY
 from toposcale.features.roles import odd_layers
 from toposcale.io import tables
 from toposcale.io.errors import UserError, listed

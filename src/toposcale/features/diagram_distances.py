@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from toposcale import homology
-from toposcale.features.registry import aggregate
+from toposcale.features.descriptions import WITHOUT_MATRICES
 from toposcale.homology.distances import KINDS
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -34,7 +34,7 @@ def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]
         by_kind = homology.diagram_distances(*pair) if finite else dict.fromkeys(KINDS, np.nan)
         features.setdefault(layer, {}).update({f"h{dimension}_{kind}": by_kind[kind] for kind in KINDS})
     if features:
-        features[ALL_LAYERS] = aggregate(features)
+        features[ALL_LAYERS] = WITHOUT_MATRICES.aggregate(features)
     return features
 
 

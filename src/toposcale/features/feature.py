@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from toposcale.io.errors import UserError
+from toposcale.io.metrics import LOSS_UNIT
+from toposcale.io.schemas import ALL_LAYERS
 
 TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
 UNREGISTERED = "unregistered"  # the group of a name that nobody described
@@ -47,3 +51,55 @@ class Feature:
             raise ValueError(
                 f"{self.name}: group is one of {', '.join(GROUPS)}, and over_layers one of {', '.join(OVER_LAYERS)}"
             )
+
+
+SOURCE_UNITS = {
+    "weights": "weight units",
+    "gradients": "gradient units",
+    "embeddings": "embedding units",
+    "landscape": LOSS_UNIT,
+    "trajectory": "weight units",
+}
+
+
+class SeriesKey(NamedTuple):
+    """Key of a series in the features table: source, layer and feature."""
+
+    source: str
+    layer: str
+    feature: str
+
+    @property
+    def name(self) -> str:
+        """Return the name of the series in a history of forecasts: "weights/frobenius_norm"."""
+        return f"{self.source}/{self.feature}"
+
+
+WEIGHT_NORM = SeriesKey("weights", ALL_LAYERS, FROBENIUS_NORM)  # of the whole model, not of one layer
+NEURAL_PERSISTENCE = SeriesKey("weights", ALL_LAYERS, "neural_persistence")
+
+SUMMARY = {
+    WEIGHT_NORM.feature: "norm",
+    "powerlaw_alpha": "alpha",
+    "stable_rank": "rank",
+    NEURAL_PERSISTENCE.feature: "NP",
+    "h0_total_scaled": "H0",
+    "h1_total_scaled": "H1",
+}
+"""Features that represent all others in short tables, one per kind of measurement, and their short names."""
+
+UNCERTAINTIES = ("_spread", "_standard_error")
+"""Suffixes of the names of uncertainties."""
+
+
+def is_uncertainty(name: str) -> bool:
+    """Return whether a row is the uncertainty of a feature."""
+    return name.endswith(UNCERTAINTIES)
+
+
+def refuse_name_of_the_model(layer: str) -> None:
+    """Raise UserError for a matrix that is named as the whole model is in the tables; embeddings have that layer alone."""
+    if layer == ALL_LAYERS:
+        raise UserError(
+            f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
+        )

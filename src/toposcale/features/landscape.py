@@ -12,7 +12,8 @@ from torch import Tensor
 
 from toposcale import homology
 from toposcale.checkpoints.matrices import matrix_layouts, split
-from toposcale.features.registry import aggregate, refuse_name_of_the_model
+from toposcale.features.descriptions import WITHOUT_MATRICES
+from toposcale.features.feature import refuse_name_of_the_model
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
@@ -132,7 +133,7 @@ def features_of_gradients(
             features[layer], diagrams[layer] = homology.nan_features(homology.cloud_features, gradient.shape)
             features[layer]["gradient_norm"] = math.nan
     norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
-    features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}
+    features[ALL_LAYERS] = WITHOUT_MATRICES.aggregate(features) | {"gradient_norm": norm}
     return features, diagrams
 
 

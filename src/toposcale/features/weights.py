@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from toposcale import homology
-from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY
+from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model
 from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry
-from toposcale.features.registry import aggregate, refuse_name_of_the_model
+from toposcale.features.registry import aggregate
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 

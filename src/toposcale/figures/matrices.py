@@ -7,8 +7,9 @@ from textwrap import shorten
 import numpy as np
 import pandas as pd
 
+from toposcale.features.feature import SUMMARY
 from toposcale.features.names import feature_name, short_layer
-from toposcale.features.registry import SUMMARY, lookup
+from toposcale.features.registry import lookup
 from toposcale.features.roles import Role, network_order, odd_layers, role_of
 from toposcale.io import pictures
 from toposcale.io.errors import UserError, listed

@@ -13,7 +13,7 @@ from toposcale.analysis.questions import NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features import names
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.style import DIVERGING, INK, MUTED, SEVERAL_LOOKS, mark_of
 from toposcale.io.metrics import VALIDATION_LOSS, metric_name

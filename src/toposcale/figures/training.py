@@ -10,8 +10,9 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
+from toposcale.features.feature import NEURAL_PERSISTENCE
 from toposcale.features.names import LOSS_LABEL
-from toposcale.features.registry import NEURAL_PERSISTENCE, lookup
+from toposcale.features.registry import lookup
 from toposcale.figures import grids, panels
 from toposcale.figures.style import MUTED
 from toposcale.io.metrics import VALIDATION_LOSS, metric_name

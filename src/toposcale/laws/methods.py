@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.errors import NoForecast
 from toposcale.laws.checked_law import refuse_value
 from toposcale.laws.chinchilla import Chinchilla

@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.features.registry import NEURAL_PERSISTENCE
+from toposcale.features.feature import NEURAL_PERSISTENCE
 from toposcale.io.errors import NoForecast
 from toposcale.laws.prediction import Prediction, student_t
 from toposcale.runs.training_run import TrainingRun

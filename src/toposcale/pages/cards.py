@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from toposcale.features.feature import SUMMARY
 from toposcale.features.names import feature_name
-from toposcale.features.registry import SUMMARY
 from toposcale.features.roles import odd_layers
 from toposcale.io.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import ALL_LAYERS
