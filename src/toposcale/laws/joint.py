@@ -17,7 +17,7 @@ from toposcale.laws.priors import PUBLISHED, Prior, decades_away
 from toposcale.runs.training_run import Target, TrainingRun
 
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
-"""Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""
+"""Other sizes that are read, the nearest ones, and other runs of each size, the longest ones."""
 
 SECOND_WEIGHT = 0.2
 """Prior weight of the second model."""
@@ -109,7 +109,7 @@ class Joint:
         Parameters
         ----------
         trainings : sequence of TrainingRun
-            Runs of the family; those of the nearest sizes are read.
+            Runs of the family; those of its own size and of the eight nearest other ones are read, two of each size.
         of : TrainingRun, optional
             The run that is decided on; by default the largest and longest one.
 
@@ -243,13 +243,14 @@ class Joint:
 
 
 def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Return the longest runs of each of the sizes nearest to that of `about`."""
+    """Return the longest runs of the size of `about` and of each of the other sizes nearest to it."""
     by_size: dict[int, list[TrainingRun]] = {}
     for run in sorted(known, key=lambda run: (-run.last_step * run.tokens_per_step, run.model)):
         if run.model != about.model:
             by_size.setdefault(run.n_parameters, []).append(run)
     nearest = sorted(by_size, key=lambda size: (abs(np.log(size / about.n_parameters)), size))
-    return [run for size in nearest[: MOST_SIZES + 1] for run in by_size[size][:MOST_OF_A_SIZE]]
+    n_read = MOST_SIZES + (about.n_parameters in by_size)
+    return [run for size in nearest[:n_read] for run in by_size[size][:MOST_OF_A_SIZE]]
 
 
 def _published(targets: Sequence[Target]) -> np.ndarray:
