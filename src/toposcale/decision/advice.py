@@ -22,8 +22,9 @@ from toposcale.io import pictures
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
 from toposcale.laws.checked_law import checked_law
-from toposcale.laws.joint import Joint, PublishedLaw
+from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
+from toposcale.laws.published_law import PublishedLaw
 from toposcale.runs.training_run import TrainingRun
 
 if TYPE_CHECKING:

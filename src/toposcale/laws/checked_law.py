@@ -5,22 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from toposcale.io.errors import NoForecast
-from toposcale.laws.chinchilla import published_surface
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import NORMAL
-from toposcale.laws.priors import PUBLISHED, SIZES_KNOWN, Prior
+from toposcale.laws.priors import PUBLISHED, Prior
+from toposcale.laws.published_law import refuse_level
 from toposcale.runs.checks import first_half, in_early_steps, is_checkable, refuse_curve, refuse_decision_point
 from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun
 
 EARLY = 1.5
 """Factor on the standard deviations before `USUAL_WARM_UPS`."""
-
-LEVELS = (0.5, 1.45)
-"""Losses over that of the published surface at so many parameters and tokens, beyond which a curve is no pretraining of a
-language model from scratch. Of 684 published runs all next-token losses lie from .56 (code) to 1.40, past the warm-up."""
-
-UNIFORM = 11.0
-"""Nats per token of a uniform guess among 60,000 tokens, with which a training from scratch begins."""
 
 FURTHEST_OFF = 6.0
 """Standard deviations that the forecast of the present, from half of what was seen, may be off."""
@@ -56,27 +49,6 @@ def refuse_now(run: TrainingRun) -> None:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
     refuse_decision_point(run)
     refuse_level(run)
-
-
-def refuse_level(run: TrainingRun) -> None:
-    """Raise NoForecast where the loss, at first or now, is none that so many parameters and tokens give from scratch."""
-    # The published surface holds beyond the largest published run, but models that are much smaller may read letters.
-    if run.n_parameters < SIZES_KNOWN[0] or not np.isfinite(run.tokens_per_step):
-        return
-    logged = np.isfinite(run.losses) & (run.steps > 0)
-    # A loss in the warm-up has no upper bound, so only the lower bound applies at first.
-    points = [(float(run.last_step), run.present_loss, LEVELS[1])]
-    if logged.any():
-        points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
-    for step, loss, highest in points:
-        tokens = step * run.tokens_per_step
-        usual = min(published_surface(run.n_parameters, tokens), UNIFORM)
-        if not LEVELS[0] * usual <= loss <= highest * usual:
-            raise NoForecast(
-                f"{run.n_parameters:,} parameters reach a loss of about {usual:.3g} nats per token after {tokens:.2g} "
-                f"tokens from scratch, and this run has {loss:.4g}: the law is for the pretraining of language models on "
-                "the next token, not for fine-tuning, continued pretraining or other losses"
-            )
 
 
 def refuse_value(run: TrainingRun, value: float) -> None:

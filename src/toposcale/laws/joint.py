@@ -45,11 +45,6 @@ FORECAST_POINTS = 48
 FAR = 0.05
 """Standard deviation added for each decade by which a size lies outside the published ones, nats."""
 
-LEVEL_SCATTER, RUN_SCATTER = 0.34, 0.106
-"""Standard deviations around the published surface, nats: the one that the runs of a family share (text, tokenizer), and
-the one of each run. The 95% intervals cover 21 of 22 published families, and 95% of the differences between 845 published
-pairs of ends."""
-
 
 class Joint:
     """Joint law of a family of training runs: a Bayesian average of two laws, for any size under any schedule.
@@ -190,7 +185,7 @@ class Joint:
             Nats squared.
         """
         losses, covariance = self.predict(targets)
-        surface = _published(targets)
+        surface = published_losses(targets)
         scatter = SURFACE_SCATTER * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
         # The surface knows no schedule, so ends of one size after as many tokens are one observation.
         _, seen = np.unique(surface, return_index=True)
@@ -253,26 +248,6 @@ def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRu
     return [run for size in nearest[:n_read] for run in by_size[size][:MOST_OF_A_SIZE]]
 
 
-def _published(targets: Sequence[Target]) -> np.ndarray:
+def published_losses(targets: Sequence[Target]) -> np.ndarray:
     """Return the losses of the published surface, nats per token."""
     return np.array([published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
-
-
-class PublishedLaw(Joint):
-    """Law of a run that has not started: Hoffmann et al. 2022 (arXiv 2203.15556) with the scatter of published runs.
-
-    It reads no curve and knows no schedule.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs: list[TrainingRun] = []
-        self.discrepancy_now = 0.0
-
-    def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the losses (n_targets,), nats per token, and their covariance (n_targets, n_targets)."""
-        return _published(targets), np.diag(np.full(len(targets), RUN_SCATTER**2)) + LEVEL_SCATTER**2
-
-    def compare(self, targets: Sequence[Target], _reference: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return `predict`: what all targets share cancels in their differences."""
-        return self.predict(targets)
