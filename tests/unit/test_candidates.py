@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, SIZES, run, wsd
-from toposcale.decision.candidates import candidates
+from toposcale.decision.candidates import LONGEST_START, SHORTEST_START, Request, candidates, dropped_candidates
+from toposcale.decision.expected_regret import decide
+from toposcale.laws.joint import Joint
 from toposcale.runs.learning_rate_schedule import rescaled
 
 
@@ -67,3 +69,27 @@ def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
     live = run("100M", 100_000_000, until=0.5)
     models = {c.name: c.target.model for c in candidates(live, [], 2 * live.compute_left, [2])}
     assert models == {"continue": "100M", "extend": "100M", "scale up to 2 x 100M": ""}
+
+
+def test_what_is_left_out_is_named_with_its_own_reason():
+    live = run("100M", 100_000_000, until=0.5)
+    others = [live.unstarted("100B", 100_000_000_000), live.unstarted("same", 100_000_000)]
+    [large, same] = dropped_candidates(live, others, Request(multiples=(2,)))
+    assert large.name == "scale up to 100B"
+    assert f"pays for {(FINAL - live.last_step) // 1000} steps" in large.reason
+    assert f"at least {SHORTEST_START}" in large.reason
+    assert same == ("start same", "it has the size of this run")
+    assert {c.name for c in candidates(live, others, None, (2,))} == {"continue", "scale up to 2 x 100M"}
+    endless = dropped_candidates(live, [], Request(1e30, (2,)))
+    assert [c.name for c in endless] == ["extend", "scale up to 2 x 100M"]
+    assert all(f"at most {LONGEST_START:,}" in c.reason for c in endless)
+
+
+def test_a_candidate_of_an_implausible_forecast_is_named(monkeypatch):
+    monkeypatch.setattr("toposcale.laws.prediction.WORST_RATIO", 1.3)
+    live = run("100M", 100_000_000, until=0.5)
+    decision = decide(Joint().fit([live]), live, [], Request(multiples=(2, 30)))
+    assert [c.candidate.name for c in decision.candidates if c.candidate.from_scratch] == ["scale up to 2 x 100M"]
+    [dropped] = decision.dropped
+    assert dropped.name == "scale up to 30 x 100M"
+    assert "is not plausible" in dropped.reason

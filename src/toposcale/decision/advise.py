@@ -11,7 +11,7 @@ import numpy as np
 from toposcale.decision.advice import Advice, advise_before_start, advise_on
 from toposcale.decision.candidates import BEFORE_START, MULTIPLES, Request
 from toposcale.io.amounts import amount
-from toposcale.runs.from_curve import MOST_PARAMETERS, Curve, Stated, known_run, number, run_of_curve
+from toposcale.runs.from_curve import Curve, Stated, known_run, number, parameters, run_of_curve
 
 
 def advise(
@@ -128,7 +128,7 @@ def advise(
     run = run_of_curve(stated)
     given: Sequence[Any] = [known] if isinstance(known, Mapping | str | Path) else known
     others = [known_run(other, index, run, stated) for index, other in enumerate(given, 1)]
-    starts = {number(size, "sizes", None, MOST_PARAMETERS) or 0.0 for size in np.atleast_1d(sizes).tolist()}
+    starts = {parameters(size, "sizes (--size)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
     others += [run.unstarted(amount(size), round(size)) for size in sorted(starts)]
     request = Request(
         remaining=number(remaining, "remaining", None),

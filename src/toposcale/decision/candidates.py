@@ -1,6 +1,6 @@
 """Candidates: ways to spend the compute that is left of a training run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -79,6 +79,21 @@ class Candidate(NamedTuple):
         return self.kind is CandidateKind.SCALE_UP
 
 
+class DroppedCandidate(NamedTuple):
+    """A candidate that was named and is not weighed.
+
+    Parameters
+    ----------
+    name : str
+        Its name, as that of a candidate.
+    reason : str
+        Reason why it is left out, a clause.
+    """
+
+    name: str
+    reason: str
+
+
 class _Size(NamedTuple):
     """A size that could be trained from scratch, and the run whose schedule and batch it takes over."""
 
@@ -125,35 +140,67 @@ def candidates(
     >>> [(candidate.name, candidate.steps) for candidate in candidates(run, [])]
     [('continue', 2000), ('scale up to 2 x 25M', 1000), ('scale up to 4 x 25M', 500)]
     """
+    considered = _considered(run, others, remaining, multiples)
+    return [candidate for candidate in considered if isinstance(candidate, Candidate)]
+
+
+def dropped_candidates(run: TrainingRun, others: Sequence[TrainingRun], request: Request) -> list[DroppedCandidate]:
+    """Return the ways to spend the compute that `candidates` leaves out, each with its reason."""
+    considered = _considered(run, others, request.remaining, request.multiples)
+    return [candidate for candidate in considered if isinstance(candidate, DroppedCandidate)]
+
+
+def _considered(
+    run: TrainingRun, others: Sequence[TrainingRun], remaining: float | None, multiples: Sequence[float]
+) -> Iterator[Candidate | DroppedCandidate]:
+    """Yield every candidate, and those that are left out; nothing where the compute does not pay for one step."""
     remaining = run.compute_left if remaining is None else remaining
     per_step = run.compute(1)
     ahead, affordable = run.final_step - run.last_step, int(remaining / per_step * (1 + 1e-9))
     if affordable < 1:
-        return []
-    found = []
+        return
     if ahead <= 0:  # a finished run stands for itself: to leave it costs nothing
-        found.append(Candidate(CandidateKind.CONTINUE, CONTINUE, run.target(), 0, 0.0))
+        yield Candidate(CandidateKind.CONTINUE, CONTINUE, run.target(), 0, 0.0)
     else:
         steps = min(ahead, affordable)
-        found.append(Candidate(CandidateKind.CONTINUE, CONTINUE, _with_rest_over(run, steps), steps, steps * per_step))
-        if 1.05 * ahead < affordable <= LONGEST_START:
+        yield Candidate(CandidateKind.CONTINUE, CONTINUE, _with_rest_over(run, steps), steps, steps * per_step)
+        if affordable > LONGEST_START:
+            yield _without_training(EXTEND, affordable)
+        elif 1.05 * ahead < affordable:
             target = _with_rest_over(run, affordable)
-            found.append(Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step))
+            yield Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step)
     for size in _sizes_to_start(run, others, multiples):
         tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
         steps = int(remaining / flop(size.n_parameters, tokens))
         if SHORTEST_START <= steps <= LONGEST_START:
             shape = size.like if size.like.schedule.is_known and not size.like.has_begun else run
             target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
-            found.append(from_scratch(run, size.label, target))
-    return found
+            yield from_scratch(run, size.label, target)
+        else:
+            yield _without_training(_name_of_start(run, size.label, size.n_parameters), steps)
+    for other in others:
+        if other.n_parameters == run.n_parameters and not other.has_begun:
+            name = _name_of_start(run, other.model, other.n_parameters)
+            yield DroppedCandidate(name, "it has the size of this run")
+
+
+def _without_training(name: str, steps: int) -> DroppedCandidate:
+    """Return a candidate of too few or too many steps to be a training."""
+    limit = f"at least {SHORTEST_START}" if steps < SHORTEST_START else f"at most {LONGEST_START:,}"
+    count = f"{steps:,}" if steps < 1e9 else f"{steps:.2g}"
+    return DroppedCandidate(name, f"the compute pays for {count} steps, and a training has {limit}")
+
+
+def _name_of_start(run: TrainingRun, label: str, n_parameters: float) -> str:
+    """Return the name of a candidate that trains another size from scratch."""
+    return f"{'scale up to' if n_parameters > run.n_parameters else 'start'} {label}"
 
 
 def from_scratch(run: TrainingRun, label: str, target: Target) -> Candidate:
     """Return the candidate that trains another size from scratch instead of `run`."""
-    verb = "scale up to" if target.n_parameters > run.n_parameters else "start"
+    name = _name_of_start(run, label, target.n_parameters)
     compute = flop(target.n_parameters, target.tokens_per_step * target.step)
-    return Candidate(CandidateKind.SCALE_UP, f"{verb} {label}", target, target.step, compute)
+    return Candidate(CandidateKind.SCALE_UP, name, target, target.step, compute)
 
 
 def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]) -> list[_Size]:

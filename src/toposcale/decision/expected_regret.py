@@ -5,7 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.decision.candidates import CONTINUE, LONGEST_START, SHORTEST_START, USUAL, Candidate, Request, candidates
+from toposcale.decision.candidates import (
+    CONTINUE,
+    LONGEST_START,
+    SHORTEST_START,
+    USUAL,
+    Candidate,
+    DroppedCandidate,
+    Request,
+    candidates,
+    dropped_candidates,
+)
 from toposcale.io.errors import NoForecast
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import NORMAL, Prediction
@@ -64,10 +74,13 @@ class Decision(NamedTuple):
         Options in the order of their expected regret.
     scale_up_probability : float
         Probability that one that is trained from scratch is the best.
+    dropped : tuple of DroppedCandidate
+        Candidates that were left out, each with its reason.
     """
 
     candidates: tuple[WeighedCandidate, ...]
     scale_up_probability: float
+    dropped: tuple[DroppedCandidate, ...] = ()
 
     @property
     def best(self) -> WeighedCandidate:
@@ -97,19 +110,25 @@ def decide(
     """
     if not np.isfinite(run.tokens_per_step):
         raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
-    if among is None:
-        among = candidates(run, others, request.remaining, request.multiples)
+    dropped = tuple(dropped_candidates(run, others, request)) if among is None else ()
+    among = candidates(run, others, request.remaining, request.multiples) if among is None else among
     if not among:
         raise NoForecast(BUDGET_USED_UP)
     decision, present = weigh(law, among), run.present_loss
     if not run.has_begun:  # no loss with which a forecast could be compared
-        return decision
-    plausible = [weighed.candidate.name for weighed in decision.candidates if weighed.loss.is_plausible(present)]
-    if not plausible:
+        return decision._replace(dropped=dropped)
+    implausible = {row.candidate.name: row.loss for row in decision.candidates if not row.loss.is_plausible(present)}
+    if len(implausible) == len(among):
         raise NoForecast("no candidate has a plausible forecast")
-    if len(plausible) == len(among):
-        return decision
-    return weigh(law, [candidate for candidate in among if candidate.name in plausible])
+    if implausible:
+        decision = weigh(law, [candidate for candidate in among if candidate.name not in implausible])
+        dropped += tuple(
+            DroppedCandidate(
+                name, f"its forecast, {loss.value:.4g} ({loss.low:.4g} to {loss.high:.4g}), is not plausible"
+            )
+            for name, loss in implausible.items()
+        )
+    return decision._replace(dropped=dropped)
 
 
 class Odds(NamedTuple):

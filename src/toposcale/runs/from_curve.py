@@ -75,11 +75,7 @@ def _with_checked_numbers(stated: Stated) -> Stated:
     """Return what is stated with its numbers parsed; raise UserError for one that is out of bounds."""
     steps = whole_number(stated.steps, "steps", 1)
     warmup_steps = whole_number(stated.warmup_steps, "warmup_steps")
-    n_parameters = number(stated.n_parameters, "n_parameters", 1, MOST_PARAMETERS)
-    if n_parameters is not None and n_parameters < LEAST_PARAMETERS:
-        raise UserError(
-            f"n_parameters: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million"
-        )
+    n_parameters = parameters(stated.n_parameters, "n_parameters")
     tokens_per_step = number(stated.tokens_per_step, "tokens_per_step", 1, MOST_TOKENS)
     if tokens_per_step is not None and tokens_per_step < LEAST_TOKENS:
         raise UserError(
@@ -255,6 +251,14 @@ def number(value: Any, what: str, least: float | None, most: float = np.inf) -> 
         limits += f" and at most {most:g}" if np.isfinite(most) else ""
         raise UserError(f"{what}: {parsed:g}, but it must be {limits}")
     return parsed
+
+
+def parameters(value: Any, what: str) -> float | None:
+    """Return a number of parameters, or None; raise UserError if no language model has so few, or so many."""
+    n_parameters = number(value, what, 1, MOST_PARAMETERS)
+    if n_parameters is not None and n_parameters < LEAST_PARAMETERS:
+        raise UserError(f"{what}: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million")
+    return n_parameters
 
 
 def whole_number(value: Any, what: str, least: int = 0) -> int | None:
