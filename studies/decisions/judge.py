@@ -15,6 +15,7 @@ from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, 
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
 from toposcale.decision.candidates import CONTINUE
 from toposcale.decision.expected_regret import Decision, decide
+from toposcale.decision.on_track import tracks_of
 from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
 from toposcale.io.errors import NoForecast
 from toposcale.laws.checked_law import checked_law
@@ -75,7 +76,7 @@ def _rows_of(
     point: DecisionPoint, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, Prediction]
 ) -> list[dict[str, Any]]:
     """Each start of a point against finishing; at a constant rate also all of them together."""
-    law = _law(point, known, prior)
+    law, tracks = _law(point, known, prior), tracks_of(point.now, known)
     together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in point.starts]
     usual = tuple(start for start in point.starts if start.run.is_usual)
     if point.base.shape == CONSTANT and len(usual) > 1 and point.base.is_usual:
@@ -97,7 +98,7 @@ def _rows_of(
             "near": losses[1] - losses[0] <= NEAR,
             "clear": losses[1] - losses[0] > NEAR,
         }
-        is_confident = law is not None and decision is not None and not low_confidence_reasons(point.now, law, decision)
+        is_confident = bool(law and decision and not low_confidence_reasons(point.now, law, decision, tracks))
         rows += [key | row for row in _judged(decision, is_confident, point, starts, ends)]
     return rows
 

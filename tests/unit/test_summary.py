@@ -361,19 +361,22 @@ def test_the_advice_helps_where_it_beats_always_finishing_over_ten_decisions(cou
 
 def advised(model, choice, sentence, **more):
     row = {"model": model, "fraction": 0.7, "is_live": True, "choice": choice, "confident": False, "probability": 0.5}
-    return row | {"sentence": sentence} | more
+    return row | {"sentence": sentence, "on_track": ""} | more
 
 
 def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
     rows = [
-        advised("a", "continue", "Continue; 95%, confident.", confident=True),
+        advised("a", "continue", "Continue; 95%, confident.", confident=True, on_track="yes: 3.1"),
         advised("b", "", "over", is_live=False),
     ]
     texts = answers(VERDICTS[:0], advice=pd.DataFrame(rows))
     assert list(texts)[:2] == ["In one sentence", "What should be done with the runs under way?"]
     assert texts["In one sentence"].startswith(". Continue.")
     assert texts["What should be done with the runs under way?"].startswith("Continue. ")
-    assert "a at 70%: Continue; 95%, confident." in texts["What should be done with the runs under way?"]
+    assert (
+        "a at 70%: Continue; 95%, confident. On track: yes: 3.1."
+        in texts["What should be done with the runs under way?"]
+    )
 
 
 def test_runs_under_way_are_told_in_the_words_of_the_advice():

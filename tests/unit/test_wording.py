@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from toposcale.decision.candidates import Candidate, CandidateKind
+from toposcale.decision.candidates import Candidate, CandidateKind, DroppedCandidate
 from toposcale.decision.expected_regret import Decision, WeighedCandidate
+from toposcale.decision.reasons import NO_CHOICE
 from toposcale.decision.wording import percent, table, what_to_do
 from toposcale.laws.prediction import Prediction
 from toposcale.runs.training_run import Target
@@ -26,14 +27,17 @@ def test_a_choice_that_is_not_confident_says_its_expected_regret():
     text = what_to_do(decision(*candidates, weighed("continue", 0.2, 0.05)), ["its probability is 50%"])
     assert text == (
         "Scale up to b: 0.040 nats better than continuing (-0.020 to 0.110); 50%, not confident; expected regret 0.010 "
-        "nats. Some other size beats continuing: 80%."
+        "nats. Low confidence: its probability is 50%. Some other size beats continuing: 80%."
     )
 
 
 def test_a_choice_below_half_is_no_clear_choice():
     candidates = (weighed("scale up to b", 0.4, 0.01, (0.04, -0.02, 0.11)), weighed("continue", 0.35, 0.012))
-    text = what_to_do(decision(*candidates, weighed("extend", 0.25, 0.05)), ["its probability is 40%"])
-    assert text == "No clear choice: scale up to b has the least expected regret (40%; expected regret 0.010 nats)."
+    text = what_to_do(decision(*candidates, weighed("extend", 0.25, 0.05)), ["its probability is 40%", "early"])
+    assert text == (
+        "No clear choice: scale up to b has the least expected regret (40%; expected regret 0.010 nats). "
+        "Low confidence: its probability is 40%; early."
+    )
 
 
 def test_a_sure_choice_says_how_sure():
@@ -45,11 +49,21 @@ def test_a_sure_choice_says_how_sure():
 
 
 def test_one_candidate_alone_is_no_choice_and_the_sentence_says_what_is_needed():
-    text = what_to_do(decision(weighed("continue", 1.0, 0.0)), ["nothing to choose"])
+    text = what_to_do(decision(weighed("continue", 1.0, 0.0)), [NO_CHOICE, "the schedule is unknown"])
+    assert text.count("nothing to choose") == 1
+    assert text.endswith("Low confidence: the schedule is unknown.")
     assert text.startswith("Continue: there is nothing to choose between.")
     assert "100%" not in text
     assert "`kind: planned`" in text
     assert "decision.multiples" in text
+
+
+def test_what_was_left_out_is_said_with_its_reason():
+    candidates = (weighed("continue", 0.95, 0.01), weighed("scale up to b", 0.05, 0.2))
+    dropped = (DroppedCandidate("scale up to c", "too few steps"), DroppedCandidate("extend", "too many steps"))
+    for some, reasons in ((candidates, ()), (candidates, ["early"]), (candidates[:1], [NO_CHOICE])):
+        text = what_to_do(decision(*some)._replace(dropped=dropped), reasons)
+        assert "Not weighed: scale up to c: too few steps; extend: too many steps." in text
 
 
 @pytest.mark.parametrize(("share", "text"), [(1.0, "over 99%"), (0.0, "below 1%"), (0.63, "63%")])

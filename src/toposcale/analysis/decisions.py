@@ -85,7 +85,8 @@ def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
     columns = schemas.TABLES["advice"].names
     return schemas.TABLES["advice"].frame(
         {name: value for name, value in advice.items() if name in columns}
-        | {"sentence": advice.sentence, "low_confidence_reasons": "; ".join(advice.reasons)}
+        | {"sentence": advice.sentence, "on_track": "; ".join(advice.on_track_sentences)}
+        | {"low_confidence_reasons": "; ".join(advice.reasons)}
         | point.key
         for point in advised
         for advice in [point.advice]

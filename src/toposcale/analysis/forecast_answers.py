@@ -124,7 +124,11 @@ def now(advice: pd.DataFrame) -> Answer | None:
     if live.empty:
         return None
     rows = live.to_dict("records")
-    sentences = [f"{row['model']} at {row['fraction']:.0%}: {row['sentence']}" for row in rows[:MOST_NAMED]]
+    sentences = [
+        f"{row['model']} at {row['fraction']:.0%}: {row['sentence']}"
+        + (f" On track: {row['on_track']}." if row["on_track"] else "")
+        for row in rows[:MOST_NAMED]
+    ]
     more = len(rows) - MOST_NAMED
     text = " ".join(sentences) + (f" {more} more are in the table advice." if more > 0 else "")
     short = [_short(row) for row in rows]

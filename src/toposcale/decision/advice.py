@@ -15,7 +15,7 @@ from toposcale.decision import wording
 from toposcale.decision.candidates import USUAL, Candidate, Request
 from toposcale.decision.decay import DecayDecision, when_to_decay
 from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
-from toposcale.decision.on_track import Track, on_track
+from toposcale.decision.on_track import Reference, Track, tracks_of
 from toposcale.decision.picture import draw
 from toposcale.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
 from toposcale.io import pictures
@@ -55,6 +55,8 @@ class Advice(Mapping[str, Any]):
         Fitted law; None where there is no forecast.
     decision : Decision or None
         Candidates by expected regret; None where there is no advice.
+    tracks : tuple of Track
+        The present loss and its forecasts by finished runs of the family and by published runs.
     reasons : tuple of str
         Reasons for low confidence; an answer without one is confident.
     no_advice_because : str
@@ -78,6 +80,7 @@ class Advice(Mapping[str, Any]):
     request: Request
     law: Joint | None = None
     decision: Decision | None = None
+    tracks: tuple[Track, ...] = ()
     reasons: tuple[str, ...] = ()
     no_advice_because: str = ""
 
@@ -103,6 +106,11 @@ class Advice(Mapping[str, Any]):
             return wording.what_to_do(self.decision, self.reasons)
         return wording.no_advice(self.no_advice_because)
 
+    @property
+    def on_track_sentences(self) -> list[str]:
+        """Where the loss stands against other runs, a sentence for each comparison, or why there is none."""
+        return wording.tracks(self.tracks, self.run)
+
     @cached_property
     def end(self) -> Prediction | None:
         """Forecast of the loss at the end of the schedule."""
@@ -113,10 +121,9 @@ class Advice(Mapping[str, Any]):
         """Start and length of the decay; None if the rate decays already or is unknown, or there is no advice."""
         return when_to_decay(self.law, self.run) if self.law and self.decision and self.run.has_begun else None
 
-    @cached_property
-    def track(self) -> Track | None:
-        """The present loss and its forecast by finished runs of the family; None with fewer than three sizes."""
-        return None if self.run.is_over else on_track(self.run, self.others)
+    def track(self, reference: Reference) -> Track | None:
+        """Return the comparison of the present loss with these runs, where there is one."""
+        return next((track for track in self.tracks if track.reference is reference), None)
 
     @cached_property
     def forecast_curve(self) -> list[tuple[int, Prediction]]:
@@ -152,6 +159,7 @@ class Advice(Mapping[str, Any]):
             "forecast_curve": self._forecast_columns(),
             **self._target_values(),
             "candidates": self.as_rows(),
+            "dropped_candidates": [dropped._asdict() for dropped in self.decision.dropped] if self.decision else [],
             "choice": self.choice,
             "confident": self.is_confident,
             "low_confidence_reasons": list(self.reasons),
@@ -161,7 +169,7 @@ class Advice(Mapping[str, Any]):
             "assumed": list(self._assumed),
             "find_out_first": self._find_out_first,
             "decay": self.decay.as_dict() if self.decay else None,
-            "on_track": self.track._asdict() if self.track else None,
+            "on_track": [track._asdict() for track in self.tracks],
         }
 
     def _forecast_columns(self) -> dict[str, list[float]]:
@@ -223,7 +231,7 @@ class Advice(Mapping[str, Any]):
         """Observation that would decide an open choice."""
         if self.law is None or self.decision is None:
             return ""
-        return wording.find_out_first(self.run, self.law, self.decision, is_confident=self.is_confident)
+        return wording.find_out_first(self.run, self.law, self.decision, self.tracks, is_confident=self.is_confident)
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -275,8 +283,7 @@ class Advice(Mapping[str, Any]):
         lines = [wording.progress(self.run), f"  Schedule   {wording.schedule(self.run)}"]
         if self.law and self.end:
             lines.append(f"  At its end {wording.end(self.end, self.law)}")
-        if self.track:
-            lines.append(f"  On track   {wording.track(self.track)}")
+        lines += [f"  On track   {sentence}" for sentence in self.on_track_sentences]
         if self.decision:
             lines += ["", *wording.table(self.decision, self.remaining, width), ""]
         if self.decay:
@@ -332,7 +339,8 @@ def advise_on(
         for other in others
         if other.family == run.family and other.model != run.model and not run.is_the_same_as(other)
     )
-    advice = Advice(run, family, request)
+    # Of a run that is over the family says nothing more.
+    advice = Advice(run, family, request, tracks=tracks_of(run, () if run.is_over else family))
     law = None
     try:
         law = checked_law(run, family)
@@ -340,7 +348,8 @@ def advise_on(
         decision = decide(law, run, family, request, among)
     except NoForecast as error:
         return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
-    return replace(advice, law=law, decision=decision, reasons=low_confidence_reasons(run, law, decision))
+    reasons = low_confidence_reasons(run, law, decision, advice.tracks)
+    return replace(advice, law=law, decision=decision, reasons=reasons)
 
 
 def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), request: Request = USUAL) -> Advice:

@@ -1,12 +1,15 @@
-"""Test whether the loss of a run agrees with its forecast by finished runs of its family."""
+"""Test whether the loss of a run agrees with finished runs of its family, and with published runs of its size."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
+from toposcale.laws.chinchilla import published_tokens
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import NORMAL
+from toposcale.laws.published_law import PublishedLaw, has_published_level
 from toposcale.runs.series import noise_of
 from toposcale.runs.training_run import TrainingRun
 
@@ -14,11 +17,20 @@ FEWEST_SIZES = 3
 """Fewest finished sizes of a family."""
 
 
+class Reference(StrEnum):
+    """Runs with which a loss is compared."""
+
+    FAMILY = "family"
+    PUBLISHED = "published"
+
+
 class Track(NamedTuple):
-    """The present loss of a run, and its forecast by the family.
+    """The present loss of a run, and its forecast by other runs.
 
     Parameters
     ----------
+    reference : Reference
+        Runs that make the forecast.
     step : int
         Step of the comparison.
     loss, expected, low, high : float
@@ -27,8 +39,12 @@ class Track(NamedTuple):
         Standardized difference of loss and forecast; positive if the loss is too high.
     since : int or None
         Step since which the loss has been outside the interval; None if it is inside now.
+    tokens_factor : float or None
+        Factor on the tokens per step with which published runs have this loss; None inside the interval, where no number
+        of tokens gives it, and of a family.
     """
 
+    reference: Reference
     step: int
     loss: float
     expected: float
@@ -36,6 +52,7 @@ class Track(NamedTuple):
     high: float
     z: float
     since: int | None
+    tokens_factor: float | None
 
     @property
     def is_on_track(self) -> bool:
@@ -43,20 +60,22 @@ class Track(NamedTuple):
         return self.since is None
 
 
-def on_track(run: TrainingRun, family: Sequence[TrainingRun]) -> Track | None:
-    """Compare the losses of a run with a law that is fitted only to finished runs of its family.
+def on_track(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> Track | None:
+    """Compare the losses of a run with finished runs of its family, or, with too few of them, with published runs.
 
     Parameters
     ----------
     run : TrainingRun
         An unfinished run.
-    family : sequence of TrainingRun
+    family : sequence of TrainingRun, optional
         Runs of the same data and tokenizer; unfinished ones are ignored.
 
     Returns
     -------
     Track or None
-        None with fewer than `FEWEST_SIZES` finished sizes, without a loss, or without a known learning-rate schedule.
+        By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; else by published runs:
+        a published scaling law with their scatter. None without a loss, and by published runs below 25M parameters or
+        without the tokens of a step.
 
     Examples
     --------
@@ -70,13 +89,33 @@ def on_track(run: TrainingRun, family: Sequence[TrainingRun]) -> Track | None:
     ... )
     >>> on_track(run.first(0.5), family).is_on_track
     True
+    >>> print(on_track(run.first(0.5)).reference)
+    published
     """
+    return next(iter(tracks_of(run, family)), None)
+
+
+def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Track, ...]:
+    """Return every comparison of a run that can be made: by its family, then by published runs."""
+    tracks = []
+    if not len(run.loss_curve.steps):
+        return ()
     finished = [other for other in family if other.is_finished and other.rates_known]
+    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and run.rates_known:
+        tracks.append(_compared(run, Joint().fit(finished), Reference.FAMILY))
+    if has_published_level(run):
+        track = _compared(run, PublishedLaw(), Reference.PUBLISHED)
+        factor = published_tokens(run.n_parameters, track.loss) / (track.step * run.tokens_per_step)
+        fits = not track.is_on_track and np.isfinite(factor)
+        tracks.append(track._replace(tokens_factor=factor if fits else None))
+    return tuple(tracks)
+
+
+def _compared(run: TrainingRun, law: Joint, reference: Reference) -> Track:
+    """Return the comparison of a run with the forecasts of a law that did not read it."""
     steps, losses = run.loss_curve
-    if len({other.n_parameters for other in finished}) < FEWEST_SIZES or not len(steps) or not run.rates_known:
-        return None
     unseen = run.unstarted("")
-    expected, covariance = Joint().fit(finished).predict([unseen.target(int(step)) for step in steps])
+    expected, covariance = law.predict([unseen.target(int(step)) for step in steps])
     deviation = np.hypot(np.sqrt(np.diag(covariance)), noise_of(np.log(losses)) * losses)
     z = (losses - expected) / deviation
     inside = np.flatnonzero(np.abs(z) <= NORMAL)
@@ -84,4 +123,4 @@ def on_track(run: TrainingRun, family: Sequence[TrainingRun]) -> Track | None:
     since = int(steps[first_outside]) if first_outside < len(steps) else None
     half = NORMAL * deviation[-1]
     values = losses[-1], expected[-1], expected[-1] - half, expected[-1] + half, z[-1]
-    return Track._make([int(steps[-1]), *map(float, values), since])
+    return Track._make([reference, int(steps[-1]), *map(float, values), since, None])

@@ -1,8 +1,9 @@
 """Reasons why a choice is refused, or given with low confidence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from toposcale.decision.expected_regret import Decision
+from toposcale.decision.on_track import Reference, Track
 from toposcale.io.errors import NoForecast
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import NORMAL
@@ -32,6 +33,7 @@ FURTHEST_SIZE, FEWEST_SIZES = 1.0, 3
 """Decades outside the published sizes beyond which a choice needs so many sizes of the family. In the project's own
 decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; with three sizes, 0."""
 
+NO_CHOICE = "there is nothing to choose between"
 NOT_STARTED = (
     "the run has not started: a published scaling law, which knows neither data nor schedule, is the only source"
 )
@@ -50,16 +52,43 @@ def refuse_choice(run: TrainingRun, law: Joint) -> None:
         )
 
 
-def low_confidence_reasons(run: TrainingRun, law: Joint, decision: Decision) -> tuple[str, ...]:
-    """Return every reason for low confidence; an answer without one is confident."""
-    return tuple(_reasons(run, law, decision))
+def low_confidence_reasons(
+    run: TrainingRun, law: Joint, decision: Decision, tracks: Sequence[Track]
+) -> tuple[str, ...]:
+    """Return every reason for low confidence; an answer without one is confident.
+
+    tracks: the comparisons of the run with other runs.
+    """
+    off_track = (_off_track(track) for track in tracks if not track.is_on_track)
+    return (*_reasons(run, law, decision), *off_track)
+
+
+def _off_track(track: Track) -> str:
+    """Return why a loss outside the interval of a comparison is a reason for low confidence."""
+    side = "above" if track.z > 0 else "below"
+    if track.reference is Reference.FAMILY:
+        return f"since step {track.since:,} the loss is {side} the 95% interval of its forecast by the family"
+    return f"the loss is {side} the 95% interval of published runs: {to_check(track)}"
+
+
+def to_check(track: Track) -> str:
+    """Return what to check where a loss is outside the interval of a comparison."""
+    if track.reference is Reference.FAMILY:
+        return "check warm-up, learning rate, batch and data"
+    fitting = f" (about x {_rounded(track.tokens_factor)} would fit)" if track.tokens_factor else ""
+    return f"check tokens per step{fitting}, or the text or tokenizer is an unusual one"
+
+
+def _rounded(factor: float) -> str:
+    """Return a factor with one or two digits, without an exponent."""
+    return f"{factor:.2g}" if factor < 10 else f"{float(f'{factor:.2g}'):,.0f}"
 
 
 def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
-    """Yield the reasons for low confidence."""
+    """Yield the reasons for low confidence, but for those of `tracks`."""
     best = decision.best
     if not decision.is_a_choice:
-        yield "there is nothing to choose between"
+        yield NO_CHOICE
     if best.probability < CONFIDENT:
         yield f"its probability of being the best is {best.probability:.1%}, below {CONFIDENT:.0%}"
     sizes = (run.n_parameters, best.candidate.target.n_parameters)

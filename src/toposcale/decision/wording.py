@@ -8,10 +8,11 @@ import numpy as np
 from toposcale.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
 from toposcale.decision.decay import COOLDOWN, DecayDecision
 from toposcale.decision.expected_regret import BUDGET_USED_UP, Decision, TargetLoss, WeighedCandidate
-from toposcale.decision.on_track import Track
-from toposcale.decision.reasons import CONFIDENT
+from toposcale.decision.on_track import Reference, Track
+from toposcale.decision.reasons import NO_CHOICE, to_check
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
+from toposcale.laws.priors import SIZES_KNOWN
 from toposcale.runs.checks import is_checkable, smoothing_unknown_because
 from toposcale.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.runs.training_run import TrainingRun
@@ -36,23 +37,27 @@ _PROVENANCE = {
 def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
     """Return what to do, as "Scale up to 100M: 0.040 nats better than continuing (-0.020 to 0.110); 91%, confident.".
 
-    reasons: those for low confidence.
+    reasons: those for low confidence. What was left out of the candidates is said, too.
     """
     best = decision.best
     action = "extend to use all of the compute" if best.candidate.name == EXTEND else best.candidate.name
+    begin = f"{action[:1].upper()}{action[1:]}"
+    # Without a choice the sentence begins with that reason.
+    given = [reason for reason in reasons if reason != NO_CHOICE]
+    because = f" Low confidence: {'; '.join(given)}." if given else ""
+    dropped = [f"{candidate.name}: {candidate.reason}" for candidate in decision.dropped]
+    left_out = f" Not weighed: {'; '.join(dropped)}." if dropped else ""
     if not decision.is_a_choice:
-        return f"{action.capitalize()}: there is nothing to choose between. {NAME_ANOTHER_SIZE}."
+        return f"{begin}: {NO_CHOICE}.{left_out} {NAME_ANOTHER_SIZE}.{because}"
+    rest = f"{because}{_any_larger(decision)}{left_out}"
     gain = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
     likely = percent(best.probability)
     if not reasons:
-        return f"{action[:1].upper()}{action[1:]}{gain}; {likely}, confident.{_any_larger(decision)}"
+        return f"{begin}{gain}; {likely}, confident.{rest}"
     regret = f"expected regret {best.expected_regret:.3f} nats"
-    # A low probability speaks for itself.
-    because = f" Low confidence: {reasons[0]}." if best.probability >= CONFIDENT else ""
-    because += _any_larger(decision)
     if best.probability < 0.5:
-        return f"No clear choice: {action} has the least expected regret ({likely}; {regret}).{because}"
-    return f"{action[:1].upper()}{action[1:]}{gain}; {likely}, not confident; {regret}.{because}"
+        return f"No clear choice: {action} has the least expected regret ({likely}; {regret}).{rest}"
+    return f"{begin}{gain}; {likely}, not confident; {regret}.{rest}"
 
 
 def no_advice(because: str) -> str:
@@ -125,14 +130,28 @@ def end(forecast: Prediction, law: Joint) -> str:
     return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
 
 
-def track(track: Track) -> str:
-    """Return whether the loss agrees with its forecast by the family, and if not, since which step."""
+def track(track: Track, run: TrainingRun) -> str:
+    """Return whether the loss agrees with its forecast by other runs, and if not, since which step and what to check."""
     expected = f"{track.expected:.4g} ({track.low:.4g} to {track.high:.4g})"
-    text = f"{track.loss:.4g} at step {track.step:,}, forecast by the family {expected}"
+    if track.reference is Reference.FAMILY:
+        text = f"{track.loss:.4g} at step {track.step:,}, forecast by the family {expected}"
+    else:
+        runs = f"{run.n_parameters:,} parameters after {track.step * run.tokens_per_step:.2g} tokens"
+        expected = f"{track.expected:.1f} ({track.low:.1f} to {track.high:.1f}) nats"
+        text = f"published runs of {runs}: {expected}; yours: {track.loss:.2f}"
     if track.since is None:
         return f"yes: {text}"
     side = "above" if track.z > 0 else "below"
-    return f"no, {side} since step {track.since:,}: {text}; check warm-up, learning rate, batch and data"
+    return f"no, {side} since step {track.since:,}: {text}; {to_check(track)}"
+
+
+def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
+    """Return a sentence for every comparison with other runs, or why there is none; empty before a run has a loss."""
+    if tracks or not run.has_begun:
+        return [track(each, run) for each in tracks]
+    if run.n_parameters < SIZES_KNOWN[0]:
+        return [f"not known: published runs have {SIZES_KNOWN[0]:.2g} parameters and more"]
+    return ["not known without the tokens of a step"]
 
 
 def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
@@ -263,8 +282,13 @@ def _assumed_of_decision(
         yield "one size is known: how the loss scales with size is taken from published families"
 
 
-def find_out_first(run: TrainingRun, law: Joint, decision: Decision, *, is_confident: bool) -> str:
+def find_out_first(
+    run: TrainingRun, law: Joint, decision: Decision, tracks: Sequence[Track], *, is_confident: bool
+) -> str:
     """Return what would decide, in one clause; "" where nothing is open."""
+    for track in tracks:
+        if not track.is_on_track:
+            return f"why the loss is off track: {to_check(track)}"
     if is_confident or not decision.is_a_choice:
         return ""
     best, second = decision.candidates[:2]

@@ -366,6 +366,7 @@ _DEFINITIONS = {
         *interval("gain", "loss at the end of continuing less that of the choice, nats per token"),
         number("expected_regret", "expected regret of the choice, nats per token"),
         text("sentence", "the advice in a sentence"),
+        text("on_track", "whether the loss agrees with finished runs of the family, and with published runs"),
         text("low_confidence_reasons", "reasons for low confidence"),
         text("no_advice_because", "why there is no advice"),
     ),

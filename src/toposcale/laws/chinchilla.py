@@ -181,7 +181,22 @@ class Chinchilla:
 
 def published_surface(n_parameters: float, n_tokens: float) -> float:
     """Return the loss of Hoffmann et al. 2022 at N parameters and D tokens, nats per token."""
-    return float(1.69 + 406.4 / n_parameters**0.34 + 410.7 / n_tokens**0.28)
+    return _published_floor(n_parameters) + float(_B / n_tokens**_BETA)
+
+
+def published_tokens(n_parameters: float, loss: float) -> float:
+    """Return the tokens after which that surface has a loss; infinite where it never has."""
+    above = loss - _published_floor(n_parameters)
+    return float((_B / above) ** (1 / _BETA)) if above > 0 else np.inf
+
+
+_B, _BETA = 410.7, 0.28
+"""Constants of the published surface in D tokens, nats per token."""
+
+
+def _published_floor(n_parameters: float) -> float:
+    """Return the loss of that surface after infinitely many tokens."""
+    return float(1.69 + 406.4 / n_parameters**0.34)
 
 
 def _log_law(parameters: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from contextlib import suppress
 import numpy as np
 
 from toposcale.decision.advice import advise_on
+from toposcale.decision.on_track import Reference
 from toposcale.decision.wording import track
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -30,10 +31,10 @@ def outlook(folder: Folder) -> Outlook:
         with suppress(UserError):  # another model, which cannot be read
             family.append(run_of(Folder(folder.path, name)))
     advice = advise_on(run, [other for other in family if other])
-    status, end = advice.track, advice.end
+    status, end = advice.track(Reference.FAMILY), advice.end
     return Outlook(
         {CURVE: end.value, f"{CURVE}_low": end.low, f"{CURVE}_high": end.high} if end else {},
-        (Alert(AlertKind.OFF_TRACK, status.since, track(status)),) if status and status.since is not None else (),
+        (Alert(AlertKind.OFF_TRACK, status.since, track(status, run)),) if status and status.since is not None else (),
     )
 
 
