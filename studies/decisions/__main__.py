@@ -1,5 +1,6 @@
 """`python -m studies.decisions published` judges forecasts and decisions of the published training runs, `... ablation`
-some decisions with parts of the law left out, and `... own [RUN]` the decisions that were taken here. `... priors` learns
+some decisions with parts of the law left out, `... standing [FOLDER ...]` where published runs, also those of more folders,
+stand against the published law, and `... own [RUN]` the decisions that were taken here. `... priors` learns
 the prior, with each source left out, which takes a quarter of an hour. Nothing is trained.
 
 RUN is a folder of results, whose small tables are gathered first.
@@ -27,6 +28,7 @@ from studies.decisions.own import (
 from studies.decisions.picture import ends, regrets
 from studies.decisions.priors import learnt, priors
 from studies.decisions.published import decision_points, judged_points, read
+from studies.decisions.standing import standing_points, standing_table
 from toposcale.analysis.regret import MEANS
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.io import schemas, tables
@@ -73,6 +75,13 @@ def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
     without = priors(pd.read_csv(folder / "priors.csv").set_index("left_out"))
     small_tables.write(ablation(list(decision_points(read(folder))), without), folder / "ablation.csv", DIGITS)
     print(folder / "ablation.csv")
+
+
+def standing(folders: list[Path], folder: Path = PUBLISHED_RUNS) -> None:
+    """Where published runs stand, by source; folders: more runs of the form of those in `folder`."""
+    runs = [run for each in (folder, *folders) for run in read(each)]
+    small_tables.write(standing_table(standing_points(runs)), folder / "standing.csv", DIGITS)
+    print(folder / "standing.csv")
 
 
 def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:
@@ -146,9 +155,13 @@ if __name__ == "__main__":
                 learn_priors()
             case ["ablation"]:
                 parts_of_the_law()
+            case ["standing", *folders]:
+                standing([Path(folder) for folder in folders])
             case ["own", *runs]:
                 own([Path(run) for run in runs if Path(run, "tables/features.parquet").exists()])
             case _:
-                sys.exit("usage: python -m studies.decisions published | priors | ablation | own [RUN ...]")
+                sys.exit(
+                    "usage: python -m studies.decisions published|priors|ablation, standing [FOLDER ...], own [RUN ...]"
+                )
     except UserError as error:
         sys.exit(f"toposcale: {error}")

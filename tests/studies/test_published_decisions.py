@@ -18,6 +18,7 @@ from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_sou
 from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
 from studies.decisions.published import Run, best_of_sweeps, decision_points, read
+from studies.decisions.standing import WRONG_BATCHES, standing_points, standing_table
 from toposcale.laws.priors import PEAK, PUBLISHED
 
 TOKENS = 1e6
@@ -405,3 +406,25 @@ def test_the_page_tells_the_committed_forecasts():
     rest = pretraining[~often]
     assert f"the other four have {rest['n'].min()} to {rest['n'].max()} forecasts" in page
     assert set(pretraining.nlargest(3, "mean_error")["source"]) <= set(rest["source"])
+
+
+def test_where_runs_stand_is_that_of_their_curves_and_is_told_on_the_page(published):
+    table = pd.read_csv(PUBLISHED_RUNS / "standing.csv")
+    points = standing_points([run for run in published if run.source == "multi-power-law"])
+    [row] = table[table["source"] == "multi-power-law"].to_dict("records")
+    assert row["n"] == len(points)
+    for name in ("off", "inside", *WRONG_BATCHES):
+        assert row[name] == pytest.approx(points[name].mean(), rel=1e-5)
+    page = (ROOT / "docs/decisions.md").read_text()
+    shares = " | ".join(f"{row[name]:.0%}" for name in ("inside", "inside_left_out", *WRONG_BATCHES))
+    assert f"| multi-power-law | {row['n']} | {row['off']:+.2f} | {shares} |" in page
+
+
+def test_the_scatter_of_a_source_is_that_of_the_others():
+    facts = {"scale": "usual", "text": "web", "inside": True, **dict.fromkeys(WRONG_BATCHES, False)}
+    offs = {"a": (0.3, 0.3), "b": (-0.5, -0.3), "c": (2.0, 0.0)}
+    rows = [facts | {"source": source, "off": off} for source, pair in offs.items() for off in pair]
+    table = standing_table(pd.DataFrame(rows)).set_index("source")
+    assert table.loc["c", "level_scatter"] == pytest.approx(np.sqrt((0.3**2 + 0.4**2) / 2))
+    assert table.loc["c", "run_scatter"] == pytest.approx(0.1 / np.sqrt(2))
+    assert table.loc["c", "inside_left_out"] == 0.5
