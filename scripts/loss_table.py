@@ -1,7 +1,8 @@
 """Write the training log and the metrics of a model from the loss curve of the user."""
 
 import _job
-from toposcale.io import loss_curves, notes, tables
+from toposcale.forecasting.logs import loss_curves
+from toposcale.io import notes, tables
 
 
 @_job.script

@@ -5,10 +5,10 @@ from pathlib import Path
 import _job
 from toposcale import checkpoints
 from toposcale.analysis.training_runs import model_rows
+from toposcale.forecasting.runs.learning_rate_schedule import warmup_of_log
 from toposcale.io import schemas, tables, trainer_states
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
-from toposcale.runs.learning_rate_schedule import warmup_of_log
 from toposcale.training.schedules import schedule_of
 
 

@@ -21,9 +21,9 @@ from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.priors import priors
 from studies.decisions.published import read
-from toposcale.decision.decay import when_to_decay
-from toposcale.laws.checked_law import checked_law
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.forecasting.decision.decay import when_to_decay
+from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 
 AT = (0.2, 0.4)
 FIXED = (0.1, 0.2, 0.4, 0.6)

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
+from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
-from toposcale.laws.checked_law import checked_law
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
 SHARES = (0.2, 0.3, 0.5)

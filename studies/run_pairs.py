@@ -22,11 +22,11 @@ import pandas as pd
 from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.published import Run, read
-from toposcale.decision.run_comparison import Axis, Difference, RunPair, compare
+from toposcale.forecasting.decision.run_comparison import Axis, Difference, RunPair, compare
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.training_run import TrainingRun
 
 PAIRS, MOST_RUNS = 60, 8
 """Pairs of replicates of each configuration, and runs of each family and length."""

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from toposcale.decision.advice import advise_on
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.training_run import TrainingRun
+from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
 FOLDER = Path(__file__).parent

@@ -147,7 +147,7 @@ def of_key(part: Schema, key: Any) -> Schema:
 
 def check_files(config: Mapping[str, Any]) -> None:
     """Raise `UserError` where a resolved configuration names a file that does not exist, or a loss file without losses."""
-    from toposcale.io import loss_curves
+    from toposcale.forecasting.logs import loss_curves
 
     models = config["models"].items()
     harness, fresh = config["metrics"]["harness"], config["confirm"]["run"]

@@ -33,7 +33,7 @@ _DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
 __all__ = ["NoForecast", "UserError", "advise", "compare_runs", "plot_matrices", *_DESCRIPTIONS]
 
 _MODULES = dict.fromkeys(_DESCRIPTIONS, "features.description")
-_MODULES |= {"advise": "decision.advise", "compare_runs": "decision.compare_runs"}
+_MODULES |= {"advise": "forecasting.decision.advise", "compare_runs": "forecasting.decision.compare_runs"}
 _MODULES |= {"plot_matrices": "figures.matrices"}
 
 

@@ -182,7 +182,7 @@ _OF_A_RUN = {
 
 
 def _advise(given: argparse.Namespace) -> None:
-    from toposcale.decision.advise import advise
+    from toposcale.forecasting.decision.advise import advise
 
     options = {name: value for name in _OF_A_RUN if (value := getattr(given, name)) is not None}
     advice = advise(
@@ -204,7 +204,7 @@ def _advise(given: argparse.Namespace) -> None:
 
 
 def _curves(given: argparse.Namespace) -> None:
-    from toposcale.decision.compare_runs import compare_runs
+    from toposcale.forecasting.decision.compare_runs import compare_runs
 
     count = len(given.curves)
     if count < 2:
@@ -230,8 +230,8 @@ def _curves(given: argparse.Namespace) -> None:
 
 
 def _check(given: argparse.Namespace) -> None:
-    from toposcale.decision.curve_check import check_curve
-    from toposcale.runs.from_curve import Stated
+    from toposcale.forecasting.decision.curve_check import check_curve
+    from toposcale.forecasting.runs.from_curve import Stated
 
     columns = {"loss_column": given.loss_column, "step_column": given.step_column}
     for line in check_curve(Stated(given.curve, given.curve, **columns)):

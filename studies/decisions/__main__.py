@@ -31,9 +31,9 @@ from studies.decisions.published import decision_points, judged_points, read
 from studies.decisions.standing import standing_points, standing_table
 from toposcale.analysis.regret import MEANS
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.runs.training_run import TrainingRun
 
 FEATURES = ["neural_persistence", "frobenius_norm"]
 FACTS = ["model", "family", "entry", "configuration", "seed", "n_parameters", "tokens_per_step", "final_step"]

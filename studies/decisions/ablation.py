@@ -13,9 +13,9 @@ import pandas as pd
 from studies.decisions.judge import EXPECTED_REGRET, decisions_of, groups
 from studies.decisions.priors import SLOPES
 from studies.decisions.published import DecisionPoint
-from toposcale.laws import discrepancy, family_law, joint
-from toposcale.laws.family_law import P
-from toposcale.laws.priors import Gaussian, Prior
+from toposcale.forecasting.laws import discrepancy, family_law, joint
+from toposcale.forecasting.laws.family_law import P
+from toposcale.forecasting.laws.priors import Gaussian, Prior
 
 NOTHING = 1e-6
 BY_HAND = {"kappa": Gaussian(0.0, 0.15), "share": Gaussian(0.405, 0.25), "log_alpha_n": Gaussian(np.log(0.34), 0.25)}

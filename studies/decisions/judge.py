@@ -13,18 +13,18 @@ from studies.decisions import single_threaded
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
-from toposcale.decision.candidates import CONTINUE
-from toposcale.decision.expected_regret import Decision, decide
-from toposcale.decision.on_track import tracks_of
-from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
+from toposcale.forecasting.decision.candidates import CONTINUE
+from toposcale.forecasting.decision.expected_regret import Decision, decide
+from toposcale.forecasting.decision.on_track import tracks_of
+from toposcale.forecasting.decision.reasons import low_confidence_reasons, refuse_choice
+from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.laws.chinchilla import published_surface
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.methods import forecast, make
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.priors import Prior
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
-from toposcale.laws.checked_law import checked_law
-from toposcale.laws.chinchilla import published_surface
-from toposcale.laws.joint import Joint
-from toposcale.laws.methods import forecast, make
-from toposcale.laws.prediction import Prediction
-from toposcale.laws.priors import Prior
-from toposcale.runs.training_run import TrainingRun
 
 EXPECTED_REGRET = "expected_regret"
 OF_ONE_RUN = ("power_law", "multi_power_law")

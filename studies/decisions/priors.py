@@ -18,10 +18,10 @@ from scipy.optimize import minimize
 
 from studies.decisions import single_threaded
 from studies.decisions.published import CONSTANT, FEWEST_ROWS, Run, spread_out
-from toposcale.laws.family_law import FamilyLaw
-from toposcale.laws.joint import Joint
-from toposcale.laws.priors import PEAK_SPREAD, Gaussian, Prior, decay_covariates
-from toposcale.runs.training_run import TrainingRun
+from toposcale.forecasting.laws.family_law import FamilyLaw
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.priors import PEAK_SPREAD, Gaussian, Prior, decay_covariates
+from toposcale.forecasting.runs.training_run import TrainingRun
 
 START = Prior(
     log_alpha=Gaussian(np.log(0.5), 0.5),

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.decision.candidates import CONTINUE, Candidate, CandidateKind
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.training_run import TrainingRun
+from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
 LARGER = 1.5

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from studies.decisions.published import FEWEST_ROWS, SHARES, Run
-from toposcale.decision.on_track import Reference, Track, tracks_of
-from toposcale.laws.prediction import NORMAL
-from toposcale.laws.published_law import YOUNG
-from toposcale.runs.checks import WARM_UPS
-from toposcale.runs.training_run import TrainingRun
+from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
+from toposcale.forecasting.laws.prediction import NORMAL
+from toposcale.forecasting.laws.published_law import YOUNG
+from toposcale.forecasting.runs.checks import WARM_UPS
+from toposcale.forecasting.runs.training_run import TrainingRun
 
 LEAST_STEPS = 800
 """Steps, and `YOUNG` tokens, that a run of usual scale has seen."""

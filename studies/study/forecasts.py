@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from toposcale.analysis.over_seeds import EARLY, SHARE, value_at_share
+from toposcale.forecasting.laws.ridge import is_topological
 from toposcale.io.metrics import VALIDATION_LOSS
-from toposcale.laws.ridge import is_topological
 from toposcale.statistics.coefficients import Floats
 
 PLAN = ("learning_rate", "weight_decay", "data_fraction")

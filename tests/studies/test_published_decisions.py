@@ -19,7 +19,7 @@ from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_tabl
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
 from studies.decisions.published import Run, best_of_sweeps, decision_points, read
 from studies.decisions.standing import WRONG_BATCHES, standing_points, standing_table
-from toposcale.laws.priors import PEAK, PUBLISHED
+from toposcale.forecasting.laws.priors import PEAK, PUBLISHED
 
 TOKENS = 1e6
 KEYS = ["family", "shape", "setting", "usual"]

@@ -5,7 +5,7 @@ import pandas as pd
 
 from made_runs import training_run
 from toposcale.forecasting import Family, make
-from toposcale.laws import methods as every
+from toposcale.forecasting.laws import methods as every
 
 FINAL = 1000
 WARMUP = 40

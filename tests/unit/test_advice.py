@@ -8,8 +8,8 @@ import pytest
 
 from made_runs import changed
 from planted_laws import FINAL, SIZES, run, wsd
-from toposcale.decision.advice import advise_on
-from toposcale.decision.candidates import Request
+from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.decision.candidates import Request
 
 TWICE = Request(multiples=(2,))
 

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
-from toposcale.decision.advice import advise_on
-from toposcale.decision.candidates import Request
+from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.decision.candidates import Request
 from toposcale.io.amounts import amount
 from toposcale.io.errors import UserError
 

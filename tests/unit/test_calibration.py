@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from toposcale.laws.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, score
-from toposcale.laws.prediction import Prediction
+from toposcale.forecasting.laws.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, score
+from toposcale.forecasting.laws.prediction import Prediction
 
 
 def interval(value, half):

@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, SIZES, run, wsd
-from toposcale.decision.candidates import LONGEST_START, SHORTEST_START, Request, candidates, dropped_candidates
-from toposcale.decision.expected_regret import decide
-from toposcale.laws.joint import Joint
-from toposcale.runs.learning_rate_schedule import rescaled
+from toposcale.forecasting.decision.candidates import (
+    LONGEST_START,
+    SHORTEST_START,
+    Request,
+    candidates,
+    dropped_candidates,
+)
+from toposcale.forecasting.decision.expected_regret import decide
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 
 
 def test_compute_is_six_n_d():
@@ -86,7 +92,7 @@ def test_what_is_left_out_is_named_with_its_own_reason():
 
 
 def test_a_candidate_of_an_implausible_forecast_is_named(monkeypatch):
-    monkeypatch.setattr("toposcale.laws.prediction.WORST_RATIO", 1.3)
+    monkeypatch.setattr("toposcale.forecasting.laws.prediction.WORST_RATIO", 1.3)
     live = run("100M", 100_000_000, until=0.5)
     decision = decide(Joint().fit([live]), live, [], Request(multiples=(2, 30)))
     assert [c.candidate.name for c in decision.candidates if c.candidate.from_scratch] == ["scale up to 2 x 100M"]

@@ -7,14 +7,14 @@ import pytest
 import toposcale
 from made_runs import changed
 from planted_laws import run, wsd
-from toposcale.decision.advice import advise_on
-from toposcale.decision.candidates import Request
-from toposcale.decision.reasons import CONFIDENT
-from toposcale.runs.checks import looks_smoothed, smoothing_unknown_because
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.outliers import is_dip, is_excursion, is_moving_average, rise
-from toposcale.runs.training_run import TrainingRun
+from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.decision.candidates import Request
+from toposcale.forecasting.decision.reasons import CONFIDENT
+from toposcale.forecasting.runs.checks import looks_smoothed, smoothing_unknown_because
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_moving_average, rise
+from toposcale.forecasting.runs.training_run import TrainingRun
 
 FINAL = 9600
 OPTIONS = {"n_parameters": 60e6, "tokens_per_step": 1e5, "steps": FINAL}

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 import config_reading
 from config_reference import keys_of, reference, schema_of_models
 from paths import ROOT
-from toposcale.io import loss_curves, schemas, tables
+from toposcale.forecasting.logs import loss_curves
+from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import MOST_STEPS
 from toposcale.training.schedules import schedule_of

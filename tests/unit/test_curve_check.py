@@ -9,9 +9,9 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
-from toposcale.decision.curve_check import check_curve
+from toposcale.forecasting.decision.curve_check import check_curve
+from toposcale.forecasting.runs.from_curve import Stated
 from toposcale.io.errors import UserError
-from toposcale.runs.from_curve import Stated
 
 
 def test_a_file_is_described_without_advice(tmp_path, capsys):

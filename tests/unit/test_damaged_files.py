@@ -16,7 +16,8 @@ import torch
 
 import toposcale
 from toposcale.checkpoints import iterate_matrices
-from toposcale.io import files, loss_curves, schemas, tables, tensor_files, user_tables
+from toposcale.forecasting.logs import loss_curves
+from toposcale.io import files, schemas, tables, tensor_files, user_tables
 from toposcale.io.errors import UserError
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, law, run, wsd
-from toposcale.decision.advice import advise_on
-from toposcale.decision.decay import has_not_decayed, when_to_decay
-from toposcale.laws.checked_law import checked_law
+from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.decision.decay import has_not_decayed, when_to_decay
+from toposcale.forecasting.laws.checked_law import checked_law
 
 CONSTANT = np.minimum(1e-3, 1e-3 * np.arange(1, FINAL + 2) / 200)
 

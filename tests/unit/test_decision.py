@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from planted_laws import SIZES, law, run, wsd
-from toposcale.decision.candidates import Candidate, CandidateKind
-from toposcale.decision.expected_regret import best_size, weigh, when_reached
-from toposcale.laws.joint import Joint
-from toposcale.runs.training_run import Target
+from toposcale.forecasting.decision.candidates import Candidate, CandidateKind
+from toposcale.forecasting.decision.expected_regret import best_size, weigh, when_reached
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.training_run import Target
 
 
 class Known:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from toposcale.laws import discrepancy
-from toposcale.laws.discrepancy import Points, covariance, fit
-from toposcale.laws.priors import Gaussian
+from toposcale.forecasting.laws import discrepancy
+from toposcale.forecasting.laws.discrepancy import Points, covariance, fit
+from toposcale.forecasting.laws.priors import Gaussian
 
 NOW = 0.005
 LOG_SIZE = Gaussian(float(np.log(NOW)), 1.0)

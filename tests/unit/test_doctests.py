@@ -8,11 +8,17 @@ import pytest
 from paths import ROOT
 
 SOURCE = ROOT / "src"
-PACKAGES = ("decision", "homology", "landscape", "laws", "monitor", "runs", "statistics")
+PACKAGES = (
+    "homology",
+    "landscape",
+    "monitor",
+    "statistics",
+    *(f"forecasting/{half}" for half in ("runs", "laws", "decision")),
+)
 FILES = [
     *(
         SOURCE / "toposcale" / name
-        for name in ("__init__.py", "forecasting.py", "features/description.py", "figures/matrices.py")
+        for name in ("__init__.py", "forecasting/__init__.py", "features/description.py", "figures/matrices.py")
     ),
     *(path for package in PACKAGES for path in sorted((SOURCE / "toposcale" / package).glob("*.py"))),
 ]

@@ -14,7 +14,8 @@ import toposcale
 from toposcale.__main__ import main
 from toposcale.analysis.decisions import decision_tables
 from toposcale.analysis.training_runs import model_rows
-from toposcale.io import loss_curves, schemas
+from toposcale.forecasting.logs import loss_curves
+from toposcale.io import schemas
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.records import add
 from toposcale.pages.watch import Follower

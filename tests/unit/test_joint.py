@@ -7,12 +7,12 @@ import pytest
 
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
+from toposcale.forecasting.laws.chinchilla import published_surface
+from toposcale.forecasting.laws.family_law import FamilyLaw
+from toposcale.forecasting.laws.joint import SECOND_WEIGHT, Joint
+from toposcale.forecasting.laws.priors import PUBLISHED, Gaussian
+from toposcale.forecasting.runs.training_run import Target
 from toposcale.io.errors import NoForecast
-from toposcale.laws.chinchilla import published_surface
-from toposcale.laws.family_law import FamilyLaw
-from toposcale.laws.joint import SECOND_WEIGHT, Joint
-from toposcale.laws.priors import PUBLISHED, Gaussian
-from toposcale.runs.training_run import Target
 
 
 def test_the_gradient_is_that_of_the_law():

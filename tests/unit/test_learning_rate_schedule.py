@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+from toposcale.forecasting.runs.learning_rate_schedule import (
+    LearningRateSchedule,
+    ScheduleProvenance,
+    recognised,
+    warmup_of_log,
+)
 from toposcale.io.errors import UserError
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance, recognised, warmup_of_log
 from toposcale.training.schedules import SHAPES, Schedule, schedule_of
 
 GIVEN, LOGGED, RECOGNISED, UNKNOWN = ScheduleProvenance

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from toposcale.io import log_files, loss_curves
+from toposcale.forecasting.logs import log_files, loss_curves
 from toposcale.io.errors import UserError
 
 STEPS = list(range(0, 1500, 50))

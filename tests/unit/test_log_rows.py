@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.io import log_rows, loss_curves
+from toposcale.forecasting.logs import log_rows, loss_curves
 from toposcale.io.errors import UserError
 
 STEPS = np.arange(0, 7600, 50)

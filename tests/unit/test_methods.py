@@ -12,8 +12,8 @@ from made_runs import changed, training_run
 from planted_runs import FINAL, WARMUP, cosine, family, forecast, run
 from toposcale.analysis.forecasts import forecast_table, trainings_from_tables
 from toposcale.forecasting import METHODS, Family, Prediction, make
-from toposcale.laws import methods as every
-from toposcale.laws.ridge import Ridge, ridge_weights
+from toposcale.forecasting.laws import methods as every
+from toposcale.forecasting.laws.ridge import Ridge, ridge_weights
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from toposcale.laws.checked_law import checked_law
-from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.runs.metadata import RunMetadata
-from toposcale.runs.training_run import TrainingRun
+from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.training_run import TrainingRun
 
 STEPS, WARMUP, PEAK, MODES = 6000, 200, 1e-3, 1000
 SEEDS, SHARES = range(7), (0.3, 0.5)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from planted_laws import run
-from toposcale.decision.advice import advise_on
-from toposcale.decision.candidates import Request
-from toposcale.decision.on_track import Reference, on_track
-from toposcale.laws.chinchilla import published_surface, published_tokens
-from toposcale.runs.training_run import TrainingRun
+from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.decision.candidates import Request
+from toposcale.forecasting.decision.on_track import Reference, on_track
+from toposcale.forecasting.laws.chinchilla import published_surface, published_tokens
+from toposcale.forecasting.runs.training_run import TrainingRun
 
 SIZES = (25_000_000, 50_000_000, 200_000_000)
 

@@ -79,23 +79,23 @@ LANDSCAPE = (
 )
 RUNS = SCHEDULES | modules("""
     io: metrics notes
-    runs: compute learning_rate_schedule metadata outliers series training_run
+    forecasting/runs: compute learning_rate_schedule metadata outliers series training_run
     analysis: series training_runs
 """)
 LAWS = (
     RUNS
     | REGISTRY  # the ridge regression asks for the groups of features
     | modules("""
-    laws: calibration checked_law chinchilla discrepancy family_law joint map_estimate methods multi_power_law power_law
-    laws: prediction priors rate ridge
-    runs: checks
+    forecasting/laws: calibration checked_law chinchilla discrepancy family_law joint map_estimate methods
+    forecasting/laws: multi_power_law power_law prediction priors published_law rate ridge
+    forecasting/runs: checks
     statistics: coefficients resampling scaling
 """)
 )
 FORECASTS = LAWS | modules("analysis: forecasts")
 DECISION = modules("""
     io: pictures
-    decision: advice candidates decay expected_regret on_track picture reasons wording
+    forecasting/decision: advice candidates decay expected_regret on_track picture reasons wording
 """)
 DECISIONS = FORECASTS | DECISION | modules("analysis: regret")
 TESTS = modules("""
@@ -103,7 +103,11 @@ TESTS = modules("""
     statistics: coefficients freedman_lane multiple_testing permutations prewhitening resampling run_permutation
 """)
 ANSWERS = TESTS | DECISIONS | modules("analysis: feature_answers forecast_answers\nfeatures: names")
-LOGS = modules("io: log_columns log_files log_rows loss_curves text_logs trainer_states user_tables")
+LOGS = modules("""
+    io: user_tables
+    io: trainer_states
+    forecasting/logs: columns log_files log_rows loss_curves text_logs
+""")
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
 HUB = (CHECKPOINTS - modules("checkpoints: locations")) | modules("""
@@ -180,14 +184,15 @@ OF_AN_ANALYSIS = {
     "transitions": modules("analysis: series transitions\nstatistics: changes coefficients"),
     "early_stopping": modules("analysis: early_stopping series\nstatistics: patience"),
     "forecasts": FORECASTS,
-    "scores": FORECASTS | modules("analysis: scores\nlaws: scores"),
+    "scores": FORECASTS | modules("analysis: scores\nforecasting/laws: scores"),
     "decisions": DECISIONS | modules("analysis: decisions"),
     "comparison": modules("analysis: comparison"),
     "claims": ANSWERS | modules("analysis: claims\nfeatures: roles\nlandscape: planes"),
     "summary": ANSWERS | modules("analysis: confirmation summary"),
 }
 OF_A_FIGURE = {
-    "forecasting": (LAWS - modules("analysis: training_runs\nlaws: calibration")) | modules("figures: forecasting"),
+    "forecasting": (LAWS - modules("analysis: training_runs\nforecasting/laws: calibration"))
+    | modules("figures: forecasting"),
     "grids": modules("figures: grids"),
     "landscape": modules("figures: landscape\nlandscape: graphs measures merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),

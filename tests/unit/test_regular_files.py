@@ -9,7 +9,8 @@ from safetensors.numpy import save_file
 
 import config_reading
 from toposcale import checkpoints
-from toposcale.io import files, lm_eval, loss_curves, schemas, tables, tensor_files
+from toposcale.forecasting.logs import loss_curves
+from toposcale.io import files, lm_eval, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
 from toposcale.training import corpus
 

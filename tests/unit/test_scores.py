@@ -6,9 +6,9 @@ import pytest
 
 from toposcale.analysis.scores import score_tables
 from toposcale.forecasting import Prediction
+from toposcale.forecasting.laws.scores import fit_score_law
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
-from toposcale.laws.scores import fit_score_law
 
 STEPS = np.arange(0, 2001, 50)
 SETTINGS = {"fractions": [0.3, 0.5], "score_metrics": ["task.acc"], "loss_metric": None}

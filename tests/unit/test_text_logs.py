@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.io import loss_curves, text_logs
+from toposcale.forecasting.logs import loss_curves, text_logs
 from toposcale.io.errors import UserError
 
 LOGS = {

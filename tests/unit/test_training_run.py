@@ -7,7 +7,7 @@ import pytest
 
 from made_runs import changed
 from planted_runs import FINAL, WARMUP, run
-from toposcale.runs.checks import broken_steps
+from toposcale.forecasting.runs.checks import broken_steps
 
 
 def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from toposcale.decision.candidates import Candidate, CandidateKind, DroppedCandidate
-from toposcale.decision.expected_regret import Decision, WeighedCandidate
-from toposcale.decision.reasons import NO_CHOICE
-from toposcale.decision.wording import percent, table, what_to_do
-from toposcale.laws.prediction import Prediction
-from toposcale.runs.training_run import Target
+from toposcale.forecasting.decision.candidates import Candidate, CandidateKind, DroppedCandidate
+from toposcale.forecasting.decision.expected_regret import Decision, WeighedCandidate
+from toposcale.forecasting.decision.reasons import NO_CHOICE
+from toposcale.forecasting.decision.wording import percent, table, what_to_do
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.runs.training_run import Target
 
 
 def weighed(name, probability, expected_regret, gain=(0.0, 0.0, 0.0)):

@@ -9,13 +9,13 @@ from workspace import cone, copy_project, jobs_by_rule, new_workspace
 
 pytestmark = pytest.mark.workflow
 
-LOG_READER, STYLE = "io/text_logs.py", "pages/report.css"
+LOG_READER, STYLE = "forecasting/logs/text_logs.py", "pages/report.css"
 # A changed file, and the rules at which the change enters.
 CHANGES = {
     LOG_READER: set(),
     STYLE: {"report"},
     "pages/cards.py": {"report"},
-    "laws/joint.py": {"forecasts", "decisions"},
+    "forecasting/laws/joint.py": {"forecasts", "decisions"},
     "homology/rips.py": {"weight_features", "embeddings", "divergences", "trajectory"},
     "training/trainer.py": {"train"},
 }

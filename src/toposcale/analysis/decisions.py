@@ -10,12 +10,12 @@ from toposcale.analysis.forecasts import FRACTIONS
 from toposcale.analysis.regret import NO_OUTCOME, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
 from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.decision.advice import Advice, advise_on
-from toposcale.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
+from toposcale.forecasting.decision.advice import Advice, advise_on
+from toposcale.forecasting.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.learning_rate_schedule import shape_distance
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
-from toposcale.laws.joint import Joint
-from toposcale.runs.learning_rate_schedule import shape_distance
-from toposcale.runs.training_run import TrainingRun
 
 RANDOM_STOPS = 8
 """Decision points, evenly spread over the rest of the run, whose mean is a stop at random."""

@@ -10,9 +10,9 @@ from toposcale.analysis.feature_answers import UNTESTED, Answer, counting
 from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MOST_OF_THEM
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
-from toposcale.decision.candidates import CONTINUE, EXTEND
 from toposcale.features.names import sentence
-from toposcale.laws.methods import METHODS
+from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND
+from toposcale.forecasting.laws.methods import METHODS
 from toposcale.statistics.multiple_testing import holm
 
 MOST_NAMED = 5

@@ -9,14 +9,14 @@ import pandas as pd
 
 from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.forecasting.laws.calibration import calibrate_on_others
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.methods import METHODS, Family, forecast, make
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.ridge import Ridge
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
 from toposcale.io.errors import NoForecast
-from toposcale.laws.calibration import calibrate_on_others
-from toposcale.laws.joint import Joint
-from toposcale.laws.methods import METHODS, Family, forecast, make
-from toposcale.laws.prediction import Prediction
-from toposcale.laws.ridge import Ridge
-from toposcale.runs.training_run import TrainingRun
 
 FRACTIONS = (0.2, 0.3, 0.5)
 BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]

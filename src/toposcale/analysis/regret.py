@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import bootstrap_interval
-from toposcale.decision.advice import Advice
-from toposcale.decision.candidates import CONTINUE
+from toposcale.forecasting.decision.advice import Advice
+from toposcale.forecasting.decision.candidates import CONTINUE
 
 ADVICE, ALWAYS_CONTINUE, NEXT_SIZE, RANDOM_STOP = POLICIES = ("advice", "always_continue", "next_size", "random_stop")
 AT_RANDOM = "random stop"

@@ -7,14 +7,14 @@ import pandas as pd
 
 from toposcale.analysis.forecasts import calibrated_rows
 from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.forecasting.laws.methods import Family, default_method, forecast, make
+from toposcale.forecasting.laws.power_law import fit_loss_curve
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.scores import ScoreLaw, fit_score_law
+from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
 from toposcale.io.metrics import VALIDATION_LOSS
-from toposcale.laws.methods import Family, default_method, forecast, make
-from toposcale.laws.power_law import fit_loss_curve
-from toposcale.laws.prediction import Prediction
-from toposcale.laws.scores import ScoreLaw, fit_score_law
-from toposcale.runs.training_run import TrainingRun
 
 
 def score_tables(

@@ -24,9 +24,11 @@ import pyarrow as pa
 
 from toposcale import checkpoints
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
-from toposcale.decision.advice import advise_on
 from toposcale.features import weights
-from toposcale.io import loss_curves, schemas, tables, trainer_states
+from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.logs import loss_curves
+from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io import schemas, tables, trainer_states
 from toposcale.io.errors import UserError, reason_of
 from toposcale.io.metrics import TRAINING_LOSS
 from toposcale.monitor.alerts import alerts
@@ -34,7 +36,6 @@ from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
-from toposcale.runs.training_run import TrainingRun
 
 ADDRESS = "127.0.0.1"
 

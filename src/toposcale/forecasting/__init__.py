@@ -1,0 +1,37 @@
+"""Training runs, laws of the loss and decisions: the half of the library that takes a log to an advice."""
+
+from importlib import import_module
+from typing import Any
+
+_MODULES = {
+    "forecasting.decision.advice": ("Advice", "advise_on"),
+    "forecasting.decision.advise": ("advise",),
+    "forecasting.decision.candidates": ("Candidate", "CandidateKind", "Request", "candidates"),
+    "forecasting.decision.compare_runs": ("compare_runs",),
+    "forecasting.decision.expected_regret": ("Decision", "WeighedCandidate"),
+    "forecasting.decision.on_track": ("Track", "on_track"),
+    "forecasting.decision.run_comparison": ("Difference", "RunComparison", "RunPair", "SpeedUp"),
+    "forecasting.laws.chinchilla": ("Chinchilla",),
+    "forecasting.laws.joint": ("Joint",),
+    "forecasting.laws.methods": ("Family", "Forecaster", "METHODS", "forecast", "make"),
+    "forecasting.laws.multi_power_law": ("MultiPowerLaw",),
+    "forecasting.laws.prediction": ("Prediction",),
+    "forecasting.runs.learning_rate_schedule": ("LearningRateSchedule", "ScheduleProvenance"),
+    "forecasting.runs.metadata": ("RunMetadata",),
+    "forecasting.runs.training_run": ("Target", "TrainingRun"),
+    "io.errors": ("NoForecast",),
+}
+"""Public names by the module that they are from, which is imported when one is asked for."""
+
+__all__ = sorted(name for names in _MODULES.values() for name in names)
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"toposcale.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

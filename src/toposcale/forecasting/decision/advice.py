@@ -1,0 +1,376 @@
+"""The advice on a training run: continue or extend it, or train another size from scratch.
+
+`advise_on` makes it for every door: the command, `toposcale.advise`, the workflow, the monitor and the watch page. Tables,
+pages and texts only render an `Advice`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toposcale.forecasting.decision import wording
+from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request
+from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
+from toposcale.forecasting.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
+from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
+from toposcale.forecasting.decision.picture import draw
+from toposcale.forecasting.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
+from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.published_law import PublishedLaw
+from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io import pictures
+from toposcale.io.errors import NoForecast
+from toposcale.io.files import finite_or_none
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VERSION = 2
+"""Version of the keys of advice.json."""
+
+TERMINAL = 100
+"""Number of columns of the text in a notebook."""
+
+
+@dataclass(frozen=True, eq=False)
+class Advice(Mapping[str, Any]):
+    """Forecast of a training run and what to do with the compute that is left of it.
+
+    As a mapping it has the keys of advice.json (docs/forecasting.md); printed, its last line says what to do.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    others : tuple of TrainingRun
+        Other runs of its family.
+    request : Request
+        Remaining compute, candidate sizes and target loss.
+    law : Joint or None
+        Fitted law; None where there is no forecast.
+    decision : Decision or None
+        Candidates by expected regret; None where there is no advice.
+    tracks : tuple of Track
+        The present loss and its forecasts by finished runs of the family and by published runs.
+    reasons : tuple of str
+        Reasons for low confidence; an answer without one is confident.
+    no_advice_because : str
+        Reason why there is no advice.
+
+    Examples
+    --------
+    >>> import numpy as np, toposcale
+    >>> steps = np.arange(200, 6001, 200)
+    >>> curve = {"step": steps, "loss": 2.0 + 40 * steps**-0.5}
+    >>> schedule = {"shape": "cosine", "steps": 12000, "warmup_steps": 200, "final": 0.1}
+    >>> advice = toposcale.advise(curve, n_parameters=25e6, tokens_per_step=5e5, schedule=schedule)
+    >>> sorted(row["kind"] for row in advice["candidates"])
+    ['continue', 'scale_up', 'scale_up']
+    >>> advice["forecast_low"] < advice["forecast"] < advice["loss"]
+    True
+    """
+
+    run: TrainingRun
+    others: tuple[TrainingRun, ...]
+    request: Request
+    law: Joint | None = None
+    decision: Decision | None = None
+    tracks: tuple[Track, ...] = ()
+    reasons: tuple[str, ...] = ()
+    no_advice_because: str = ""
+
+    @property
+    def choice(self) -> str:
+        """Name of the candidate to take; "" where there is no advice."""
+        return self.decision.best.candidate.name if self.decision else ""
+
+    @property
+    def is_confident(self) -> bool:
+        """Return whether there is a choice and no reason for low confidence."""
+        return self.decision is not None and not self.reasons
+
+    @property
+    def remaining(self) -> float:
+        """FLOP that will still be spent."""
+        return self.run.compute_left if self.request.remaining is None else float(self.request.remaining)
+
+    @property
+    def sentence(self) -> str:
+        """Recommendation in a sentence, or the reason why there is no advice."""
+        if self.decision:
+            return wording.what_to_do(self.decision, self.reasons)
+        return wording.no_advice(self.no_advice_because)
+
+    @property
+    def on_track_sentences(self) -> list[str]:
+        """Where the loss stands against other runs, a sentence for each comparison, or why there is none."""
+        return wording.tracks(self.tracks, self.run)
+
+    @cached_property
+    def end(self) -> Prediction | None:
+        """Forecast of the loss at the end of the schedule."""
+        return self.law.forecast(self.run) if self.law else None
+
+    @cached_property
+    def decay(self) -> DecayDecision | None:
+        """Start and length of the decay; None if the rate decays already or is unknown, or there is no advice."""
+        return when_to_decay(self.law, self.run) if self.law and self.decision and self.run.has_begun else None
+
+    def track(self, reference: Reference) -> Track | None:
+        """Return the comparison of the present loss with these runs, where there is one."""
+        return next((track for track in self.tracks if track.reference is reference), None)
+
+    @cached_property
+    def forecast_curve(self) -> list[tuple[int, Prediction]]:
+        """Steps from the next one to the end, each with its forecast."""
+        return self.law.forecast_curve(self.run) if self.law else []
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each candidate."""
+        candidates = self.decision.candidates if self.decision else ()
+        return [weighed.as_row() | {"flop": weighed.candidate.compute} for weighed in candidates]
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        """Keys and values of advice.json."""
+        run, end, schedule = self.run, self.end, self.run.schedule
+        return {
+            "version": VERSION,
+            "model": run.model,
+            "step": run.last_step,
+            "final_step": run.final_step,
+            "loss": finite_or_none(run.last_loss),
+            "metric": run.metadata.metric,
+            "spent_flop": finite_or_none(run.compute(run.last_step)),
+            "remaining_flop": finite_or_none(self.remaining),
+            "schedule_provenance": schedule.provenance.value,
+            "schedule_unknown_because": wording.why_schedule_unknown(run),
+            "learning_rate_now": finite_or_none(schedule.rate_at(run.last_step)),
+            "learning_rate_at_the_end": finite_or_none(schedule.rate_at(run.final_step)) if schedule.is_known else None,
+            "forecast": end.value if end else None,
+            "forecast_low": end.low if end else None,
+            "forecast_high": end.high if end else None,
+            "models_read": len(self.law.runs) if self.law else 0,
+            "forecast_curve": self._forecast_columns(),
+            **self._target_values(),
+            "candidates": self.as_rows(),
+            "dropped_candidates": [dropped._asdict() for dropped in self.decision.dropped] if self.decision else [],
+            "choice": self.choice,
+            "confident": self.is_confident,
+            "low_confidence_reasons": list(self.reasons),
+            **self._choice_values(),
+            **self._size_values(),
+            "no_advice_because": self.no_advice_because,
+            "assumed": list(self._assumed),
+            "find_out_first": self._find_out_first,
+            "decay": self.decay.as_dict() if self.decay else None,
+            "on_track": [track._asdict() for track in self.tracks],
+        }
+
+    def _forecast_columns(self) -> dict[str, list[float]]:
+        """Return the forecast of every step to come, as columns."""
+        columns: dict[str, list[float]] = {"step": [step for step, _ in self.forecast_curve]}
+        for name, end in {"loss": "value", "low": "low", "high": "high"}.items():
+            columns[name] = [getattr(forecast, end) for _, forecast in self.forecast_curve]
+        return columns if self.forecast_curve else {}
+
+    def _choice_values(self) -> dict[str, Any]:
+        """Return the numbers of the choice; all None without one: the best of one candidate is not a finding."""
+        keys = ("probability", "scale_up_probability", "gain", "gain_low", "gain_high", "expected_regret")
+        decision = self.decision
+        if decision is None or not decision.is_a_choice:
+            return dict.fromkeys(keys)
+        values = decision.best.as_row() | {"scale_up_probability": decision.scale_up_probability}
+        return {key: values[key] for key in keys}
+
+    @cached_property
+    def _target(self) -> TargetLoss | None:
+        """Step at which the target loss was, or will be, reached; None without a target or a law."""
+        loss = self.request.target_loss
+        return None if self.law is None or loss is None else when_reached(self.law, self.run, loss)
+
+    def _target_values(self) -> dict[str, float | None]:
+        """Return the keys of the target loss."""
+        if self._target is None:
+            return {"target_loss": None}
+        if self._target.reached_at is not None:
+            return {"target_loss": self.request.target_loss, "target_reached_at": self._target.reached_at}
+        ahead = self._target.ahead
+        return {
+            "target_loss": self.request.target_loss,
+            "target_step": finite_or_none(ahead.forecast),
+            "target_step_earliest": finite_or_none(ahead.earliest),
+            "target_step_latest": finite_or_none(ahead.latest),
+            "target_flop": finite_or_none(self._target.flop),
+        }
+
+    def _size_values(self) -> dict[str, float | None]:
+        """Return the keys of the best size; of one known size it would be the prior alone."""
+        if self.decision is None or self.law is None or self.law.n_sizes < 2 or not self.remaining > 0:
+            return {"best_size": None}
+        best = best_size(self.law, self.run, self.remaining)
+        return {
+            "best_size": finite_or_none(best.n_parameters),
+            "best_size_low": finite_or_none(best.low),
+            "best_size_high": finite_or_none(best.high),
+        }
+
+    @property
+    def _assumed(self) -> tuple[str, ...]:
+        """Assumptions, one clause each; without a law the notes on the log."""
+        law, notes = self.law, self.run.metadata.notes
+        return wording.assumed(self.run, self.others, law, self.decision) if law else notes
+
+    @property
+    def _find_out_first(self) -> str:
+        """Observation that would decide an open choice."""
+        if self.law is None or self.decision is None:
+            return ""
+        return wording.find_out_first(self.run, self.law, self.decision, self.tracks, is_confident=self.is_confident)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Advice on {self.run.model} at step {self.run.last_step:,} of {self.run.final_step:,}: {self.sentence}>"
+        )
+
+    def _repr_png_(self) -> bytes:
+        return pictures.rendered(self._figure(), "png")
+
+    def _repr_html_(self) -> str:
+        return f"{pictures.rendered(self._figure(), 'svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
+
+    def _figure(self) -> "Figure":
+        """Return the picture."""
+        candidates = self.decision.candidates if self.decision else ()
+        return draw(self.run, self.forecast_curve, candidates, self.sentence, self.decay)
+
+    def plot(self, path: str | Path) -> None:
+        """Write a picture of the losses so far, their forecast, and the candidates at the end.
+
+        Parameters
+        ----------
+        path : path
+            File to write, .svg or .png.
+
+        Raises
+        ------
+        UserError
+            If the suffix is another one, or matplotlib is not installed.
+        """
+        pictures.write(self._figure(), path)
+
+    def text(self, width: int | None = None) -> str:
+        """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
+        if self.run.is_over and self.decision is None:
+            return wording.wrapped([wording.finished(self.run)], width)
+        lines = [wording.progress(self.run), f"  Schedule   {wording.schedule(self.run)}"]
+        if self.law and self.end:
+            lines.append(f"  At its end {wording.end(self.end, self.law)}")
+        lines += [f"  On track   {sentence}" for sentence in self.on_track_sentences]
+        if self.decision:
+            lines += ["", *wording.table(self.decision, self.remaining, width), ""]
+        if self.decay:
+            lines += [f"  Decay      {sentence}" for sentence in wording.decay(self.decay, self.run)]
+        if self._target is not None:
+            lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
+        if (best := self._size_values())["best_size"]:
+            near = f"{best['best_size_low']:.2g} to {best['best_size_high']:.2g} are within 0.01 nats"
+            lines.append(f"  Best size from scratch: {best['best_size']:.2g} parameters ({near})")
+        if self._assumed:
+            lines += ["  Assumed:", *(f"    - {clause}" for clause in self._assumed)]
+        if self._find_out_first:
+            lines.append(f"  Find out first: {self._find_out_first}.")
+        return wording.wrapped([*lines, f"  => {self.sentence}"], width)
+
+
+def advise_on(
+    run: TrainingRun,
+    others: Sequence[TrainingRun] = (),
+    request: Request = USUAL,
+    *,
+    among: Sequence[Candidate] | None = None,
+) -> Advice:
+    """Return the advice on a run as it stands.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    others : sequence of TrainingRun, optional
+        Finished runs, runs under way and sizes that have not started; those of another family are not read.
+    request : Request, optional
+        Compute to come, multiples of the size and target loss.
+    among : sequence of Candidate, optional
+        The candidates, where the request does not name them.
+
+    Returns
+    -------
+    Advice
+        Forecast and decision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, advise_on
+    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
+    >>> run = TrainingRun(RunMetadata("25M", 25_000_000, tokens_per_step=500_000), schedule)
+    >>> print(advise_on(run).sentence)
+    No advice: ...
+    """
+    family = tuple(
+        other
+        for other in others
+        if other.family == run.family and other.model != run.model and not run.is_the_same_as(other)
+    )
+    # Of a run that is over the family says nothing more.
+    advice = Advice(run, family, request, tracks=tracks_of(run, () if run.is_over else family))
+    law = None
+    try:
+        law = checked_law(run, family)
+        refuse_choice(run, law)
+        decision = decide(law, run, family, request, among)
+    except NoForecast as error:
+        return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
+    reasons = low_confidence_reasons(run, law, decision, advice.tracks)
+    return replace(advice, law=law, decision=decision, reasons=reasons)
+
+
+def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), request: Request = USUAL) -> Advice:
+    """Return the advice on a run that has not started: that of the published scaling law, and never confident.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run as it is planned; its tokens per step are known.
+    others : sequence of TrainingRun, optional
+        Other sizes.
+    request : Request, optional
+        Compute to come, multiples of the size and target loss.
+
+    Returns
+    -------
+    Advice
+        Forecast and decision.
+    """
+    advice, law = Advice(run, tuple(others), request), PublishedLaw()
+    try:
+        return replace(advice, law=law, decision=decide(law, run, others, request), reasons=(NOT_STARTED,))
+    except NoForecast as error:
+        return replace(advice, no_advice_because=str(error))

@@ -1,0 +1,232 @@
+"""Candidates: ways to spend the compute that is left of a training run."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.runs.compute import flop
+from toposcale.forecasting.runs.learning_rate_schedule import rescaled
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
+
+SHORTEST_START, LONGEST_START = 50, 2_000_000
+"""Steps outside which a run from scratch is not a training."""
+
+MULTIPLES, BEFORE_START = (2.0, 4.0), (0.25, 0.5)
+"""Multiples of the number of parameters that are candidates, where no sizes are named, and more of a run not started."""
+
+CONTINUE, EXTEND = "continue", "extend"
+"""Names of the candidates that go on with the run."""
+
+
+class CandidateKind(StrEnum):
+    """Kind of a candidate: continue the schedule, extend it to all of the compute, or train another size from scratch."""
+
+    CONTINUE = CONTINUE
+    EXTEND = EXTEND
+    SCALE_UP = "scale_up"
+
+
+class Request(NamedTuple):
+    """Question about a run.
+
+    Parameters
+    ----------
+    remaining : float, optional
+        Compute that will still be spent, FLOP; by default what the schedule needs.
+    multiples : sequence of float, default=(2, 4)
+        Multiples of the number of parameters that are candidates.
+    target_loss : float, optional
+        Loss in nats per token; the advice tells when it is reached.
+    """
+
+    remaining: float | None = None
+    multiples: Sequence[float] = MULTIPLES
+    target_loss: float | None = None
+
+
+USUAL = Request()
+"""The request where nothing is stated."""
+
+
+class Candidate(NamedTuple):
+    """A way to spend the compute that is left.
+
+    Parameters
+    ----------
+    kind : CandidateKind
+        Continue, extend or scale up.
+    name : str
+        Name in texts, such as "scale up to 100M".
+    target : Target
+        The loss at its end.
+    steps : int
+        Steps to come.
+    compute : float
+        Compute to come, FLOP.
+    """
+
+    kind: CandidateKind
+    name: str
+    target: Target
+    steps: int
+    compute: float
+
+    @property
+    def from_scratch(self) -> bool:
+        """Return whether it trains another model from scratch."""
+        return self.kind is CandidateKind.SCALE_UP
+
+
+class DroppedCandidate(NamedTuple):
+    """A candidate that was named and is not weighed.
+
+    Parameters
+    ----------
+    name : str
+        Its name, as that of a candidate.
+    reason : str
+        Reason why it is left out, a clause.
+    """
+
+    name: str
+    reason: str
+
+
+class _Size(NamedTuple):
+    """A size that could be trained from scratch, and the run whose schedule and batch it takes over."""
+
+    label: str
+    n_parameters: float
+    like: TrainingRun
+
+
+def candidates(
+    run: TrainingRun,
+    others: Sequence[TrainingRun],
+    remaining: float | None = None,
+    multiples: Sequence[float] = MULTIPLES,
+) -> list[Candidate]:
+    """Return the candidates of a run as it stands now.
+
+    Continue: the schedule to its end; where the compute does not suffice, the rest of it compressed. Extend: the rest of
+    the schedule rescaled to use all of the compute. Scale up: every other size of `others`, and multiples of this one, from
+    scratch, under its own schedule, or that of `run`, rescaled to the steps that the compute pays for.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    others : sequence of TrainingRun
+        Other runs of its family, also sizes that have not started.
+    remaining : float, optional
+        Compute that will still be spent, FLOP; by default what the schedule needs.
+    multiples : sequence of float, default=(2, 4)
+        Multiples of the number of parameters that are candidates.
+
+    Returns
+    -------
+    list of Candidate
+        Empty where the compute does not pay for one step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, candidates
+    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
+    >>> metadata = RunMetadata("25M", 25_000_000, tokens_per_step=500_000)
+    >>> run = TrainingRun(metadata, schedule, steps=np.array([1000, 2000]), losses=np.array([4.0, 3.5]))
+    >>> [(candidate.name, candidate.steps) for candidate in candidates(run, [])]
+    [('continue', 2000), ('scale up to 2 x 25M', 1000), ('scale up to 4 x 25M', 500)]
+    """
+    considered = _considered(run, others, remaining, multiples)
+    return [candidate for candidate in considered if isinstance(candidate, Candidate)]
+
+
+def dropped_candidates(run: TrainingRun, others: Sequence[TrainingRun], request: Request) -> list[DroppedCandidate]:
+    """Return the ways to spend the compute that `candidates` leaves out, each with its reason."""
+    considered = _considered(run, others, request.remaining, request.multiples)
+    return [candidate for candidate in considered if isinstance(candidate, DroppedCandidate)]
+
+
+def _considered(
+    run: TrainingRun, others: Sequence[TrainingRun], remaining: float | None, multiples: Sequence[float]
+) -> Iterator[Candidate | DroppedCandidate]:
+    """Yield every candidate, and those that are left out; nothing where the compute does not pay for one step."""
+    remaining = run.compute_left if remaining is None else remaining
+    per_step = run.compute(1)
+    ahead, affordable = run.final_step - run.last_step, int(remaining / per_step * (1 + 1e-9))
+    if affordable < 1:
+        return
+    if ahead <= 0:  # a finished run stands for itself: to leave it costs nothing
+        yield Candidate(CandidateKind.CONTINUE, CONTINUE, run.target(), 0, 0.0)
+    else:
+        steps = min(ahead, affordable)
+        yield Candidate(CandidateKind.CONTINUE, CONTINUE, _with_rest_over(run, steps), steps, steps * per_step)
+        if affordable > LONGEST_START:
+            yield _without_training(EXTEND, affordable)
+        elif 1.05 * ahead < affordable:
+            target = _with_rest_over(run, affordable)
+            yield Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step)
+    for size in _sizes_to_start(run, others, multiples):
+        tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
+        steps = int(remaining / flop(size.n_parameters, tokens))
+        if SHORTEST_START <= steps <= LONGEST_START:
+            shape = size.like if size.like.schedule.is_known and not size.like.has_begun else run
+            target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
+            yield from_scratch(run, size.label, target)
+        else:
+            yield _without_training(_name_of_start(run, size.label, size.n_parameters), steps)
+    for other in others:
+        if other.n_parameters == run.n_parameters and not other.has_begun:
+            name = _name_of_start(run, other.model, other.n_parameters)
+            yield DroppedCandidate(name, "it has the size of this run")
+
+
+def _without_training(name: str, steps: int) -> DroppedCandidate:
+    """Return a candidate of too few or too many steps to be a training."""
+    limit = f"at least {SHORTEST_START}" if steps < SHORTEST_START else f"at most {LONGEST_START:,}"
+    count = f"{steps:,}" if steps < 1e9 else f"{steps:.2g}"
+    return DroppedCandidate(name, f"the compute pays for {count} steps, and a training has {limit}")
+
+
+def _name_of_start(run: TrainingRun, label: str, n_parameters: float) -> str:
+    """Return the name of a candidate that trains another size from scratch."""
+    return f"{'scale up to' if n_parameters > run.n_parameters else 'start'} {label}"
+
+
+def from_scratch(run: TrainingRun, label: str, target: Target) -> Candidate:
+    """Return the candidate that trains another size from scratch instead of `run`."""
+    name = _name_of_start(run, label, target.n_parameters)
+    compute = flop(target.n_parameters, target.tokens_per_step * target.step)
+    return Candidate(CandidateKind.SCALE_UP, name, target, target.step, compute)
+
+
+def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]) -> list[_Size]:
+    """Return every size that could be trained from scratch."""
+    known_sizes = sorted({other.n_parameters for other in others} - {run.n_parameters})
+    sizes = [_size_of(run, [other for other in others if other.n_parameters == size]) for size in known_sizes]
+    for multiple in multiples:
+        n_parameters = multiple * run.n_parameters
+        if multiple != 1 and all(abs(size.n_parameters / n_parameters - 1) > 0.05 for size in sizes):
+            sizes.append(_Size(f"{multiple:g} x {run.model}", n_parameters, run))
+    return sizes
+
+
+def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> _Size:
+    """Return a size under the name of its run: one that has not started, or one with the shape of the schedule of `run`."""
+    n_parameters = float(same_size[0].n_parameters)
+    alike = [other for other in same_size if not other.has_begun]
+    alike = alike or [other for other in same_size if other.schedule.has_shape_of(run.schedule)] or list(same_size)
+    return _Size(alike[0].model if len(alike) == 1 else f"{n_parameters:.3g} parameters", n_parameters, alike[0])
+
+
+def _with_rest_over(run: TrainingRun, steps: int) -> Target:
+    """Return the run so far, and the rest of its schedule over `steps` steps from now."""
+    now = run.last_step
+    if now + steps == run.final_step:
+        return run.target()
+    scheduled = run.schedule.rates_to(run.final_step)
+    rates = np.concatenate([scheduled[:now], rescaled(scheduled[now:], steps)])
+    return Target(run.n_parameters, rates, now + steps, run.tokens_per_step, run.model)

@@ -1,0 +1,83 @@
+"""Report how a loss curve is read: its columns, rows, units and facts, and what is left out."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from toposcale.forecasting.decision.reasons import SMOOTHED
+from toposcale.forecasting.decision.wording import NOT_SMOOTHED
+from toposcale.forecasting.laws.checked_law import refuse_now
+from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
+from toposcale.forecasting.runs.from_curve import Stated, facts_of, read_curve, run_as_read
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
+from toposcale.io.errors import NoForecast, UserError, listed
+from toposcale.io.metrics import metric_name
+
+
+def check_curve(stated: Stated) -> Iterator[str]:
+    """Report how a loss curve is read, without advice, and refuse it where the advice does.
+
+    Parameters
+    ----------
+    stated : Stated
+        The curve, its name, and the columns named by the user.
+
+    Yields
+    ------
+    str
+        Lines for the format, for each column, for the facts of the run, and for notes.
+
+    Raises
+    ------
+    UserError
+        If the curve cannot be read or, after the last line, if its losses are not those of a training.
+
+    Examples
+    --------
+    >>> from toposcale.forecasting.runs.from_curve import Stated
+    >>> for line in check_curve(Stated({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run")):
+    ...     print(line)
+    run: columns, 2 steps from 50 to 100
+      training loss   loss: 2 values, 8.6 at first, 7.2 at last, taken as nats per token
+      not read        time
+      unknown         parameters, tokens per step, last step
+      no advice       it has fewer than 5 losses after the warm-up
+    """
+    curve = read_curve(stated)
+    steps = curve.columns["step"]
+    column = f" (column {name})" if (name := curve.names.get("step", "step")) != "step" else ""
+    yield f"{stated.name}: {curve.form}, {len(steps):,} steps{column} from {steps.min():,.0f} to {steps.max():,.0f}"
+    quantities = {"loss": "training loss", "gradient_norm": "gradient norm", "learning_rate": "learning rate"}
+    for quantity, values in curve.columns.items():
+        finite = values[np.isfinite(values)]
+        if quantity == "step" or np.isnan(values).all():
+            continue
+        broken = f", {np.isinf(values).sum():,} not a number" if np.isinf(values).any() else ""
+        ends = f", {finite[0]:.4g} at first, {finite[-1]:.4g} at last" if len(finite) else ""
+        unit = ", taken as nats per token" if quantity.endswith("loss") else ""
+        text = f"{curve.names.get(quantity, quantity)}: {len(finite):,} values{ends}{broken}{unit}"
+        yield f"  {quantities.get(quantity) or metric_name(quantity):<15} {text}"
+    if curve.unread:
+        yield f"  {'not read':<15} {listed(curve.unread, 20)}"
+    read = facts_of(curve)
+    facts = {"n_parameters": "parameters", "tokens_per_step": "tokens per step", "final_step": "last step"}
+    known = {name: value for name in facts if (value := getattr(read, name))}
+    if known:
+        texts = (f"{facts[name]} {value:,} (from {read.provenance(name)})" for name, value in known.items())
+        yield f"  {'known':<15} {', '.join(texts)}"
+    if unknown := [text for name, text in facts.items() if name not in known]:
+        yield f"  {'unknown':<15} {', '.join(unknown)}"
+    yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))
+    run = run_as_read(stated)
+    try:
+        refuse_curve(run)
+    except NoForecast as error:
+        raise UserError(f"{stated.name}: {error}") from None
+    try:
+        refuse_now(run)
+    except NoForecast as error:
+        yield f"  {'no advice':<15} {error}"
+    if looks_smoothed(run):
+        yield f"  note: {SMOOTHED}"
+    elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):
+        yield f"  {'assumed':<15} {NOT_SMOOTHED}: {because}"

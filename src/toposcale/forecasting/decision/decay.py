@@ -1,0 +1,144 @@
+"""Choose start, length and shape of the decay of a run whose learning rate is still at its peak."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.decision.expected_regret import odds_of
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
+from toposcale.io.files import finite_or_none
+from toposcale.training.schedules import DECAY_SHAPES, Schedule
+
+SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+"""Candidate lengths of the decay, as shares of the whole training."""
+
+SHAPES = tuple(shape for shape in DECAY_SHAPES if shape != "exponential")
+"""Shapes that can end at 0."""
+
+CONSTANT = 0.01
+"""Largest relative difference of the present rate from the peak before the decay."""
+
+COOLDOWN = 0.2
+"""Length of a cooldown that begins now, as a share of the training so far."""
+
+BILLION = 1e9
+
+
+class DecayCandidate(NamedTuple):
+    """A decay and the loss at its end.
+
+    Parameters
+    ----------
+    start : int
+        Step at which the decay begins; it ends with the training.
+    shape : str
+        Shape of the decay.
+    loss : Prediction
+        Loss at the end, nats per token.
+    probability : float
+        Probability that it is the best one.
+    expected_regret : float
+        Mean excess of its loss over that of the best one, nats per token.
+    """
+
+    start: int
+    shape: str
+    loss: Prediction
+    probability: float
+    expected_regret: float
+
+
+class DecayDecision(NamedTuple):
+    """Decays that end with the training, and what decaying now would give.
+
+    Parameters
+    ----------
+    candidates : tuple of DecayCandidate
+        In ascending order of expected regret.
+    cooled : Prediction
+        Loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far.
+    worth : float
+        Decrease of `cooled` per further billion tokens at the present rate, nats per token; NaN if the tokens per step are
+        unknown.
+    """
+
+    candidates: tuple[DecayCandidate, ...]
+    cooled: Prediction
+    worth: float
+
+    @property
+    def best(self) -> DecayCandidate:
+        """Candidate of lowest expected regret."""
+        return self.candidates[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the object `decay` of advice.json."""
+        rows = [
+            {"start": row.start, "shape": row.shape, "loss": row.loss.value, "loss_low": row.loss.low}
+            | {"loss_high": row.loss.high, "probability": row.probability, "expected_regret": row.expected_regret}
+            for row in self.candidates
+        ]
+        ends = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
+        return {"candidates": rows, **ends, "nats_per_billion_tokens": finite_or_none(self.worth)}
+
+
+def has_not_decayed(run: TrainingRun) -> bool:
+    """Return whether the learning rate of a run is known, past its warm-up and still at its peak."""
+    rates = run.schedule.rates_to(run.last_step)
+    return run.rates_known and run.last_step > run.schedule.warmup_steps and rates[-1] >= (1 - CONSTANT) * rates.max()
+
+
+def when_to_decay(
+    law: Joint, run: TrainingRun, shapes: tuple[str, ...] = SHAPES, shares: tuple[float, ...] = SHARES
+) -> DecayDecision | None:
+    """Compare decays of a run at a constant rate that all end with its training.
+
+    Parameters
+    ----------
+    law : Joint
+        Law fitted to the run.
+    run : TrainingRun
+        The run so far.
+    shapes : tuple of str
+        Shapes of the decay.
+    shares : tuple of float
+        Lengths of the decay, as shares of the whole training; those that would have begun already are left out, and
+        one that begins now is added.
+
+    Returns
+    -------
+    DecayDecision or None
+        None if the rate has begun to decay or is unknown, or the run is over.
+    """
+    if run.is_over or not has_not_decayed(run):
+        return None
+    lengths = {round(share * run.final_step) for share in shares} | {run.final_step - run.last_step}
+    starts = sorted({run.final_step - length for length in lengths if 0 < length <= run.final_step - run.last_step})
+    decays = [(start, shape) for shape in shapes for start in starts]
+    odds = odds_of(law, [_decayed(run, start, run.final_step, shape) for start, shape in decays])
+    rows = [
+        DecayCandidate(start, shape, odds.loss(index), float(odds.probability[index]), float(odds.regret[index]))
+        for index, (start, shape) in enumerate(decays)
+    ]
+    return DecayDecision(tuple(sorted(rows, key=lambda row: (row.expected_regret, -row.start))), *_cooled(law, run))
+
+
+def _cooled(law: Joint, run: TrainingRun) -> tuple[Prediction, float]:
+    """Return the loss of a decay that begins now, and its decrease per further billion tokens."""
+    more = max(round(BILLION / run.tokens_per_step), 1) if np.isfinite(run.tokens_per_step) else 0
+    targets = [
+        _decayed(run, start, start + max(round(COOLDOWN * run.last_step), 1), "linear")
+        for start in (run.last_step, run.last_step + more)
+    ]
+    losses, covariance = law.predict(targets)
+    worth = float(losses[0] - losses[1]) * BILLION / (more * run.tokens_per_step) if more else np.nan
+    return Prediction.of(float(losses[0]), float(np.sqrt(covariance[0, 0]))), worth
+
+
+def _decayed(run: TrainingRun, start: int, end: int, shape: str) -> Target:
+    """Return the target of a decay to 0, before which the rate stays constant."""
+    rates = run.schedule.rates_to(start)
+    decay = Schedule("wsd", float(rates[-1]), end - start, 0, 0.0, 0, shape).rates()
+    return Target(run.n_parameters, np.concatenate([rates[:-1], decay]), end, run.tokens_per_step, run.model)

@@ -1,0 +1,231 @@
+"""The decision: the candidate of the least expected regret."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.decision.candidates import (
+    CONTINUE,
+    LONGEST_START,
+    SHORTEST_START,
+    USUAL,
+    Candidate,
+    DroppedCandidate,
+    Request,
+    candidates,
+    dropped_candidates,
+)
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prediction import NORMAL, Prediction
+from toposcale.forecasting.runs.compute import flop
+from toposcale.forecasting.runs.learning_rate_schedule import rescaled
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
+from toposcale.io.errors import NoForecast
+
+DRAWS = 4096
+"""Draws from the joint forecast of all candidates, always the same ones: equal forecasts give equal answers."""
+
+BUDGET_USED_UP = "the compute that is left does not pay for one step"
+
+
+class WeighedCandidate(NamedTuple):
+    """A candidate with its forecast.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        The candidate.
+    loss : Prediction
+        Loss at its end, nats per token.
+    gain : Prediction
+        Loss of continuing less its loss, nats per token.
+    probability : float
+        Probability of being the best candidate.
+    expected_regret : float
+        Mean difference of its loss to that of the best candidate, nats per token.
+    """
+
+    candidate: Candidate
+    loss: Prediction
+    gain: Prediction
+    probability: float
+    expected_regret: float
+
+    def as_row(self) -> dict[str, str | float]:
+        """Return the columns of the table `candidates` and of advice.json, by name."""
+        row: dict[str, str | float] = {
+            "candidate": self.candidate.name,
+            "kind": self.candidate.kind.value,
+            "n_parameters": round(self.candidate.target.n_parameters),
+            "steps": self.candidate.steps,
+        }
+        for name, prediction in (("loss", self.loss), ("gain", self.gain)):
+            row |= {name: prediction.value, f"{name}_low": prediction.low, f"{name}_high": prediction.high}
+        return row | {"probability": self.probability, "expected_regret": self.expected_regret}
+
+
+class Decision(NamedTuple):
+    """Decision between candidates.
+
+    Parameters
+    ----------
+    candidates : tuple of WeighedCandidate
+        Options in the order of their expected regret.
+    scale_up_probability : float
+        Probability that one that is trained from scratch is the best.
+    dropped : tuple of DroppedCandidate
+        Candidates that were left out, each with its reason.
+    """
+
+    candidates: tuple[WeighedCandidate, ...]
+    scale_up_probability: float
+    dropped: tuple[DroppedCandidate, ...] = ()
+
+    @property
+    def best(self) -> WeighedCandidate:
+        """Candidate of the least expected regret."""
+        return self.candidates[0]
+
+    @property
+    def is_a_choice(self) -> bool:
+        """Return whether there is anything to choose between."""
+        return len(self.candidates) > 1
+
+    def weighed(self, name: str) -> WeighedCandidate | None:
+        """Return a candidate by its name, where there is one."""
+        return next((weighed for weighed in self.candidates if weighed.candidate.name == name), None)
+
+
+def decide(
+    law: Joint,
+    run: TrainingRun,
+    others: Sequence[TrainingRun],
+    request: Request = USUAL,
+    among: Sequence[Candidate] | None = None,
+) -> Decision:
+    """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none.
+
+    among: the candidates, where the request does not name them.
+    """
+    if not np.isfinite(run.tokens_per_step):
+        raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
+    dropped = tuple(dropped_candidates(run, others, request)) if among is None else ()
+    among = candidates(run, others, request.remaining, request.multiples) if among is None else among
+    if not among:
+        raise NoForecast(BUDGET_USED_UP)
+    decision, present = weigh(law, among), run.present_loss
+    if not run.has_begun:  # no loss with which a forecast could be compared
+        return decision._replace(dropped=dropped)
+    implausible = {row.candidate.name: row.loss for row in decision.candidates if not row.loss.is_plausible(present)}
+    if len(implausible) == len(among):
+        raise NoForecast("no candidate has a plausible forecast")
+    if implausible:
+        decision = weigh(law, [candidate for candidate in among if candidate.name not in implausible])
+        dropped += tuple(
+            DroppedCandidate(
+                name, f"its forecast, {loss.value:.4g} ({loss.low:.4g} to {loss.high:.4g}), is not plausible"
+            )
+            for name, loss in implausible.items()
+        )
+    return decision._replace(dropped=dropped)
+
+
+class Odds(NamedTuple):
+    """Joint forecast of losses: (n,) losses, (n, n) covariance, (n,) probability of being lowest, (n,) expected regret."""
+
+    losses: np.ndarray
+    covariance: np.ndarray
+    probability: np.ndarray
+    regret: np.ndarray
+
+    def loss(self, index: int) -> Prediction:
+        """Return one loss with its interval."""
+        return Prediction.of(float(self.losses[index]), float(np.sqrt(self.covariance[index, index])))
+
+
+def odds_of(law: Joint, targets: Sequence[Target], reference: int = 0) -> Odds:
+    """Return the odds between targets by draws from their joint forecast; reference: as in `Joint.compare`."""
+    losses, covariance = law.compare(targets, reference)
+    root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
+    noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
+    draws = losses + np.einsum("dj,ij->di", noise, root)
+    best = np.bincount(np.argmin(draws, axis=1), minlength=len(losses)) / DRAWS
+    return Odds(losses, covariance, best, np.mean(draws - draws.min(axis=1, keepdims=True), axis=0))
+
+
+def weigh(law: Joint, among: Sequence[Candidate]) -> Decision:
+    """Return the decision between at least one candidate; errors that the forecasts share cancel in the comparison."""
+    names = [candidate.name for candidate in among]
+    reference = names.index(CONTINUE) if CONTINUE in names else 0
+    odds = odds_of(law, [candidate.target for candidate in among], reference)
+    losses, covariance, variance = odds.losses, odds.covariance, np.diag(odds.covariance)
+    gain = losses[reference] - losses
+    half = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))
+    rows = [
+        WeighedCandidate(
+            candidate,
+            odds.loss(i),
+            Prediction(float(gain[i]), float(gain[i] - half[i]), float(gain[i] + half[i])),
+            float(odds.probability[i]),
+            float(odds.regret[i]),
+        )
+        for i, candidate in enumerate(among)
+    ]
+    rows.sort(key=lambda row: (row.expected_regret, row.candidate.name))
+    scale_up = sum(row.probability for row in rows if row.candidate.from_scratch)
+    return Decision(tuple(rows), float(scale_up))
+
+
+class StepsToLoss(NamedTuple):
+    """Steps at which a schedule reaches a loss: forecast, earliest and latest; infinite where not before its end."""
+
+    forecast: float
+    earliest: float
+    latest: float
+
+
+class TargetLoss(NamedTuple):
+    """Step at which a target loss was reached (None: not yet), or the remaining steps to it and their compute, FLOP."""
+
+    reached_at: float | None = None
+    ahead: StepsToLoss = StepsToLoss(np.inf, np.inf, np.inf)
+    flop: float = np.nan
+
+
+def when_reached(law: Joint, run: TrainingRun, loss: float) -> TargetLoss:
+    """Return the step at which a run reached, or is forecast to reach, a loss."""
+    if (run.loss_curve.losses <= loss).any():
+        return TargetLoss(float(run.loss_curve.steps[np.argmax(run.loss_curve.losses <= loss)]))
+    steps = np.unique(np.rint(np.linspace(run.last_step, run.final_step, 97)[1:]).astype(int))
+    values, covariance = law.predict([run.target(int(step)) for step in steps])
+    half = NORMAL * np.sqrt(np.diag(covariance))
+    crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half, values + half)]
+    ahead = StepsToLoss(*(float(steps[found[0]]) if len(found) else np.inf for found in crossings))
+    return TargetLoss(None, ahead, run.compute(ahead.forecast))
+
+
+class BestSize(NamedTuple):
+    """Number of parameters of the lowest forecast, and the range of those within 0.01 nats of it; NaN without one."""
+
+    n_parameters: float
+    low: float
+    high: float
+
+
+def best_size(law: Joint, run: TrainingRun, remaining: float) -> BestSize:
+    """Return the size of the lowest forecast from scratch with `remaining` FLOP."""
+    sizes = run.n_parameters * np.geomspace(1 / 16, 64, 61)
+    steps = (remaining / flop(sizes, run.tokens_per_step)).astype(int)
+    usable = (steps >= SHORTEST_START) & (steps <= LONGEST_START)
+    sizes, steps = sizes[usable], steps[usable]
+    if not len(sizes):
+        return BestSize(np.nan, np.nan, np.nan)
+    shape = rescaled(run.schedule.every_rate, 2000)
+    targets = [
+        Target(size, rescaled(shape, int(count)), int(count), run.tokens_per_step)
+        for size, count in zip(sizes, steps, strict=True)
+    ]
+    losses = np.concatenate([law.predict([target])[0] for target in targets])
+    near = sizes[losses <= losses.min() + 0.01]
+    return BestSize(float(sizes[int(np.argmin(losses))]), float(near[0]), float(near[-1]))

@@ -1,0 +1,123 @@
+"""Reasons why a choice is refused, or given with low confidence."""
+
+from collections.abc import Iterator, Sequence
+
+from toposcale.forecasting.decision.expected_regret import Decision
+from toposcale.forecasting.decision.on_track import Reference, Track
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prediction import NORMAL
+from toposcale.forecasting.laws.priors import SIZES_KNOWN, decades_away
+from toposcale.forecasting.runs.checks import (
+    LOWEST_LOSS,
+    USUAL_WARM_UPS,
+    in_early_steps,
+    is_checkable,
+    looks_smoothed,
+    validation_departs,
+)
+from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
+
+CONFIDENT = 0.9
+"""Probability of being the best from which an answer is confident. Chosen after the results of six published sources were
+seen: at least 95% of the answers above it are right in each; of those above .8 it was 93% in one."""
+
+LARGEST_DISCREPANCY = 0.08
+"""Model discrepancy at the last loss, nats, above which confidence is low: beyond it the mean error of the forecasts of
+published runs was .05 nats, below it .02."""
+
+LARGEST_ERROR = 3.0
+"""Standard deviations that the forecast of the present, from half of what was seen, may be off in a confident answer."""
+
+FURTHEST_SIZE, FEWEST_SIZES = 1.0, 3
+"""Decades outside the published sizes beyond which a choice needs so many sizes of the family. In the project's own
+decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; with three sizes, 0."""
+
+NO_CHOICE = "there is nothing to choose between"
+NOT_STARTED = (
+    "the run has not started: a published scaling law, which knows neither data nor schedule, is the only source"
+)
+
+SMOOTHED = "the log moves like a moving average: give the losses as they were measured"
+
+_PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
+
+
+def refuse_choice(run: TrainingRun, law: Joint) -> None:
+    """Raise NoForecast where neither published runs nor the family tell how the loss scales with size."""
+    if law.n_sizes < FEWEST_SIZES and decades_away(run.n_parameters) > FURTHEST_SIZE:
+        raise NoForecast(
+            f"{run.n_parameters:,} parameters are far outside the sizes of published runs, {_PUBLISHED_RANGE}, so how the "
+            "loss scales with size is unknown here; give finished runs of two more sizes (--known; in a run under models)"
+        )
+
+
+def low_confidence_reasons(
+    run: TrainingRun, law: Joint, decision: Decision, tracks: Sequence[Track]
+) -> tuple[str, ...]:
+    """Return every reason for low confidence; an answer without one is confident.
+
+    tracks: the comparisons of the run with other runs.
+    """
+    off_track = (_off_track(track) for track in tracks if not track.is_on_track)
+    return (*_reasons(run, law, decision), *off_track)
+
+
+def _off_track(track: Track) -> str:
+    """Return why a loss outside the interval of a comparison is a reason for low confidence."""
+    side = "above" if track.z > 0 else "below"
+    if track.reference is Reference.FAMILY:
+        return f"since step {track.since:,} the loss is {side} the 95% interval of its forecast by the family"
+    return f"the loss is {side} the 95% interval of published runs: {to_check(track)}"
+
+
+def to_check(track: Track) -> str:
+    """Return what to check where a loss is outside the interval of a comparison."""
+    if track.reference is Reference.FAMILY:
+        return "check warm-up, learning rate, batch and data"
+    fitting = f" (about x {_rounded(track.tokens_factor)} would fit)" if track.tokens_factor else ""
+    return f"check tokens per step{fitting}, or the text or tokenizer is an unusual one"
+
+
+def _rounded(factor: float) -> str:
+    """Return a factor with one or two digits, without an exponent."""
+    return f"{factor:.2g}" if factor < 10 else f"{float(f'{factor:.2g}'):,.0f}"
+
+
+def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
+    """Yield the reasons for low confidence, but for those of `tracks`."""
+    best = decision.best
+    if not decision.is_a_choice:
+        yield NO_CHOICE
+    if best.probability < CONFIDENT:
+        yield f"its probability of being the best is {best.probability:.1%}, below {CONFIDENT:.0%}"
+    sizes = (run.n_parameters, best.candidate.target.n_parameters)
+    if law.n_sizes < 2 and (outside := [size for size in sizes if decades_away(size) > 0]):
+        yield (
+            f"{outside[0]:,.0f} parameters are outside the sizes of published runs, {_PUBLISHED_RANGE}, and no other size "
+            "is known"
+        )
+    yield from forecast_reasons(run, law)
+
+
+def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
+    """Yield the reasons for low confidence in the forecast of a run, whatever is decided by it."""
+    if not run.schedule.is_known:
+        yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because or 'none was given'}"
+    if run.schedule.warmup_assumed:
+        yield "whether the learning rate had a warm-up is unknown"
+    if not is_checkable(run):
+        yield "the curve has too few points after the warm-up to check the law on it"
+    if run.present_loss < LOWEST_LOSS:
+        yield f"a loss of {run.present_loss:.4g} can hardly be in nats per token"
+    if law.inflation * NORMAL > LARGEST_ERROR:
+        yield f"from its first half the law forecasts the present {law.inflation * NORMAL:.1f} standard deviations off"
+    if law.discrepancy_now > LARGEST_DISCREPANCY:
+        yield f"the model discrepancy is {law.discrepancy_now:.2g} nats, larger than in published runs"
+    yield from run.metadata.low_confidence_reasons
+    if in_early_steps(run):
+        yield f"fewer than {USUAL_WARM_UPS} warm-ups have passed"
+    if validation_departs(run):
+        yield "the validation loss no longer follows the training loss"
+    if looks_smoothed(run):
+        yield SMOOTHED

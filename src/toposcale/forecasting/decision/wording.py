@@ -1,0 +1,320 @@
+"""Wording of an advice: the same sentences in the report, on the watch page and in the terminal."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
+from toposcale.forecasting.decision.decay import COOLDOWN, DecayDecision
+from toposcale.forecasting.decision.expected_regret import BUDGET_USED_UP, Decision, TargetLoss, WeighedCandidate
+from toposcale.forecasting.decision.on_track import Reference, Track
+from toposcale.forecasting.decision.reasons import NO_CHOICE, to_check
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.priors import SIZES_KNOWN
+from toposcale.forecasting.runs.checks import is_checkable, smoothing_unknown_because
+from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
+from toposcale.forecasting.runs.training_run import TrainingRun
+
+NAME_ANOTHER_SIZE = (
+    "To compare, name another size (--size; in a run an entry of `kind: planned`, or a multiple in decision.multiples), of "
+    f"which the compute that is left pays for at least {SHORTEST_START} steps"
+)
+
+NOT_SMOOTHED = "the losses are as they were measured, not a moving average, which could not be checked"
+
+LITTLE = 0.005
+"""Expected regret, nats, below which a choice is not worth waiting for."""
+
+_PROVENANCE = {
+    ScheduleProvenance.GIVEN: "as given",
+    ScheduleProvenance.LOGGED: "from the table",
+    ScheduleProvenance.RECOGNISED: "recognised in the logged rates",
+}
+
+
+def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
+    """Return what to do, as "Scale up to 100M: 0.040 nats better than continuing (-0.020 to 0.110); 91%, confident.".
+
+    reasons: those for low confidence. What was left out of the candidates is said, too.
+    """
+    best = decision.best
+    action = "extend to use all of the compute" if best.candidate.name == EXTEND else best.candidate.name
+    begin = f"{action[:1].upper()}{action[1:]}"
+    # Without a choice the sentence begins with that reason.
+    given = [reason for reason in reasons if reason != NO_CHOICE]
+    because = f" Low confidence: {'; '.join(given)}." if given else ""
+    dropped = [f"{candidate.name}: {candidate.reason}" for candidate in decision.dropped]
+    left_out = f" Not weighed: {'; '.join(dropped)}." if dropped else ""
+    if not decision.is_a_choice:
+        return f"{begin}: {NO_CHOICE}.{left_out} {NAME_ANOTHER_SIZE}.{because}"
+    rest = f"{because}{_any_larger(decision)}{left_out}"
+    gain = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
+    likely = percent(best.probability)
+    if not reasons:
+        return f"{begin}{gain}; {likely}, confident.{rest}"
+    regret = f"expected regret {best.expected_regret:.3f} nats"
+    if best.probability < 0.5:
+        return f"No clear choice: {action} has the least expected regret ({likely}; {regret}).{rest}"
+    return f"{begin}{gain}; {likely}, not confident; {regret}.{rest}"
+
+
+def no_advice(because: str) -> str:
+    """Return why there is no advice, in a sentence."""
+    return f"No advice: {because}.{' The run ends here.' if because == BUDGET_USED_UP else ''}"
+
+
+def percent(share: float) -> str:
+    """Return a probability as text; none is called certain."""
+    return "over 99%" if share > 0.99 else "below 1%" if share < 0.01 else f"{share:.0%}"
+
+
+def _gain(gain: Prediction) -> str:
+    """Return a loss difference to continuing, with its interval."""
+    if gain.value >= 0:
+        return f"{gain.value:.3f} nats better than continuing ({gain.low:.3f} to {gain.high:.3f})"
+    return f"{-gain.value:.3f} nats worse than continuing ({-gain.high:.3f} to {-gain.low:.3f})"
+
+
+def _any_larger(decision: Decision) -> str:
+    """Return how probable it is that another size beats continuing, where several sizes share that probability."""
+    best = decision.best
+    if best.candidate.from_scratch and decision.scale_up_probability - best.probability >= 0.1:
+        return f" Some other size beats continuing: {percent(decision.scale_up_probability)}."
+    return ""
+
+
+def progress(run: TrainingRun) -> str:
+    """Return how far a run is, its present loss and the compute spent."""
+    share = run.last_step / max(run.final_step, 1)
+    text = f"{run.model}: step {run.last_step:,} of {run.final_step:,} ({share:.0%})"
+    if np.isfinite(run.last_loss):
+        text += f", {run.metadata.metric} {run.last_loss:.4g}"
+        if run.measured_until != run.last_step:
+            text += f" at step {run.measured_until:,}"
+    spent = run.compute(run.last_step)
+    return text + (f", {spent:.3g} FLOP spent" if spent > 0 else "")
+
+
+def finished(run: TrainingRun) -> str:
+    """Return one line on a run that has nothing left to decide."""
+    text = f"{run.model}: finished at step {run.last_step:,}"
+    if np.isfinite(run.last_loss):
+        text += f", {run.metadata.metric} {run.last_loss:.4g}"
+    if not run.schedule.is_known or run.schedule.provenance is ScheduleProvenance.LOGGED:
+        text += "; if it goes on after that step, give its schedule"
+    return "; ".join((text, *run.metadata.notes))
+
+
+def why_schedule_unknown(run: TrainingRun) -> str:
+    """Return why the learning rate is not known to the end; "" where it is."""
+    return "" if run.schedule.is_known else run.schedule.unknown_because or "no learning rate is known"
+
+
+def schedule(run: TrainingRun) -> str:
+    """Return the learning rate now and at the end, and its provenance."""
+    if not run.schedule.is_known:
+        return f"unknown: {why_schedule_unknown(run)}"
+    now, end = run.schedule.rate_at(run.last_step), run.schedule.rate_at(run.final_step)
+    of_peak = " of the peak" if run.schedule.peak_rate == 1 else ""
+    ahead = "constant to the end" if abs(end - now) <= 0.01 * now else f"{end:.3g} at the end"
+    provenance = _PROVENANCE.get(run.schedule.provenance)
+    return f"learning rate {now:.3g}{of_peak} now, {ahead}" + (f" ({provenance})" if provenance else "")
+
+
+def end(forecast: Prediction, law: Joint) -> str:
+    """Return the forecast of the end, and from how many runs it is."""
+    others = len(law.runs) - 1
+    read = f", from this run and {others} other{'s' * (others > 1)}" if others > 0 else ""
+    return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
+
+
+def track(track: Track, run: TrainingRun) -> str:
+    """Return whether the loss agrees with its forecast by other runs, and if not, since which step and what to check."""
+    expected = f"{track.expected:.4g} ({track.low:.4g} to {track.high:.4g})"
+    if track.reference is Reference.FAMILY:
+        text = f"{track.loss:.4g} at step {track.step:,}, forecast by the family {expected}"
+    else:
+        runs = f"{run.n_parameters:,} parameters after {track.step * run.tokens_per_step:.2g} tokens"
+        expected = f"{track.expected:.1f} ({track.low:.1f} to {track.high:.1f}) nats"
+        text = f"published runs of {runs}: {expected}; yours: {track.loss:.2f}"
+    if track.since is None:
+        return f"yes: {text}"
+    side = "above" if track.z > 0 else "below"
+    return f"no, {side} since step {track.since:,}: {text}; {to_check(track)}"
+
+
+def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
+    """Return a sentence for every comparison with other runs, or why there is none; empty before a run has a loss."""
+    if tracks or not run.has_begun:
+        return [track(each, run) for each in tracks]
+    if run.n_parameters < SIZES_KNOWN[0]:
+        return [f"not known: published runs have {SIZES_KNOWN[0]:.2g} parameters and more"]
+    return ["not known without the tokens of a step"]
+
+
+def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
+    """Yield when to decay, and the loss of a decay that begins now."""
+    best, cooled = decision.best, decision.cooled
+    where = "now" if best.start <= run.last_step else f"at step {best.start:,}"
+    share = percent(1 - best.start / run.final_step)
+    yield (
+        f"start {where}, over the last {share} ({best.shape}): {best.loss.value:.4g} ({best.loss.low:.4g} to "
+        f"{best.loss.high:.4g}) at step {run.final_step:,}, expected regret {best.expected_regret:.3f}"
+    )
+    yield (
+        f"from now over {COOLDOWN:.0%} of the steps so far: {cooled.value:.4g} ({cooled.low:.4g} to {cooled.high:.4g}); "
+        f"each further billion tokens is worth {decision.worth:.2g} nats"
+    )
+
+
+def table(decision: Decision, remaining: float, width: int | None = None) -> list[str]:
+    """Return a line for each candidate under a line of titles; where wider than `width`, a line for each number."""
+    head = [f"with {remaining:.3g} FLOP to come", "loss at the end", "better than continuing by"]
+    rows = [[*head, "best", "expected regret", "FLOP"], *(_cells(weighed) for weighed in decision.candidates)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    titles, *others = rows
+    longest = max(map(len, titles[1:]))
+    lines = [f"  {titles[0]}:"]
+    for name, *cells in others:
+        lines.append(f"  {name}")
+        lines += [f"    {title.ljust(longest)}  {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell]
+    return lines
+
+
+def wrapped(lines: Sequence[str], width: int | None) -> str:
+    """Return lines wrapped to `width` columns; a continued line is indented further."""
+    if width is None:
+        return "\n".join(lines)
+    wrapper = textwrap.TextWrapper(max(width, 20), break_long_words=False, break_on_hyphens=False)
+    rows = []
+    for line in lines:
+        wrapper.initial_indent = " " * (len(line) - len(line.lstrip()))
+        wrapper.subsequent_indent = wrapper.initial_indent + "    "
+        rows += wrapper.wrap(line.strip()) or [""]
+    return "\n".join(rows)
+
+
+def _cells(weighed: WeighedCandidate) -> list[str]:
+    """Return the texts of a row of the table."""
+    loss, gain, name = weighed.loss, weighed.gain, weighed.candidate.name
+    return [
+        name,
+        f"{loss.value:.3f} ({loss.low:.3f} to {loss.high:.3f})",
+        "" if name == CONTINUE else f"{gain.value:.3f} ({gain.low:.3f} to {gain.high:.3f})",
+        percent(weighed.probability),
+        f"{weighed.expected_regret:.3f}",
+        f"{weighed.candidate.compute:.2g}",
+    ]
+
+
+def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None) -> tuple[str, ...]:
+    """Return the assumptions of a forecast, and of a decision where there is one, a clause each."""
+    return (*_assumed_of_run(run), *_assumed_of_others(run, others), *_assumed_of_decision(run, others, law, decision))
+
+
+def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
+    """Yield the assumptions about the run."""
+    if not run.has_begun:
+        yield "the loss is that of the law of Hoffmann et al. 2022; another text or tokenizer has another level"
+        yield "compute is 6 x parameters x tokens, in FLOP"
+        return
+    yield f"the {run.metadata.metric} that was read, up to step {run.measured_until:,}, is in nats per token"
+    yield from run.metadata.notes
+    if because := smoothing_unknown_because(run):
+        yield f"{NOT_SMOOTHED}: {because}"
+    yield "compute is 6 x parameters x tokens, in FLOP"
+    if np.isnan(run.metadata.unique_tokens):
+        yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"
+    if not run.metadata.optimizer:
+        yield "the optimizer may not be AdamW: give optimizer (--optimizer) for a narrower interval"
+    yield "the batch size and the data mixture do not change, and the evaluated weights are not an average (EMA)"
+    if run.schedule.warmup_assumed:
+        yield (
+            "there was no warm-up: none was stated and no rates are logged; state its steps (--warmup, warmup_steps), or 0"
+        )
+    if not is_checkable(run):
+        yield "the curve follows the law: it has too few points to check that, so no answer is confident"
+    if not run.schedule.is_known:
+        yield f"the learning rate stays as it is, since {why_schedule_unknown(run)}; a decay to come is in no forecast"
+
+
+def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
+    """Yield the assumptions about other runs of the family."""
+    for other in others:
+        if other.has_begun and not other.is_over and other.schedule.is_known:
+            yield (
+                f"{other.model} is under way, at step {other.last_step:,} of {other.final_step:,}; state its steps if it "
+                "ended there"
+            )
+    unread = sorted(other.model for other in others if other.is_finished and not other.rates_known)
+    if unread and any(other.rates_known for other in (*others, run)):
+        yield f"not read, since the learning rates are not known: {', '.join(unread)}"
+
+
+def _assumed_of_decision(
+    run: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None
+) -> Iterator[str]:
+    """Yield the assumptions about the candidates."""
+    if decision is None:
+        return
+    going_on = decision.weighed(CONTINUE)
+    if going_on and run.last_step + going_on.candidate.steps < run.final_step:
+        steps = going_on.candidate.steps
+        yield (
+            f"what is left does not pay for the whole schedule: continuing ends at step {run.last_step + steps:,}, with "
+            f"the rest of the schedule compressed into {steps:,} steps"
+        )
+    if not any(weighed.candidate.from_scratch for weighed in decision.candidates):
+        return
+    yield (
+        "a new size is trained from scratch under this schedule, or its own, rescaled to the steps that compute pays for"
+    )
+    if any(not np.isfinite(other.tokens_per_step) for other in others):
+        yield f"a size without tokens_per_step has those of {run.model}"
+    if law.n_sizes == 1:
+        yield "one size is known: how the loss scales with size is taken from published families"
+
+
+def find_out_first(
+    run: TrainingRun, law: Joint, decision: Decision, tracks: Sequence[Track], *, is_confident: bool
+) -> str:
+    """Return what would decide, in one clause; "" where nothing is open."""
+    for track in tracks:
+        if not track.is_on_track:
+            return f"why the loss is off track: {to_check(track)}"
+    if is_confident or not decision.is_a_choice:
+        return ""
+    best, second = decision.candidates[:2]
+    if run.has_begun and not run.schedule.is_known:
+        return f"the schedule: give that of {run.model}; whether the learning rate will decay decides"
+    if best.expected_regret < LITTLE:
+        return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"
+    if law.n_sizes < 2 and (best.candidate.from_scratch or second.candidate.from_scratch):
+        cost = run.compute(run.final_step) / 16
+        return (
+            "how the loss scales with size: train a quarter of the size on a quarter of the tokens, to the end of the "
+            f"same schedule ({cost:.2g} FLOP), and give it as a known run"
+        )
+    later = min(run.last_step + max(run.final_step // 10, 1), run.final_step)
+    return f"ask again at step {later:,}: by then the forecast of continuing is narrower"
+
+
+def target(loss: float, when: TargetLoss) -> str:
+    """Return when a loss is reached."""
+    ahead = when.ahead
+    if when.reached_at is not None:
+        return f"{loss:g} was reached at step {when.reached_at:,.0f}"
+    if not np.isfinite(ahead.earliest):
+        return f"{loss:g} is not reached by the planned end"
+    if not np.isfinite(ahead.forecast):
+        return f"{loss:g} is not forecast to be reached; at best at step {ahead.earliest:,.0f}"
+    latest = f"{ahead.latest:,.0f}" if np.isfinite(ahead.latest) else "perhaps not at all"
+    cost = f", {when.flop:.3g} FLOP in all" if np.isfinite(when.flop) else ""
+    return f"{loss:g} at step {ahead.forecast:,.0f}{cost} ({ahead.earliest:,.0f} to {latest})"

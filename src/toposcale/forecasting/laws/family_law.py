@@ -1,0 +1,255 @@
+"""Law of the loss for every size and schedule of a family, also for sizes that have not started, under one prior.
+
+    L = L0(N) + A(N) T^-alpha + F n^-1.8 + R
+        + B sum_k (eta_k^g - eta_{k-1}^g) [1 - (1 + C eta_k^-gamma (S - S_{k-1}))^-beta] + discrepancy
+    L0(N) = E + A' N^-alpha_n,    A(N) = A N^kappa
+
+The sum over k is that of the multi-power law (Luo et al. 2025, arXiv 2503.12811). T is the intrinsic training time: the sum
+over steps of eta^c, the learning rate to the time exponent c. A decay counts as that of eta^g, with the decay exponent g.
+F n^-1.8 is the cost of the first n steps under any rate. R is the cost of a text that is repeated, see
+`REPETITION_EXPONENT`. The model discrepancy is in `discrepancy`, the prior in `priors`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.laws import discrepancy
+from toposcale.forecasting.laws.multi_power_law import CENTRES, MOST_CHANGES, Prepared, law, prepare
+from toposcale.forecasting.laws.priors import Gaussian, Prior
+from toposcale.forecasting.runs.learning_rate_schedule import first_peak
+from toposcale.forecasting.runs.series import bin_medians, noise_of
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
+
+POINTS, POINTS_OF_OTHERS = 20, 10
+"""Bins of the curve that is decided on, and of each other one: few, since neighbours share their discrepancy."""
+
+FIRST_STEPS = 1.8
+"""Exponent of the cost of the first steps, from the first three sources of published runs."""
+
+
+REPETITION_EXPONENT, OVERFIT_EXPONENT = 0.88, 0.66
+"""Powers by which a repeated text costs R nats: of the tokens read over the unique tokens less 1, and of the number of
+parameters over the unique tokens. From the 24 runs of Muennighoff et al. 2023 (arXiv 2305.16264) on C4, of 1 to 44 epochs,
+whose losses it tells to a fifth of R; their effective number of tokens tells no loss that rises again."""
+
+
+class P(IntEnum):
+    """Index of each parameter; all terms of the law are in nats.
+
+    The seven of the multi-power law for the size that is decided on, log F after 1,000 steps, the scaling in N, and the
+    log of R after one repetition of as many tokens as parameters.
+    """
+
+    L0 = 0
+    LOG_A = 1
+    LOG_ALPHA = 2
+    LOG_B = 3
+    LOG_C = 4
+    LOG_BETA = 5
+    GAMMA = 6
+    LOG_F = 7
+    KAPPA = 8
+    SHARE = 9
+    LOG_ALPHA_N = 10
+    LOG_REPEATED = 11
+
+
+SCATTER = {P.L0: 0.02, P.LOG_A: 0.06, P.LOG_ALPHA: 0.15, P.LOG_B: 0.35, P.LOG_F: 1.4}
+"""Standard deviations of the constants of a size around the scaling law in N: of L0 in nats, else of the logarithm. Round
+numbers from the first three sources of published runs. Each other size has these offsets as further parameters."""
+
+_N_CONSTANTS, _N_PARAMETERS, _SCATTERED = P.LOG_F + 1, len(P), list(SCATTER)
+
+_L0_BELOW_LOSS = Gaussian(0.45, 0.45)
+"""Prior of the last loss less L0, nats."""
+
+_OF_ONE_SIZE = {
+    P.LOG_A: Gaussian(float(np.log(0.3)), 1.0),
+    P.LOG_C: Gaussian(float(CENTRES[4]), 0.5),
+    P.LOG_BETA: Gaussian(float(CENTRES[5]), 0.2),
+    P.GAMMA: Gaussian(float(CENTRES[6]), 0.15),
+    P.LOG_F: Gaussian(float(np.log(0.045)), 1.2),
+    P.LOG_REPEATED: Gaussian(float(np.log(0.0185)), 0.3),
+}
+"""Priors that are not learnt from published runs: C, beta and gamma are unidentifiable before the decay; their means are
+the order of magnitude that Luo et al. publish."""
+
+
+class _Curve(NamedTuple):
+    """Points of one run in the terms of the law.
+
+    log_time, log_steps, log_repeated (points,): logs of the training time, of thousands of steps, and of R over its value
+    after one repetition. log_b_offset: log of its
+    B less that of the run that is decided on, by the prior.
+    """
+
+    n_parameters: float
+    log_time: np.ndarray
+    log_steps: np.ndarray
+    log_repeated: np.ndarray
+    log_b_offset: float
+    changes: Prepared
+
+
+class FamilyLaw:
+    """MAP fit of the law to `runs`: the first is the one that is decided on, and each has losses.
+
+    evidence: log of the marginal likelihood of their losses. discrepancy_now: standard deviation of the model discrepancy
+    of the curves at the last loss, nats.
+    """
+
+    def __init__(self, prior: Prior, runs: Sequence[TrainingRun]) -> None:
+        self.prior = prior
+        first = runs[0]
+        self._names, self._size = [run.model for run in runs], first.n_parameters
+        self._unique_tokens = {"": first.metadata.unique_tokens}
+        self._unique_tokens |= {run.model: run.metadata.unique_tokens for run in runs}
+        self._others = sorted({run.n_parameters for run in runs} - {self._size})
+        self._tokens, self._optimizer = first.tokens_per_step, first.metadata.optimizer
+        self._log_b = self._log_b_of(first.target(), first.schedule.peak_rate)
+        points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
+        binned = [
+            bin_medians(*run.loss_curve, most, run.schedule.rates) for run, most in zip(runs, points, strict=True)
+        ]
+        self._loss = float(np.median(binned[0][1][-3:]))
+        self._now = 0.0  # log of the training time at the last loss, from which all others are counted
+        curves = [self._seen(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
+        self._now = float(curves[0].log_time[-1])
+        curves = [curve._replace(log_time=curve.log_time - self._now) for curve in curves]
+        self._points = self._placed(curves, range(len(runs)))
+        noise = [np.full(len(losses), np.hypot(discrepancy.ROUNDING, noise_of(losses))) for _, losses in binned]
+        self._fit, self.discrepancy_now = discrepancy.fit(
+            lambda x: self._laws(x, curves)[:2],
+            np.concatenate([losses for _, losses in binned]),
+            self._points,
+            np.concatenate(noise),
+            self._prior_moments(),
+            prior.log_discrepancy,
+        )
+        self.evidence = self._fit.evidence
+
+    def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the losses (targets,) and their covariance (targets, targets)."""
+        curves = [
+            self._curve(target, np.asarray(target.learning_rates), np.array([target.step]), MOST_CHANGES)
+            for target in targets
+        ]
+        begun = {name: index for index, name in enumerate(self._names)}
+        points = self._placed(curves, [begun.get(target.model, -1 - index) for index, target in enumerate(targets)])
+        new_size = [target.n_parameters not in (self._size, *self._others) for target in targets]
+        losses, gradient, by_scattered = self._laws(self._fit.x, curves)
+        scatter = np.where(new_size, np.square(by_scattered * [*SCATTER.values()]).sum(axis=1), 0.0)
+        return self._fit.forecast(
+            losses,
+            gradient,
+            discrepancy.covariance(points, self._points, self.discrepancy_now),
+            discrepancy.covariance(points, points, self.discrepancy_now) + np.diag(scatter),
+        )
+
+    def posterior(self) -> Prior:
+        """Return the posterior of the constants of the prior, each by its mode and standard deviation."""
+        x, sd = self._fit.x, np.sqrt(np.diag(self._fit.covariance))
+        share_offset = self.prior.share_of(self._size).mean - self.prior.share.mean
+        log_b_offset = self._log_b.mean - self.prior.log_b.mean
+        return self.prior._replace(
+            log_alpha=Gaussian(float(x[P.LOG_ALPHA]), float(sd[P.LOG_ALPHA])),
+            log_b=Gaussian(float(x[P.LOG_B]) - log_b_offset, float(sd[P.LOG_B])),
+            kappa=Gaussian(float(x[P.KAPPA]), float(sd[P.KAPPA])),
+            share=Gaussian(float(x[P.SHARE]) - share_offset, float(sd[P.SHARE])),
+            log_alpha_n=Gaussian(float(x[P.LOG_ALPHA_N]), float(sd[P.LOG_ALPHA_N])),
+        )
+
+    def _seen(self, run: TrainingRun, steps: np.ndarray) -> _Curve:
+        """Return the points of a run that were seen."""
+        rates = run.schedule.rates_to(max(run.final_step, round(steps[-1])))
+        return self._curve(run.target(), rates, np.rint(steps).astype(np.int64))
+
+    def _curve(self, run: Target, rates: np.ndarray, steps: np.ndarray, most: int = 200) -> _Curve:
+        """Return points of a run at some steps in the terms of the law."""
+        peak = rates.max()
+        rates = rates / peak
+        share = run.tokens_per_step / self._tokens
+        time = np.cumsum(rates**self.prior.time_exponent)[steps]
+        return _Curve(
+            float(run.n_parameters),
+            np.log(time * (share if np.isfinite(share) else 1.0)) - self._now,
+            np.log(np.maximum(steps - first_peak(rates) / 2, 1.0) / 1000),
+            self._log_repeated(run, steps),
+            self._log_b_of(run, float(peak)).mean - self._log_b.mean,
+            prepare(rates, steps, 1.0, most, self.prior.decay_exponent),
+        )
+
+    def _log_repeated(self, run: Target, steps: np.ndarray) -> np.ndarray:
+        """Return the log of the cost of the repeated text, relative to one repetition; very low without any."""
+        unique = self._unique_tokens.get(run.model, self._unique_tokens[""])
+        repetitions = np.maximum(np.nan_to_num(steps * run.tokens_per_step / unique - 1), 1e-9)
+        per_token = np.nan_to_num(np.log(run.n_parameters / unique))
+        return REPETITION_EXPONENT * np.log(repetitions) + OVERFIT_EXPONENT * per_token
+
+    def _log_b_of(self, run: Target, peak: float) -> Gaussian:
+        """Return the prior of log B of a run."""
+        return self.prior.log_b_of(peak, run.tokens_per_step, run.n_parameters, self._optimizer)
+
+    def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
+        """Return the points of all curves as the discrepancy sees them."""
+        lengths = [len(curve.log_time) for curve in curves]
+        sizes = np.log([curve.n_parameters / self._size for curve in curves])
+        times = np.concatenate([curve.log_time for curve in curves])
+        return discrepancy.Points(times, np.repeat(sizes, lengths), np.repeat(runs, lengths))
+
+    def _prior_moments(self) -> Gaussian:
+        """Return means and standard deviations of all parameters, (parameters,) each."""
+        prior = self.prior
+        of_parameter = {
+            P.L0: Gaussian(self._loss - _L0_BELOW_LOSS.mean, _L0_BELOW_LOSS.sd),
+            **_OF_ONE_SIZE,
+            P.LOG_ALPHA: prior.log_alpha,
+            P.LOG_B: self._log_b,
+            P.KAPPA: prior.kappa,
+            P.SHARE: prior.share_of(self._size),
+            P.LOG_ALPHA_N: prior.log_alpha_n,
+        }
+        offsets = [(0.0, sd) for sd in SCATTER.values() for _ in self._others]
+        means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
+        return Gaussian(means, sds)
+
+    def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the losses of all points (points,), and their gradients (points, parameters) and (points, scattered).
+
+        The second one is by the constants that scatter between sizes.
+        """
+        losses, gradient, by_scattered = zip(*(self._law(x, curve) for curve in curves), strict=True)
+        return np.concatenate(losses), np.vstack(gradient), np.vstack(by_scattered)
+
+    def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return `_laws` of one curve."""
+        constants, by_x = self._of_size(x, curve.n_parameters)
+        constants[P.LOG_B] += curve.log_b_offset
+        loss, slopes = law(constants[: P.LOG_F], replace(curve.changes, time=np.exp(curve.log_time)))
+        first = np.exp(np.clip(constants[P.LOG_F] - FIRST_STEPS * curve.log_steps, -60, 10))
+        by_constants = np.column_stack([slopes, first])
+        gradient = by_constants @ by_x
+        gradient[:, P.LOG_REPEATED] = repeated = np.exp(x[P.LOG_REPEATED] + curve.log_repeated)
+        return loss + first + repeated, gradient, by_constants[:, _SCATTERED]
+
+    def _of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the constants of the law for a size (constants,), and their gradient (constants, parameters)."""
+        r = float(np.log(size / self._size))
+        share, alpha_n = 1 / (1 + np.exp(-x[P.SHARE])), float(np.exp(np.clip(x[P.LOG_ALPHA_N], -20, 5)))
+        decrease = float(np.exp(np.clip(-alpha_n * r, -50, 50)))
+        constants, by_x = x[:_N_CONSTANTS].copy(), np.eye(_N_CONSTANTS, len(x))
+        constants[P.L0] *= share + (1 - share) * decrease
+        by_x[P.L0, P.L0] = share + (1 - share) * decrease
+        by_x[P.L0, P.SHARE] = x[P.L0] * share * (1 - share) * (1 - decrease)
+        by_x[P.L0, P.LOG_ALPHA_N] = -x[P.L0] * (1 - share) * decrease * alpha_n * r
+        constants[P.LOG_A] += x[P.KAPPA] * r
+        by_x[P.LOG_A, P.KAPPA] = r
+        if size in self._others:
+            offsets = _N_PARAMETERS + self._others.index(int(size)) + len(self._others) * np.arange(len(SCATTER))
+            constants[_SCATTERED] += x[offsets]
+            by_x[_SCATTERED, offsets] = 1.0
+        return constants, by_x

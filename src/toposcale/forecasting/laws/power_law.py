@@ -1,0 +1,123 @@
+"""Power law L = a t^-b + c, fitted to the beginning of a loss curve and extrapolated to its end."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from toposcale.forecasting.laws.prediction import Prediction, student_t, variance_inflation
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
+from toposcale.io.errors import NoForecast
+from toposcale.statistics.scaling import best_exponent, geometric_mean, lines
+
+_EXPONENTS = np.geomspace(0.005, 5.0, 300)
+
+
+class PowerLawFit(NamedTuple):
+    """Power law L(t) = a t^-b + c with a, c >= 0, and the points that it was fitted to."""
+
+    a: float
+    b: float
+    c: float
+    times: np.ndarray
+    losses: np.ndarray
+
+    def __call__(self, times: np.ndarray | float) -> np.ndarray:
+        """Return the fitted loss at times > 0, in the unit of the fit."""
+        return np.asarray(self.a * np.asarray(times, dtype=np.float64) ** -self.b + self.c)
+
+    def interval(self, time: float) -> tuple[float, float]:
+        """Return the 95% interval of one observed loss at a time: profile likelihood and the noise of the point.
+
+        For each exponent b the law is linear, so the profile is the union over b of exact intervals. The
+        lag-1 autocorrelation of the residuals lowers the number of points that count as independent.
+        """
+        residuals = self.losses - self(self.times)
+        error, degrees_of_freedom = np.sum(residuals**2), len(self.times) - 3
+        noise, quantile = float(error) / degrees_of_freedom, student_t(degrees_of_freedom)
+        allowed = quantile**2 * noise * variance_inflation(residuals, parameters=3)
+        exponents = np.append(self._plausible_exponents(error, allowed), self.b)
+        _, _, errors, values, variances = _conditional_fits(self.times, self.losses, exponents, time)
+        inside = errors - error <= allowed
+        half = np.sqrt(np.maximum(allowed - (errors - error), 0.0) * variances)
+        value = float(self(time))
+        below = value - np.min((values - half)[inside], initial=value)
+        above = np.max((values + half)[inside], initial=value) - value
+        observation = quantile * np.sqrt(noise)
+        high = value + float(np.hypot(above, observation))
+        # A loss is never negative: the lower end is at least as far in ratio as the upper one is.
+        return max(value - float(np.hypot(below, observation)), value**2 / high if high else 0.0), high
+
+    def _plausible_exponents(self, error: float, allowed: float) -> np.ndarray:
+        errors = _conditional_fits(self.times, self.losses, _EXPONENTS, float(self.times[-1]))[2]
+        inside = np.flatnonzero(errors - error <= allowed)
+        if not len(inside):
+            inside = np.array([np.argmin(np.abs(np.log(_EXPONENTS / self.b)))])
+        first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(_EXPONENTS) - 1)
+        return np.geomspace(_EXPONENTS[first], _EXPONENTS[last], 300)
+
+
+def fit_loss_curve(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
+    """Fit L = a t^-b + c by least squares; a, c >= 0 and 0.005 <= b <= 5; at least 5 finite points, t > 0.
+
+    a and c are linear and solved exactly for each b, so only b is searched. `ValueError` for fewer points or a time <= 0.
+    """
+    times, losses = np.asarray(times, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+    if times.shape != losses.shape or times.ndim != 1:
+        raise ValueError("times and losses: two arrays of one length")
+    usable = np.isfinite(times) & np.isfinite(losses)
+    times, losses = times[usable], losses[usable]
+    if len(times) < MINIMUM_POINTS or np.any(times <= 0) or len(np.unique(times)) < 3:
+        raise ValueError(f"times: at least {MINIMUM_POINTS} with a finite loss, three of them different, all above 0")
+
+    def errors_of(exponents: np.ndarray) -> np.ndarray:
+        return _conditional_fits(times, losses, exponents, 1.0)[2]
+
+    exponent = best_exponent(errors_of, _EXPONENTS, tolerance=1e-12, logarithmic=True)
+    a, c, *_ = _conditional_fits(times, losses, np.array([exponent]), 1.0)
+    return PowerLawFit(float(a[0]), exponent, float(c[0]), times, losses)
+
+
+def _conditional_fits(
+    times: np.ndarray, losses: np.ndarray, exponents: np.ndarray, target: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each exponent a, c, squared error, value at `target` and its variance per unit of noise."""
+    unit, mean_loss = geometric_mean(times), losses.mean()
+    design = (times[None, :] / unit) ** -exponents[:, None]
+    at_target = (target / unit) ** -exponents
+    a, centre, spread, _ = lines(design, losses)
+    c = mean_loss - a * centre
+    variance = 1 / len(times) + (at_target - centre) ** 2 / spread
+    # active bounds: a rising curve has a = 0, a curve that would end below zero has c = 0
+    through_zero = np.sum(design * losses, axis=1) / np.sum(design**2, axis=1)
+    negative = c < 0
+    a = np.where(negative, through_zero, a)
+    c = np.where(negative, 0.0, c)
+    variance = np.where(negative, at_target**2 / np.sum(design**2, axis=1), variance)
+    rising = a < 0
+    a, c = np.where(rising, 0.0, a), np.where(rising, mean_loss, c)
+    variance = np.where(rising, 1 / len(times), variance)
+    errors = np.sum((a[:, None] * design + c[:, None] - losses) ** 2, axis=1)
+    return a * unit**exponents, c, errors, a * at_target + c, variance
+
+
+class PowerLaw:
+    """Forecaster `power_law`: least squares of L = a t^-b + c on the training's loss curve.
+
+    t is the step less half the warm-up, which is worth half its steps at the peak rate. A decay to come is not modelled.
+    """
+
+    def fit(self, training: TrainingRun) -> Self:
+        """Fit to `training.loss_curve`. NoForecast: too few points."""
+        steps, losses = training.loss_curve
+        warmup = training.schedule.warmup_steps
+        self._shift = warmup / 2 if len(steps) and steps[0] >= warmup else 0.0
+        try:
+            self.law = fit_loss_curve(steps - self._shift, losses)
+        except ValueError as error:
+            raise NoForecast(f"fewer than {MINIMUM_POINTS} finite losses after step 0") from error
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Return the loss at a step with its 95% interval."""
+        time = step - self._shift
+        return Prediction(float(self.law(time)), *self.law.interval(time))

@@ -1,0 +1,162 @@
+"""Checks on a loss curve: each raises NoForecast with the reason why no forecast is made from it."""
+
+import numpy as np
+
+from toposcale.forecasting.runs.outliers import is_moving_average, is_spike, rise
+from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
+from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
+
+MOST_SPIKES = 0.2
+"""Largest share of the logged losses that may be spikes."""
+
+WARM_UPS, USUAL_WARM_UPS = 1.25, 2
+"""Warm-ups that must have passed for a forecast, and for one of usual confidence; in between, intervals are 1.5 times as
+wide and the law is not checked on the curve."""
+
+CHECKABLE_POINTS = 8
+"""Fewest points of a curve whose first half can forecast the second."""
+
+LEAST_DECREASE, DECREASE_IN_ERRORS = 0.04, 3.0
+"""Least decrease of the loss for each tenfold of steps, as a share of it, and in standard errors. Of 528 published runs 525
+decrease by at least 0.088, at any share of their steps."""
+
+LARGEST_DEPARTURE = 0.03
+"""Largest increase of validation minus training loss, nats, from the middle half of a curve to its last quarter."""
+
+HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
+"""Nats per token: a uniform guess among a million tokens costs 13.8; a loss near zero means memorisation."""
+
+FIRST_STEPS = 50
+"""Steps during which a bad initialisation may have a loss far above a uniform guess."""
+
+
+def refuse_curve(run: TrainingRun) -> None:
+    """Raise NoForecast where the losses end in NaN, rise, are mostly spikes, or cannot be nats per token."""
+    if len(broken := broken_steps(run)):
+        raise NoForecast(
+            f"the last {len(broken)} logged losses are not numbers, since step {int(broken[0]):,}; "
+            "the training has failed, or its log has"
+        )
+    # Also the rows as they were logged: a loss that runs away looks like spikes to the curve, which leaves them out.
+    for losses, window in ((run.logged, 5), (run.loss_curve.losses, 3)):
+        if risen := rise(losses, window):
+            raise NoForecast(f"the loss is rising: it is {risen.now:.4g} now and was {risen.lowest:.4g}")
+    spikes = float(np.mean(is_spike(run.logged))) if len(run.logged) else 0.0
+    if spikes > MOST_SPIKES:
+        raise NoForecast(f"{spikes:.0%} of the logged losses are spikes")
+    warm_up = run.losses[np.isfinite(run.losses) & (run.steps >= FIRST_STEPS)][:3]
+    highest = max(warm_up.max(initial=0.0), run.loss_curve.losses.max(initial=0.0))
+    if highest > HIGHEST_LOSS:
+        raise NoForecast(
+            f"a loss of {highest:.4g} is above the {HIGHEST_LOSS:g} nats of a uniform guess among a million tokens: is it "
+            "a sum over the batches of a step (gradient accumulation), or a perplexity? Give the mean, or its logarithm"
+        )
+
+
+def refuse_decision_point(run: TrainingRun) -> None:
+    """Raise NoForecast where it is too early to decide: inside the warm-up, in a spike, or before the loss decreases."""
+    warmup = run.schedule.warmup_steps
+    if run.last_step < WARM_UPS * warmup and not run.is_over:
+        verb = "rose" if run.last_step >= warmup else "still rises,"
+        raise NoForecast(
+            f"the learning rate {verb} until step {warmup:,}: ask again from step {round(WARM_UPS * warmup):,} on"
+        )
+    # Whether the loss comes back from spikes at the end is not known.
+    if ending := int(np.argmin(is_spike(run.logged)[::-1])) if len(run.logged) else 0:
+        highest = run.logged[-ending:].max()
+        raise NoForecast(
+            f"the log ends in a spike of {ending} row{'s' if ending > 1 else ''}, up to {highest:.4g}; ask again when the "
+            "loss has come back"
+        )
+    decrease, error = _decrease(run)
+    if not run.is_over and decrease < max(LEAST_DECREASE, DECREASE_IN_ERRORS * error):
+        raise NoForecast(
+            f"the loss does not decrease as in published runs: by {decrease:.1%} +- {error:.1%} for each tenfold "
+            "of steps, where theirs decreases by 9% and more; ask again when it does"
+        )
+
+
+def _decrease(run: TrainingRun) -> tuple[float, float]:
+    """Return the decrease of a curve for each tenfold of steps, as a share of the loss, and its standard error.
+
+    By a line through log loss over log step; infinite and 0 with fewer than three points.
+    """
+    steps, losses = run.loss_curve
+    if len(steps) < 3:
+        return np.inf, 0.0
+    x, y = np.log10(steps), np.log(np.maximum(losses, 1e-12))
+    x = x - x.mean()
+    power = float(x @ x)
+    # Of the distance to the line only what jumps from point to point is noise; the rest is the shape of the curve.
+    return -float(x @ y) / power, noise_of(y) / float(np.sqrt(power))
+
+
+def broken_steps(run: TrainingRun) -> np.ndarray:
+    """Return the last steps of the log whose loss is not a number, or missing: pandas writes NaN as an empty cell."""
+    finite = np.flatnonzero(np.isfinite(run.losses))
+    after = np.arange(finite[-1] + 1 if len(finite) else 0, len(run.losses))
+    empty = after[np.isnan(run.losses[after])]
+    usual = int(np.diff(finite).max(initial=1))  # rows from one loss to the next
+    # Rows without a loss may be a schedule that goes on to its end.
+    lost = len(finite) > 1 and len(empty) > usual and run.steps[empty[-1]] < 0.99 * run.final_step
+    return run.steps[after if lost else after[~np.isnan(run.losses[after])]]
+
+
+def looks_smoothed(run: TrainingRun) -> bool:
+    """Return whether the log moves like the moving average of a tracker, not like losses of single batches."""
+    # Losses of a fixed text are smooth by themselves.
+    return run.forecasts_training_loss and is_moving_average(run.logged)
+
+
+FEWEST_NOISY_ROWS, CRITICAL_DEVIATION = 40, 2.33
+"""Rows from which their noise tells whether they are smoothed, and the one-sided 1% quantile of a standard normal."""
+
+
+def smoothing_unknown_because(run: TrainingRun) -> str:
+    """Return why the log does not tell whether its losses are smoothed; "" if it does, or none of it is forecast.
+
+    The null hypothesis is independent noise around a smooth curve: an autocorrelation of the differences of -1/2, with a
+    variance of 1 / (2 rows). Losses of a fixed text, and means of many batches, may be as smooth as an average.
+    """
+    seen = np.isfinite(run.losses) & (run.steps >= max(run.schedule.warmup_steps, 1))
+    if not seen.any() or not run.forecasts_training_loss or looks_smoothed(run):
+        return ""
+    if (n_rows := int(seen.sum())) < FEWEST_NOISY_ROWS:
+        return f"{n_rows} rows are too few to tell"
+    correlation = difference_autocorrelation(run.steps[seen], run.losses[seen])
+    if correlation <= -0.5 + CRITICAL_DEVIATION * np.sqrt(0.5 / n_rows):
+        return ""
+    return f"the autocorrelation of their differences is {correlation:.2f}, that of independent noise -0.5"
+
+
+def is_checkable(run: TrainingRun) -> bool:
+    """Return whether a curve has enough points after the warm-up for its first half to forecast the second."""
+    points = len(run.loss_curve.steps)
+    return (
+        not in_early_steps(run)
+        and points >= CHECKABLE_POINTS
+        and len(first_half(run).loss_curve.steps) >= CHECKABLE_POINTS // 2
+    )
+
+
+def validation_departs(run: TrainingRun) -> bool:
+    """Return whether the validation loss departs from the training loss, as when a text is repeated often."""
+    steps, losses = run.binned(run.losses)
+    usable = np.isfinite(run.checkpoint_losses) & (run.checkpoint_steps >= run.loss_curve.steps.min(initial=1))
+    if run.forecasts_training_loss or len(steps) < CHECKABLE_POINTS or usable.sum() < CHECKABLE_POINTS:
+        return False
+    training_losses = np.interp(np.log(run.checkpoint_steps[usable]), np.log(steps), losses)
+    excess = run.checkpoint_losses[usable] - training_losses
+    quarter = len(excess) // 4
+    return bool(np.median(excess[-quarter:]) - np.median(excess[quarter:-quarter]) > LARGEST_DEPARTURE)
+
+
+def in_early_steps(run: TrainingRun) -> bool:
+    """Return whether fewer than `USUAL_WARM_UPS` warm-ups have passed."""
+    return run.last_step < USUAL_WARM_UPS * run.schedule.warmup_steps and not run.is_over
+
+
+def first_half(run: TrainingRun) -> TrainingRun:
+    """Return the run as it stood at half of the steps that were seen."""
+    return run.first(0.5 * run.loss_curve.steps[-1] / run.final_step)

@@ -1,0 +1,367 @@
+"""The learning-rate schedule of a training run, and its provenance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from toposcale.forecasting.runs.series import in_order, read_only
+from toposcale.io.errors import UserError
+from toposcale.training.schedules import Schedule, ScheduleTable
+
+
+class ScheduleProvenance(StrEnum):
+    """Source of the learning rates up to the end of a run."""
+
+    GIVEN = "given"
+    LOGGED = "logged"
+    RECOGNISED = "recognised"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class LearningRateSchedule:
+    """Learning rates of a run, as far as they are known.
+
+    Parameters
+    ----------
+    final_step : int
+        Step at which the run ends.
+    rates : ndarray of shape (n_known,)
+        Rate of every step from 0 on; of all `final_step` + 1 where the schedule is known to the end.
+    provenance : ScheduleProvenance
+        Source of the rates up to the end.
+    unknown_because : str
+        Reason why they are not known to the end.
+    stated_warmup : int
+        Steps of warm-up that the user stated, for a run whose rates are not known.
+    warmup_assumed : bool
+        Whether no rate was logged and no warm-up stated, so that none is assumed.
+    end_assumed : bool
+        Whether the last step is not known, and that of the last row takes its place.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule
+    >>> steps = np.arange(0, 501, 50)
+    >>> cosine = 5e-4 * (1 + np.cos(np.pi * steps / 1000))
+    >>> schedule = LearningRateSchedule.of_log(1000, steps, cosine)
+    >>> schedule.provenance.value, schedule.is_known, round(schedule.rate_at(1000), 9)
+    ('recognised', True, 0.0)
+    >>> LearningRateSchedule.of_log(1000, steps, np.full(11, 1e-3)).unknown_because
+    'the learning rates after step 500 are not known'
+    """
+
+    final_step: int
+    rates: np.ndarray = field(default_factory=lambda: np.empty(0))
+    provenance: ScheduleProvenance = ScheduleProvenance.UNKNOWN
+    unknown_because: str = ""
+    stated_warmup: int = 0
+    warmup_assumed: bool = False
+    end_assumed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rates", read_only(self.rates))
+
+    @classmethod
+    def of_log(
+        cls,
+        final_step: int,
+        steps: ArrayLike,
+        rates: ArrayLike,
+        given: Schedule | ScheduleTable | None = None,
+        warmup_steps: float | None = None,
+    ) -> Self:
+        """Return the schedule of a log: the one that was given, else that of its rows, else a line or cosine through them.
+
+        Parameters
+        ----------
+        final_step : int
+            Step at which the run ends.
+        steps, rates : array-like of shape (n_rows,)
+            Rows of a log or a table, also of steps to come; NaN is unknown.
+        given : Schedule or ScheduleTable, optional
+            Schedule that the user states.
+        warmup_steps : float, optional
+            Steps of a linear warm-up before the first row.
+
+        Returns
+        -------
+        LearningRateSchedule
+            Schedule with its provenance; where it is not known to the end, with the reason.
+
+        Raises
+        ------
+        UserError
+            If the log contradicts the given schedule.
+        """
+        at, logged = in_order((steps, rates))
+        usable = np.isfinite(logged) & (at >= 0)
+        at, logged = at[usable], logged[usable]
+        known, provenance, unknown_because = np.empty(0), ScheduleProvenance.UNKNOWN, ""
+        if given is not None:
+            known, provenance = given.rates(), ScheduleProvenance.GIVEN
+            _refuse_contradiction(given, known, at, logged)
+        elif not (unknown_because := _why_unknown(at, logged, warmup_steps)):
+            known = _interpolated(at, logged, warmup_steps)
+            # A log ends up to one interval between rows before its training does.
+            if final_step - at[-1] <= np.median(np.diff(at)):
+                provenance = ScheduleProvenance.LOGGED
+            elif (ahead := recognised(at, logged, final_step)) is not None:
+                known, provenance = np.concatenate([known, ahead[1:]]), ScheduleProvenance.RECOGNISED
+            else:
+                unknown_because = f"the learning rates after step {int(at[-1]):,} are not known"
+        if not unknown_because:  # the last rate stays to the end
+            known = known[np.minimum(np.arange(final_step + 1), len(known) - 1)]
+        warmup_known = isinstance(given, ScheduleTable) or len(at) > 0
+        schedule = cls.of_rates(final_step, known, provenance, warmup_steps, warmup_known)
+        return replace(schedule, unknown_because=unknown_because)
+
+    @classmethod
+    def of_rates(
+        cls,
+        final_step: int,
+        rates: np.ndarray,
+        provenance: ScheduleProvenance,
+        warmup_steps: float | None = None,
+        warmup_known: bool = False,
+    ) -> Self:
+        """Return the schedule of known rates.
+
+        Parameters
+        ----------
+        final_step : int
+            Step at which the run ends.
+        rates : ndarray of shape (n_known,)
+            Rate of every step from 0 on; of all `final_step` + 1 where the schedule is known to the end.
+        provenance : ScheduleProvenance
+            Source of the rates.
+        warmup_steps : float, optional
+            Stated steps of warm-up.
+        warmup_known : bool, default=False
+            Whether the warm-up, or its absence, follows from something else than the rates and `warmup_steps`.
+
+        Returns
+        -------
+        LearningRateSchedule
+            Schedule with this provenance.
+        """
+        warmup_stated = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
+        return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not warmup_stated)
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether the rate is known to the end."""
+        return len(self.rates) >= max(self.final_step, 1)
+
+    @property
+    def peak_rate(self) -> float:
+        """Highest learning rate; NaN where none is known."""
+        return float(self.rates.max()) if len(self.rates) else np.nan
+
+    @property
+    def warmup_steps(self) -> int:
+        """Step at which the rate first comes near its peak; without rates, the stated warm-up."""
+        return first_peak(self.rates) if len(self.rates) else self.stated_warmup
+
+    @property
+    def every_rate(self) -> np.ndarray:
+        """Rate of every step, (final_step + 1,); of an unknown schedule a constant rate after the warm-up."""
+        if self.is_known:
+            return self.rates_to(self.final_step)
+        return np.minimum(np.arange(1, self.final_step + 2) / max(self.warmup_steps, 1), 1.0)
+
+    def rates_to(self, step: int) -> np.ndarray:
+        """Return the rates (step + 1,): the last known one is carried forward, and unknown ones are constant."""
+        rates = self.rates if len(self.rates) else np.ones(1)
+        return np.concatenate([rates, np.full(max(step + 1 - len(rates), 0), rates[-1])])[: step + 1]
+
+    def rate_at(self, step: int) -> float:
+        """Return the rate of a step; NaN where none is known."""
+        return float(self.rates_to(step)[step]) if len(self.rates) else np.nan
+
+    def decays_after(self, step: int) -> bool:
+        """Return whether the rate is known to be lower at the end than at a step."""
+        return self.is_known and bool(self.rates[-1] < 0.99 * self.rates[min(step, len(self.rates) - 1)])
+
+    def has_shape_of(self, other: Self) -> bool:
+        """Return whether both are known and differ by at most a tenth of the peak, whatever their lengths."""
+        return self.is_known and other.is_known and shape_distance(self.every_rate, other.every_rate) <= 0.1
+
+
+NEAR_PEAK, STILL_RISES = 0.95, 1e-6
+"""Share of the highest rate from which a warm-up may end, and smallest rise per step, as a share of it, beyond jitter."""
+
+
+def first_peak(rates: np.ndarray) -> int:
+    """Return the index at which rates (n,) first stop rising near their maximum; restarts and jitter do not count."""
+    near = int(np.argmax(rates >= NEAR_PEAK * rates.max()))
+    rises = np.diff(rates[near:]) > STILL_RISES * rates.max()
+    return near + (len(rises) if rises.all() else int(np.argmin(rises)))
+
+
+def rescaled(rates: np.ndarray, steps: int) -> np.ndarray:
+    """Return the rates (steps + 1,) of the same shape over another number of steps."""
+    return np.interp(np.linspace(0, len(rates) - 1, steps + 1), np.arange(len(rates)), rates)
+
+
+def shape_distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference of two schedules in units of the peak, over shares of their lengths."""
+    shares = np.linspace(0, 1, 101)
+    a, b = (np.interp(shares, np.linspace(0, 1, len(rates)), rates / rates.max()) for rates in (one, other))
+    return float(np.max(np.abs(a - b)))
+
+
+LARGEST_DIFFERENCE, LEAST_DIFFERENCE = 0.05, 1e-5
+"""Shares of the peak by which a logged rate may differ from the schedule: the larger in the warm-up, which starts in many
+ways, and for roundly printed rates; the smaller one is the rounding of 32-bit rates."""
+
+
+def _refuse_contradiction(
+    schedule: Schedule | ScheduleTable, scheduled: np.ndarray, steps: np.ndarray, rates: np.ndarray
+) -> None:
+    """Raise UserError where the log goes on after the schedule, or differs from it by more than its printed digits.
+
+    A log may count its steps from 0 or 1: the rate of the step before or after is as good. Edges are not compared.
+    """
+    if len(steps) and steps.max() > 1.01 * (len(scheduled) - 1):
+        raise UserError(
+            f"schedule: it ends at step {len(scheduled) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
+            "schedule of the whole training"
+        )
+    inside = (steps >= 1) & (steps < len(scheduled) - 1)
+    at, peak = steps[inside].astype(int), scheduled.max()
+    nearest = np.stack([scheduled[at - 1], scheduled[at], scheduled[at + 1]])
+    off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
+    allowed = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
+    if isinstance(schedule, ScheduleTable):
+        allowed = allowed + _interpolation_error(schedule, at)
+    allowed = np.where(at < np.argmax(scheduled), np.inf, allowed)
+    too_far = off - np.minimum(allowed, LARGEST_DIFFERENCE * peak)
+    if len(at) and too_far.max() > 0:
+        worst = int(np.argmax(too_far))
+        raise UserError(
+            f"schedule: it gives a learning rate of {scheduled[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
+            f"{rates[inside][worst]:.6g}; give the schedule that was run (its peak, warm-up, last step and minimum rate), "
+            "or a file with its rates"
+        )
+
+
+def rounding(values: np.ndarray) -> np.ndarray:
+    """Return the rounding error of printed numbers: half of the last digit that the longest of them has.
+
+    Numbers may be printed with a number of decimals or of digits: what allows more counts. One number alone, as of a
+    constant rate, is exact.
+    """
+    different = np.unique(values[values > 0])
+    if len(different) < 2:
+        return np.zeros(len(values))
+    some = different[np.linspace(0, len(different) - 1, min(len(different), 500)).round().astype(int)]
+    texts = [np.format_float_scientific(value, trim="-").split("e") for value in some]
+    digits = max(len(mantissa.replace(".", "")) for mantissa, _ in texts)
+    decimals = max(len(mantissa.replace(".", "")) - 1 - int(exponent) for mantissa, exponent in texts)
+    magnitude = np.floor(np.log10(np.maximum(values, 1e-300)))
+    return 0.5 * np.maximum(10.0**-decimals, 10.0 ** (magnitude - digits + 1))
+
+
+def _interpolation_error(schedule: ScheduleTable, at: np.ndarray) -> np.ndarray:
+    """Return bounds on the error of the lines between the rows of a schedule, at some steps.
+
+    Half of how far a row lies off the line between its neighbours, which for a smooth schedule is twice too much, and the
+    rounding of the rows.
+    """
+    steps, rates = np.array(schedule.at, dtype=np.float64), np.array(schedule.values)
+    bend = np.zeros(len(steps))
+    if len(steps) > 2:
+        share = (steps[1:-1] - steps[:-2]) / (steps[2:] - steps[:-2])
+        bend[1:-1] = np.abs(rates[1:-1] - (1 - share) * rates[:-2] - share * rates[2:])
+    following = np.clip(np.searchsorted(steps, at), 1, len(steps) - 1)
+    return 0.5 * np.maximum(bend[following - 1], bend[following]) + rounding(rates)[following]
+
+
+def _why_unknown(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> str:
+    """Return why the rows of a log do not tell the rates up to the last of them; "" where they do."""
+    if len(steps) < 2:
+        return "no learning rates are logged"
+    if np.any(rates < 0) or rates.max() <= 0:
+        return "a logged learning rate is negative, or all of them are 0"
+    if steps[0] > int(warmup_steps or 0) + np.median(np.diff(steps)) + 1:
+        return (
+            f"the learning rates before step {int(steps[0]):,} are not known: give the schedule, or warmup_steps if the "
+            "warm-up ends there"
+        )
+    return ""
+
+
+def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> np.ndarray:
+    """Return the rate of every step up to the last logged one, linear between rows and in a stated warm-up before them."""
+    every = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
+    if warmup := int(warmup_steps or 0):
+        # The peak is the rate at the end of the warm-up, or, where that was not logged, the first one that was.
+        end = min(warmup, int(steps[-1]))
+        before = min(end, int(steps[0]))
+        every[:before] = every[end] * np.arange(1, before + 1) / warmup
+    return every
+
+
+def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:
+    """Return the step where the logged rate first comes near its peak; None if the log does not show it.
+
+    steps, rates (rows,). A missing rate leaves the warm-up unknown, and so does a log that begins later than step 1 at its
+    highest rate.
+    """
+    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+    if len(times) == 0 or not np.isfinite(logged).all():
+        return None
+    peak = first_peak(logged)
+    return int(times[peak]) if peak > 0 or times[0] <= 1 else None
+
+
+LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
+"""Largest residual of a recognised shape, as a share of the highest rate, and fewest rows past that rate: a line has two
+unknowns, a cosine three."""
+
+
+Shape = Callable[[np.ndarray], np.ndarray]
+"""Steps (n,) -> learning rates (n,)."""
+
+
+def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
+    """Return the rates from the last logged step to `final_step`, where the log lies on a line or a cosine that ends there.
+
+    steps, rates (rows,). None where the rates so far do not determine them, as a constant rate never does.
+    """
+    falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
+    past, logged = steps[falling], rates[falling]
+    if len(past) < FEWEST_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):
+        return None
+
+    def cosine(start: float) -> tuple[float, Shape]:
+        """Fit a cosine that begins at a step and ends at `final_step`."""
+        return _fitted(past, logged, lambda at: np.cos(np.pi * (at - start) / (final_step - start)))
+
+    starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
+    cosines = [cosine(start) for start in starts.tolist()]
+    best = starts[np.argmin([residual for residual, _ in cosines])]
+    spacing = starts[1] - starts[0] if len(starts) > 1 else 1.0
+    around = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)  # whole steps
+    cosines += [cosine(start) for start in around[:: max(1, len(around) // 400)].tolist()]
+    line = _fitted(past, logged, lambda at: 1 - at / final_step)
+    residual, fitted = min([line, *cosines], key=lambda fit: fit[0])
+    carried = fitted(np.arange(int(past[-1]), final_step + 1, dtype=np.float64))
+    if residual > LARGEST_RESIDUAL * logged[0] or carried.min() < -LARGEST_RESIDUAL * logged[0]:
+        return None
+    return np.maximum(carried, 0.0)
+
+
+def _fitted(past: np.ndarray, logged: np.ndarray, shape: Shape) -> tuple[float, Shape]:
+    """Fit offset + scale * shape(step); return its largest residual and itself."""
+    form = shape(past)
+    centred = form - form.mean()
+    scale = float(np.sum(centred * (logged - logged.mean())) / max(float(np.sum(centred**2)), 1e-300))
+    offset = float(logged.mean() - scale * form.mean())
+    return float(np.max(np.abs(offset + scale * form - logged))), lambda at: offset + scale * shape(at)
