@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run csv confirm advice watch unlock docs test quick nightly coverage test-install test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run csv confirm advice watch unlock docs test quick nightly coverage test-install test-oldest test-slurm lint bench nulls landscapes study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -118,34 +118,12 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The real null: how often each test finds what cannot be there, and what is, in every configuration of the studies.
+# The real null: how often each test finds what cannot be there, and what is, in the runs of studies 1 to 3.
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 
-# The study of docs/study.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
-study: $(VENV)/.runtime
-ifneq ($(ONLY),analysis)
-	$(BIN)/snakemake --cores $(CORES) --configfile config/study.yaml -- measured
-	$(BIN)/snakemake --cores $(CORES) --configfile config/study-data.yaml -- measured
-endif
-	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study studies/study/tables results/study results/study-data
-
-# The second study, docs/study-2.md, in the same way; it needs the text of WikiText-2 in results/wikitext-2.
-study-2: $(VENV)/.runtime
-ifneq ($(ONLY),analysis)
-	$(BIN)/snakemake --cores $(CORES) --configfile config/study-2.yaml -- measured
-	$(BIN)/snakemake --cores $(CORES) --configfile studies/study2/wikitext.yaml -- measured
-endif
-	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study2 studies/study2/tables results/study-2 results/study-2-wikitext
-
-# The third study, docs/study-3.md: configurations whose tables are there are not trained again. It needs the text of WikiText-2, too.
-study-3: $(VENV)/.runtime
-ifneq ($(ONLY),analysis)
-	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3.train studies/study3/tables results/study-3
-endif
-	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3 studies/study3/tables
-
-# The fourth study, docs/study-4.md, in the same way: finished runs are kept in results/study-4.
+# The fourth study, docs/study-4.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
+# Finished runs are kept in results/study-4.
 study-4: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4.train studies/study4/tables results/study-4

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import pandas as pd
 
 from toposcale.features.feature import WEIGHT_NORM
-from toposcale.io.schemas import ALL_LAYERS
 
 MEAN_LAYER_NORM, MEAN_ROW_NORM = "mean_layer_norm", "mean_row_norm"
 """The mean over layers, and over the rows of all layers."""
 NORMS = (WEIGHT_NORM.feature, MEAN_LAYER_NORM, MEAN_ROW_NORM)
 """What the test between runs holds fixed beside the losses."""
-
-
-def mean_layer_norms(features: pd.DataFrame) -> pd.DataFrame:
-    """The mean over layers of their norms, as a feature of the whole model."""
-    layers = features[(features["source"] == "weights") & (features["feature"] == WEIGHT_NORM.feature)]
-    layers = layers[layers["layer"] != ALL_LAYERS]
-    means = layers.groupby(["model", "step"], as_index=False)["value"].mean()
-    return means.assign(source="weights", layer=ALL_LAYERS, feature=MEAN_LAYER_NORM)
 
 
 def mean_row_norm(matrices: Iterable[np.ndarray]) -> float:

@@ -9,58 +9,17 @@ import pandas as pd
 from scipy.special import ndtri
 
 from studies.norms import NORMS
-from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_residuals, value_at_share
-from toposcale.analysis.series import SERIES_KEY
+from toposcale.analysis.over_seeds import EarlyValues, early_values, value_at_share
 from toposcale.io.errors import UserError
 from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import fit_of_configuration
-from toposcale.statistics.permutations import DRAWS
-from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
 LATER = 0.5
 """Share of the training at which the loss tells the final one so well that every test between runs must find it."""
 STUDY_DRAWS = 200_000
 """Permutations of a test between runs that a study was planned with."""
 _HALF = float(ndtri(0.975))
-
-
-def within_rows(
-    question: str,
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    seed: int,
-    *,
-    control: Control = CONTROLS["weight_norm"],
-    draws: int = DRAWS,
-) -> pd.DataFrame:
-    """A row for each feature: how much more its prewhitened residuals go with the loss of its own run than with its
-    sisters'.
-
-    The estimate is that surplus, mean over runs; its 95% interval is normal; p is of the run permutation.
-    """
-    rows = []
-    for paired in paired_residuals(features, metrics, models, metric=VALIDATION_LOSS, control=control):
-        table = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
-        test = permute_pairs(table, paired.configurations, draws=draws, seed=seed)
-        for index, key in enumerate(paired.keys):
-            own = own_surplus(table[index], paired.configurations)
-            half = _HALF * own.std(ddof=1) / np.sqrt(len(own))
-            rows.append(
-                {
-                    "question": question,
-                    "feature": dict(zip(SERIES_KEY, key, strict=True))["feature"],
-                    "n_models": len(own),
-                    "n_configurations": len(set(paired.configurations)),
-                    "estimate": own.mean(),
-                    "low": own.mean() - half,
-                    "high": own.mean() + half,
-                    "p": float(test.p[index]),
-                }
-            )
-    return pd.DataFrame(rows)
 
 
 def between_rows(
@@ -109,15 +68,6 @@ def partial_correlations(read: EarlyValues, features: Sequence[str]) -> dict[str
         fit = fit_of_configuration(values, read.outcome[None], read.controls, runs)
         found[configuration] = dict(zip(features, fit.correlations(fit.residuals[None])[0].tolist(), strict=True))
     return found
-
-
-def own_surplus(correlations: Floats, configurations: Sequence[object]) -> Floats:
-    """(R,) of the correlations (R, R) of run i's feature with run j's loss: a run's own, less the mean over the pairs that
-    it is in with its sisters."""
-    labels = np.array(configurations)
-    sisters = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
-    with_others = np.where(sisters, (correlations + correlations.T) / 2, 0.0)
-    return np.diag(correlations) - with_others.sum(axis=1) / sisters.sum(axis=1)
 
 
 def fisher_interval(correlation: Floats, degrees_of_freedom: Floats | float) -> tuple[Floats, Floats]:

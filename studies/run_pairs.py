@@ -22,6 +22,7 @@ import pandas as pd
 from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.published import Run, read
+from studies.nulls.configurations import RUNS
 from toposcale.forecasting.decision.run_comparison import Axis, Difference, RunPair, compare
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
@@ -33,14 +34,13 @@ PAIRS, MOST_RUNS = 60, 8
 SHARES = (0.3, 0.5)
 APART = 0.01
 """Least measured difference of a pair, nats: the sign of a smaller one is noise."""
-SERIES = Path(__file__).parent
 
 
 def replicates() -> Iterator[tuple[str, RunPair]]:
     """Yield the comparison of pairs of replicates, with their configuration."""
-    for study in ("study2", "study3"):
-        for path in sorted((SERIES / study / "tables/series").glob("*.csv.gz")):
-            models = pd.read_csv(SERIES / study / "tables/models" / path.name).set_index("model")
+    for study in ("study-2", "study-3"):
+        for path in sorted((RUNS / study / "series").glob("*.csv.gz")):
+            models = pd.read_csv(RUNS / study / "models" / path.name).set_index("model")
             runs = []
             for name, rows in pd.read_csv(path).sort_values("step").groupby("model"):
                 facts: dict[Any, Any] = models.loc[name].to_dict()

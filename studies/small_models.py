@@ -1,7 +1,7 @@
 """How far the forecasts can be believed for models far below the published sizes: the project's own trainings.
 
-`python -m studies.small_models [RUNS]` forecasts the end of every training of the studies (3K to 97K parameters; with
-RUNS, so many of each configuration) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many
+`python -m studies.small_models [RUNS]` forecasts the end of every training of studies 1 and 2 (3K to 21K parameters;
+with RUNS, so many of each configuration) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many
 forecasts are refused, the error of the others, and how many of their 95% intervals hold the truth.
 """
 
@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from studies import small_tables
+from studies.nulls.configurations import RUNS, table_of
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
-FOLDER = Path(__file__).parent
+STUDIES = ("study-1", "study-2")
 SHARES = (0.2, 0.3, 0.5)
 
 
 def trainings(most: int | None = None) -> Iterator[TrainingRun]:
     """The trainings of the studies whose plan is a shape, at most so many of each configuration."""
     models, series = (
-        pd.concat([pd.read_csv(path) for path in _files(kind)], ignore_index=True) for kind in ("models", "series")
+        pd.concat([table_of(RUNS / study, name) for study in STUDIES], ignore_index=True)
+        for name in ("models", "series")
     )
     losses = dict(tuple(series.groupby("model")))
     for _, configuration in models.groupby("configuration", sort=True):
@@ -42,12 +43,6 @@ def trainings(most: int | None = None) -> Iterator[TrainingRun]:
             yield TrainingRun.of(
                 metadata, schedule, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])}
             )
-
-
-def _files(kind: str) -> list[Path]:
-    first = [FOLDER / f"study/tables/{part}/{kind}.csv" for part in ("study", "study-data")]
-    second = sorted((FOLDER / f"study2/tables/{kind}").glob("*.csv.gz"))
-    return [path if path.exists() else path.with_suffix(".csv.gz") for path in first] + second
 
 
 def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from toposcale.analysis.over_seeds import SHARE
-from toposcale.analysis.series import whole_model
 from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.io.metrics import VALIDATION_LOSS
@@ -47,33 +45,11 @@ def check_finished(metrics: pd.DataFrame, models: pd.DataFrame) -> None:
         )
 
 
-def gathered(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, followed: Sequence[str]
-) -> dict[str, pd.DataFrame]:
-    """What the results of a study are computed from: `models`; `series`, the losses and the features `followed` of the
-    whole model at every checkpoint; `early`, all its features at the last checkpoint within `SHARE` of the training.
-
-    UserError: a run is not finished.
-    """
-    check_finished(metrics, models)
-    whole = whole_model(features)
-    whole = whole[whole["source"] == "weights"]
-    series = _wide(whole[whole["feature"].isin(followed)])
-    for metric in METRICS:
-        own = metrics[metrics["metric"] == metric].set_index(["model", "step"])["value"]
-        series = series.join(own.rename(metric))
-    ends = models.set_index("model")["final_step"].astype(float)
-    inside = whole[whole["step"] <= SHARE * whole["model"].map(ends) + 1e-6]
-    last = inside[inside["step"] == inside.groupby("model")["step"].transform("max")]
-    return {"models": models, "series": series.reset_index(), "early": _wide(last).reset_index()}
-
-
-def _wide(features: pd.DataFrame) -> pd.DataFrame:
-    return features.pivot(index=["model", "step"], columns="feature", values="value")
-
-
 def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The features and metrics tables that `series` and `early` of `gathered` hold."""
+    """The features and metrics tables that small tables of a study hold, a row for each model and step.
+
+    series: losses and features at every checkpoint; early: features at 30% of the training.
+    """
     metrics = series[["model", "step", *METRICS]].melt(["model", "step"], var_name="metric", value_name="value")
     rows = [
         table.melt(["model", "step"], var_name="feature", value_name="value")

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from studies.nulls.configurations import Configuration, configurations_of
+from studies.nulls.configurations import RUNS, Configuration, configurations_of
 from studies.nulls.crossed import CrossedResiduals, Tested, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS, NUCLEAR_NORM, Control
 from toposcale.analysis.over_seeds import early_values
@@ -34,8 +34,7 @@ from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.errors import UserError
 from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 
-FOLDERS = tuple(Path("studies", *parts) for parts in (("study", "tables/study"), ("study2", "tables")))
-THIRD = Path("studies/study3/tables")
+FOLDERS = tuple(RUNS / study for study in ("study-1", "study-2", "study-3"))
 RATES = Path("studies/nulls/false_positive_rates.csv")
 PRIMARY = ("h0_total", "h0_mean", "h0_total_scaled", NEURAL_PERSISTENCE.feature, NUCLEAR_NORM)
 """What the studies test; of each configuration, those that its committed tables have."""
@@ -186,7 +185,7 @@ def main(folders: list[Path], draws: int) -> None:
     rows = [row for own, _ in results for row in own]
     for folder, own in by_folder.items():
         if len(own) > 1:
-            rows += between_rows(f"all {len(own)} configurations of {folder.parts[1]}", own, draws // SLOW_SHARE // 2)
+            rows += between_rows(f"all {len(own)} configurations of {folder.name}", own, draws // SLOW_SHARE // 2)
     table = pd.DataFrame(rows)
     small_tables.write(table, RATES)
     n_runs = sum(len(configuration.models) for configuration in configurations)
@@ -208,8 +207,7 @@ def main(folders: list[Path], draws: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    present = [*FOLDERS, *([THIRD] if THIRD.exists() else [])]
-    parser.add_argument("folders", nargs="*", type=Path, default=present)
+    parser.add_argument("folders", nargs="*", type=Path, default=FOLDERS)
     parser.add_argument("--draws", type=int, default=DRAWS)
     options = parser.parse_args()
     try:

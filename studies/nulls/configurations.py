@@ -1,5 +1,4 @@
-"""The configurations that the false-positive rates are measured on: the runs of finished studies, in their committed
-tables."""
+"""The configurations that the false-positive rates are measured on: the runs of studies 1 to 3, in `runs`, or others."""
 
 from __future__ import annotations
 
@@ -17,6 +16,8 @@ from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.prewhitening import testable_segment
 
+RUNS = Path(__file__).parent / "runs"
+"""The tables of studies 1 to 3, a folder each; README.md beside them says what they hold."""
 MIN_SEEDS = 10
 """A smaller configuration has too few pairs of runs."""
 
@@ -87,8 +88,8 @@ def configurations_of(folder: Path) -> Iterator[Configuration]:
     """
     if (folder / "tables/models.parquet").exists():
         features, metrics, models = small_tables.read(folder)
-    elif parts := [_csv(folder, name) for name in ("models", "series", "early")]:
-        models, series, early = parts
+    else:
+        models, series, early = (table_of(folder, name) for name in ("models", "series", "early"))
         features, metrics = small_tables.long_tables(series, early)
     features = whole_model(features)
     metric = headline_metric(metrics["metric"])
@@ -103,7 +104,8 @@ def configurations_of(folder: Path) -> Iterator[Configuration]:
             yield Configuration(str(name), by_run[0], by_run[1], (inside, losses, own), metric)
 
 
-def _csv(folder: Path, name: str) -> pd.DataFrame:
+def table_of(folder: Path, name: str) -> pd.DataFrame:
+    """Return a table of a study, from one file or from a file a configuration. UserError: there is none."""
     paths = sorted([*folder.glob(f"{name}.csv*"), *folder.glob(f"{name}/*.csv*")])
     if not paths:
         raise UserError(f"{folder}: no {name}.csv and no tables/models.parquet; name a study's tables or a run")

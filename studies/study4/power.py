@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from studies import small_tables
+from studies.nulls.configurations import RUNS, table_of
 from studies.study4.configurations import LOSS_SHARES, NUMBERS, loss_column, surrogate, surrogate_error
 from studies.study4.questions import (
     BEYOND_H0,
@@ -34,7 +34,7 @@ from studies.study4.questions import (
 )
 from toposcale.statistics.coefficients import Floats
 
-RUNS = 400
+N_RUNS = 400
 LEFT_BY_NUCLEAR, LEFT_BY_SURROGATES = 0.55, 0.27
 """Shares of the variance of `h0_mean`, given the losses so far and the norms, that the nuclear norm and the mean over
 surrogates leave: the first in the third study, the second in runs with other seeds (docs/study-4.md)."""
@@ -81,7 +81,7 @@ KINDS: Mapping[str, Mapping[float, Effects]] = {
 }
 
 
-def simulated(kind: Mapping[float, Effects], random: np.random.Generator, runs: int = RUNS) -> pd.DataFrame:
+def simulated(kind: Mapping[float, Effects], random: np.random.Generator, runs: int = N_RUNS) -> pd.DataFrame:
     """Return the table of a study with effects, of so many runs in each configuration."""
     plans = product((2936, 7408), kind.items(), (0.0, 0.1))
     parts = [_configuration(count, rate, decay, effects, random, runs) for count, (rate, effects), decay in plans]
@@ -152,10 +152,9 @@ def found_rows(name: str, primary: pd.DataFrame) -> Iterator[dict[str, object]]:
         yield row
 
 
-def left_in_third_study(folder: Path = Path("studies/study3/tables")) -> pd.DataFrame:
+def left_in_third_study() -> pd.DataFrame:
     """Return what the nuclear norm leaves of `h0_mean`, and H0 of the nuclear norm, in the third study."""
-    names = ("models", "series", "early")
-    models, series, early = small_tables.read_configurations(folder, names, "`make study-3` trains them")
+    models, series, early = (table_of(RUNS / "study-3", name) for name in ("models", "series", "early"))
     models = models[models["entry"].isin(["tiny-3k-third", "small-7k-third"])]
     own = (table[table["model"].isin(models["model"])] for table in (series, early))
     return shares_left((*small_tables.long_tables(*own), models), [BEYOND_NUCLEAR, BEYOND_H0])

@@ -1,29 +1,28 @@
-"""The measured false-positive rates: what is crossed with what, what the table marks, and what the study's
-configurations show."""
+"""The measured false-positive rates: what is crossed with what, what the table marks, and what the runs of
+studies 1 to 3 show."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from paths import ROOT
 from studies.nulls import __main__ as nulls
-from studies.nulls.configurations import configurations_of
+from studies.nulls.configurations import RUNS, configurations_of, table_of
 from studies.nulls.crossed import CrossedResiduals, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.correlations import joint_test
 from toposcale.analysis.over_seeds import run_permutation_table
+from toposcale.analysis.sensitivity import PARAMETERS
 from toposcale.io.errors import UserError
 
-STUDY, SECOND = ROOT / "studies/study/tables/study", ROOT / "studies/study2/tables"
 NORM = CONTROLS["weight_norm"]
 
 
 @pytest.fixture(scope="module")
 def configurations():
-    return {configuration.name: configuration for configuration in configurations_of(STUDY)}
+    return {configuration.name: configuration for configuration in configurations_of(RUNS / "study-1")}
 
 
-def test_the_configurations_of_the_study_are_read_from_its_tables(configurations, tmp_path):
+def test_the_configurations_of_study_1_are_read_from_its_tables(configurations, tmp_path):
     assert len(configurations) == 12
     for configuration in configurations.values():
         assert len(configuration.models) == len(configuration.features) == len(configuration.metrics) == 40
@@ -31,6 +30,23 @@ def test_the_configurations_of_the_study_are_read_from_its_tables(configurations
         assert configuration.metric == "validation_loss"
     with pytest.raises(UserError, match=r"no models.csv and no tables/models.parquet"):
         list(configurations_of(tmp_path))
+
+
+def test_every_run_of_the_three_studies_is_there_and_the_rates_of_its_configuration_are_measured():
+    rates_of = set(pd.read_csv(nulls.RATES)["configuration"])
+    seeds, n_parameters = [], set()
+    for folder, n_runs in zip(nulls.FOLDERS, (480, 600, 664), strict=True):
+        models, series, early = (table_of(folder, name) for name in ("models", "series", "early"))
+        assert len(models) == n_runs
+        assert set(models["model"]) == set(series["model"]) == set(early["model"])
+        assert series.groupby("model").size().eq(51).all()
+        assert early["step"].eq(180).all()
+        assert set(models["configuration"]) <= rates_of
+        n_parameters |= set(models["n_parameters"])
+        seeds += models["seed"].tolist()
+    assert len(set(seeds)) == len(seeds)
+    # Answers about these sizes are inside of what was measured.
+    assert (min(n_parameters), max(n_parameters)) == PARAMETERS
 
 
 def test_a_crossed_run_has_the_features_and_norm_of_one_run_and_the_losses_of_another(configurations):
@@ -108,7 +124,7 @@ def test_five_unrelated_runs_keep_their_false_positive_rate_where_they_did_not_b
     """Unscaled H0 in small at rate 0.01 without decay: 13% before the trend had the course of the learning rate."""
     [configuration] = [
         configuration
-        for configuration in configurations_of(SECOND)
+        for configuration in configurations_of(RUNS / "study-2")
         if configuration.name == "small-7k-again.lr0.01.wd0"
     ]
     tested = CrossedResiduals(configuration, ["h0_total"], NORM).together(5, 1_000)

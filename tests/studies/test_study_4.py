@@ -12,6 +12,9 @@ import config_reading
 import plan
 from config_reading import read, rebased
 from paths import ROOT
+from studies.decisions import OWN_TABLES
+from studies.nulls.__main__ import FOLDERS
+from studies.nulls.configurations import table_of
 from studies.study4 import __main__ as program
 from studies.study4 import questions as study
 from studies.study4.configurations import NUMBERS, complete, file_of, planned
@@ -222,27 +225,19 @@ def test_the_plan_has_eight_configurations_of_fresh_seeds(planned_configurations
         if "sweep" in config and config.get("corpus", {}).get("source") != "files":
             resolved = config_reading.resolve(rebased(read(path), [path]))
             assert not seeds & {run.seed for run in plan.models(resolved).values()}, path
-    trained = [*ROOT.glob("studies/**/models.csv*"), *ROOT.glob("studies/study[23]/tables/models/*.csv.gz")]
-    assert len(trained) > 30
-    for path in trained:
-        assert not seeds & set(pd.read_csv(path)["seed"]), path
+    for folder in (*FOLDERS, OWN_TABLES):
+        assert not seeds & set(table_of(folder, "models")["seed"]), folder
 
 
 def test_the_runs_are_trained_as_those_of_the_third_study(planned_configurations):
+    third = table_of(FOLDERS[2], "models").drop_duplicates("configuration").set_index("configuration")
     for one in planned_configurations:
-        [row] = (
-            pd.read_csv(ROOT / f"studies/study3/tables/models/{one.name.replace('fourth', 'third')}.csv.gz")
-            .head(1)
-            .to_dict("records")
-        )
+        row = third.loc[one.name.replace("fourth", "third")]
         run = next(iter(one.runs.values()))
         training = run.training | run.settings
         for key in ("d_model", "n_layers", "n_heads", "learning_rate", "weight_decay", "batch_size", "warmup_steps"):
             assert training[key] == row[key], (one.name, key)
         assert run.steps[-1] == row["final_step"] == 600
-        earlier = yaml.safe_load((ROOT / "config/study-3.yaml").read_text())
-        assert one.config["corpus"]["source"] == earlier["corpus"]["source"]
-        assert one.config["training"]["validation_sequences"] == earlier["training"]["validation_sequences"]
         assert one.config["weights"]["surrogate_draws"] == 20
         assert {120, 180, 300, 600} <= set(run.steps)
 

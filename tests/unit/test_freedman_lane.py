@@ -1,5 +1,5 @@
 """The test between runs: each configuration has its own slopes and spread; exact small cases; its false-positive rate
-on the study's configurations."""
+on the configurations of study 1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from paths import ROOT
 from toposcale.statistics.freedman_lane import between_runs
 
-STUDY = ROOT / "studies/study/tables/study"
+STUDY = ROOT / "studies/nulls/runs/study-1"
 
 
 def rest(values, *controls):

@@ -11,7 +11,7 @@ from toposcale.io.schemas import ALL_LAYERS
 NOTHING = "nothing"
 """The control of a plain correlation."""
 NUCLEAR_NORM, VARIANCE = "nuclear_norm", "weight_variance"
-"""Features of weights: that which stands for their spectrum, the sum of the singular values (docs/study-3.md), and that
+"""Features of weights: that which stands for their spectrum, the sum of the singular values (docs/research.md), and that
 which explains most of neural persistence (Girrbach et al. 2023)."""
 
 
