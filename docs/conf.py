@@ -19,6 +19,8 @@ include_patterns = [
     "*.md",
     "docs/*.md",
     "docs/api/*.rst",
+    "studies/README.md",
+    "studies/*/README.md",
     "studies/*/*/results.md",
     "config/README.md",
     "examples/README.md",
