@@ -69,8 +69,6 @@ def test_final_values_are_those_of_each_models_last_step():
     ]
 
 
-def test_the_configuration_is_what_the_table_says_and_a_column_of_an_earlier_version_is_never_overlooked():
+def test_the_configuration_is_what_the_table_says_else_the_entry_else_the_model():
     models = pd.DataFrame({"model": ["a", "b", "c"], "entry": ["small", "small", ""], "configuration": ["one", "", ""]})
     assert configurations_of(models) == {"a": "one", "b": "small", "c": "c"}
-    with pytest.raises(ValueError, match="models: column cell is called configuration now"):
-        configurations_of(models.rename(columns={"configuration": "cell"}))

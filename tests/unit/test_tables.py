@@ -2,16 +2,13 @@
 
 import csv
 import os
-import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from paths import ROOT
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.io.table_schema import RENAMED
 
 ROWS = [
     {"model": model, "step": step, "metric": metric, "value": value}
@@ -92,27 +89,6 @@ def test_a_table_of_another_kind_is_named(tmp_path):
     tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), tmp_path / "t.parquet")
     with pytest.raises(UserError, match="a features table has"):
         tables.read(schemas.TABLES["features"], tmp_path / "t.parquet")
-
-
-def test_a_table_with_a_column_of_an_earlier_version_is_refused_by_name(tmp_path):
-    old = pa.table({"model": ["a"], "cell": ["one"], "innovation_p": [0.5]})
-    tables.write(old, tmp_path / "models.parquet")
-    for read in (tables.read_checked, lambda path: tables.read(schemas.TABLES["models"], path)):
-        with pytest.raises(UserError) as error:
-            read(tmp_path / "models.parquet")
-        assert str(error.value).endswith(
-            "models.parquet: written by an earlier version (column cell is called configuration now, "
-            "column innovation_p is called residual_p now); delete it and run again"
-        )
-
-
-def test_what_was_renamed_has_its_new_name_in_a_table_and_no_table_has_the_old_one():
-    names = {name for table in schemas.TABLES.values() for name in table.names}
-    assert set(RENAMED.values()) <= names
-    assert not set(RENAMED) & names
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    stems = {re.sub("_(low|high)(est)?$", "", name) for pair in RENAMED.items() for name in pair}
-    assert all(f"`{stem}`" in changelog for stem in stems)
 
 
 def test_feature_and_diagram_rows():

@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 import pandas as pd
 
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
-from toposcale.io.table_schema import renamed
 
 SERIES_KEY = ["source", "layer", "feature"]
 PAIR_KEY = [*SERIES_KEY, "metric"]
@@ -29,8 +28,6 @@ def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str |
 
 def configurations_of(models: pd.DataFrame) -> dict[str, str]:
     """Return the configuration of each model: its column `configuration`, else `entry`, else the model."""
-    if old := renamed(models.columns):
-        raise ValueError(f"models: {old}")
     configurations = models["model"].astype(str)
     for column in ("entry", "configuration"):
         if column in models:

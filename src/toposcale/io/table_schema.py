@@ -28,30 +28,6 @@ flag = partial(Column, pa.bool_())
 number = partial(Column, pa.float64())
 
 
-RENAMED = {
-    "cell": "configuration",
-    "n_cells": "n_configurations",
-    "freedom": "degrees_of_freedom",
-    "by_chance": "null_expectation",
-    "innovation_p": "residual_p",
-    **{f"innovation_correlation{end}": f"residual_correlation{end}" for end in ("", "_lowest", "_highest")},
-    **{f"loss_given_up{end}": f"regret{end}" for end in ("", "_low", "_high")},
-    "at_stake": "expected_regret",
-    "sure": "confident",
-    "is_sure": "is_confident",
-    "n_sure": "n_confident",
-    "unsure_because": "low_confidence_reasons",
-    "stop_probability": "scale_up_probability",
-    **{f"against_finish{end}": f"regret_saved{end}" for end in ("", "_low", "_high")},
-}
-"""Columns of version 0.2 and what they are called now; CHANGELOG.md has the same list."""
-
-
-def renamed(names: Iterable[str]) -> str:
-    """Return which of the column names are old and what they are called now; "" if none is old."""
-    return ", ".join(f"column {name} is called {RENAMED[name]} now" for name in names if name in RENAMED)
-
-
 class Table(NamedTuple):
     """Schema of a table: meaning of a row, columns in order, key columns (unique, and the sort order), and name."""
 

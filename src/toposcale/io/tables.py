@@ -19,7 +19,7 @@ from pyarrow import csv
 from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, regular_file
-from toposcale.io.table_schema import Table, renamed
+from toposcale.io.table_schema import Table
 
 _WHEN_DUE = ("code", "parts")  # params that decide when a job runs again
 
@@ -105,8 +105,6 @@ def read_checked(path: str | Path) -> pa.Table:
         data.validate(full=True)
         if not all(name.isprintable() for name in data.schema.names):
             raise ValueError("the name of a column is damaged")
-    if old := renamed(data.schema.names):
-        raise UserError(f"{path}: written by an earlier version ({old}); delete it and run again")
     return data
 
 
