@@ -41,7 +41,7 @@ MEASURED = CHECKPOINTS | modules("""
     io: notes
     scripts: _checkpoints
 """)
-RIPS = modules("homology: rips ripser spanning_tree validation")
+RIPS = modules("homology: rips spanning_tree validation")
 CLOUDS = RIPS | modules("homology: clouds diagrams sampling")
 # The registry holds the functions of a matrix.
 REGISTRY = (

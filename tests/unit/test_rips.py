@@ -311,7 +311,7 @@ def test_overflowing_distances_are_refused_by_name():
 
 
 def test_the_private_ripser_is_the_one_of_the_pinned_gudhi():
-    """`homology.ripser` calls gudhi by a private name: its version is pinned, and another one must be looked at."""
+    """`homology.rips` calls gudhi by a private name: its version is pinned, and another one must be looked at."""
     import tomllib
 
     pinned = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

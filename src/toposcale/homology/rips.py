@@ -4,10 +4,10 @@ import hashlib
 import math
 
 import numpy as np
+from gudhi._ripser_ext import _full
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist, squareform
 
-from toposcale.homology.ripser import ripser_float64
 from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
 from toposcale.homology.validation import Floats, Indices, as_finite, as_finite_float64, undefined
 
@@ -92,7 +92,19 @@ def rips_diagrams_of_distances(distances: Floats, *, maxdim: int = 1) -> list[Fl
         raise ValueError(f"maxdim must be 0 or more, got {maxdim}")
     # From the radius at which one point sees all others the complex is a cone: nothing is born or dies later.
     radius = float(distances.max(axis=1).min())
-    return [_finite_bars(diagram) for diagram in ripser_float64(distances, maxdim=maxdim, threshold=radius)]
+    return [_finite_bars(diagram) for diagram in _ripser_float64(distances, maxdim=maxdim, threshold=radius)]
+
+
+def _ripser_float64(distances: Floats, *, maxdim: int, threshold: float) -> list[Floats]:
+    """Return the diagrams (k, 2) of H0 to H`maxdim` of distances (n, n) up to `threshold`, over two elements.
+
+    By gudhi's float64 build of Ripser, under its private name: the ripser package computes in float32, and gudhi's public
+    wrapper (`gudhi.sklearn`) imports scikit-learn, two seconds in every job. pyproject.toml pins gudhi 3.13, and a test
+    fails if another version is installed.
+    """
+    diagrams = _full(distances, max_dimension=maxdim, max_edge_length=threshold, homology_coeff_field=2)
+    # Ripser stops at the dimension of the complex.
+    return diagrams + [np.empty((0, 2))] * (maxdim + 1 - len(diagrams))
 
 
 def _finite_bars(diagram: Floats) -> Floats:
