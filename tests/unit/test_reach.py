@@ -42,7 +42,7 @@ MEASURED = CHECKPOINTS | modules("""
     scripts: _checkpoints
 """)
 RIPS = modules("homology: rips spanning_tree validation")
-CLOUDS = RIPS | modules("homology: clouds diagrams sampling")
+CLOUDS = RIPS | modules("homology: diagrams sampling")
 # The registry holds the functions of a matrix.
 REGISTRY = (
     DESCRIBED
