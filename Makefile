@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run csv confirm advice watch unlock docs test quick nightly coverage test-install test-oldest test-slurm lint bench nulls landscapes study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run csv advice watch unlock docs test quick nightly coverage test-install test-oldest test-slurm lint bench nulls landscapes study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -48,14 +48,6 @@ run: config-is-there $(VENV)/.runtime
 # The features, metrics and models of a run as CSV beside the Parquet files.
 csv: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) -- csv || $(LOCKED)
-
-# Trains the models of a run again with fresh seeds, and tests on these what the run found, and nothing else.
-confirm: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE) -- findings_file || $(LOCKED)
-	@fresh=$$($(BIN)/python workflow/fresh.py "$(CONFIG)") && { test -z "$$fresh" || \
-	  $(BIN)/snakemake --cores $(CORES) --configfile "$$fresh" -- measured || $(LOCKED); }
-	@$(SNAKEMAKE) || $(LOCKED)
-	@$(BIN)/python workflow/config_reading.py outputs "$(CONFIG)"
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.
 advice: config-is-there $(VENV)/.runtime

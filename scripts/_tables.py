@@ -37,12 +37,8 @@ _READERS = {
 
 
 def read_inputs(snakemake, names):
-    """Read the named inputs as frames; a table of a fresh run that does not exist yet is empty."""
-    frames = {}
-    for name in names:
-        reader, path = _READERS.get(name.removeprefix("fresh_"), read), snakemake.input[name]
-        frames[name] = reader(path) if path or not name.startswith("fresh_") else pd.DataFrame()
-    return frames
+    """Read the named inputs as frames."""
+    return {name: _READERS.get(name, read)(snakemake.input[name]) for name in names}
 
 
 def write(snakemake, frames, **more):

@@ -15,7 +15,7 @@ BUDGET = 60
 # Seconds on one core; every other file takes less than 3.
 SLOW = {
     **{"figures": 48, "configuration_fuzz": 36, "verdicts": 27},
-    **{"docs": 18, "damaged_files": 18, "monitor": 17, "confirmation": 12, "methods": 11},
+    **{"docs": 18, "damaged_files": 18, "monitor": 17, "methods": 11},
     **{"description": 10, "prewhitening": 8, "questions": 7, "advise": 6, "schedules": 6},
     **{"examples": 6, "checks": 6, "doctests": 5, "import_order": 5, "beyond_the_variance": 5, "advice": 5},
     **{"decision_tables": 5, "configuration": 5, "corpus": 5, "forecasts": 5, "training": 4, "lightning": 4},

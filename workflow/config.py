@@ -11,7 +11,6 @@ from pydantic import MISSING, ConfigDict, Discriminator, Field, Tag
 
 import sweep
 from config_models import (
-    NAME,
     BatchSize,
     CheckpointEvery,
     Contradiction,
@@ -361,16 +360,6 @@ class Statistics(Section):
     """Seed of all resampling."""
 
 
-class Confirm(Section):
-    """What is found among many features has to come back on fresh runs of the same models (make confirm)."""
-
-    run: Annotated[str, Field(pattern=f"^({NAME})?$")] = Field(
-        "", json_schema_extra={"allowed": "the name of a run in results/, or nothing"}
-    )
-    """The run with fresh seeds, for models that cannot be trained again here. With nothing it is the run of this
-    name followed by -confirm, which make confirm trains."""
-
-
 class Forecasts(Section):
     """Forecasts of the final loss from the first part of training."""
 
@@ -431,15 +420,12 @@ class Config(Section):
     trajectory: Trajectory = Trajectory()
     metrics: Metrics = Metrics()
     statistics: Statistics = Statistics()
-    confirm: Confirm = Confirm()
     forecasts: Forecasts = Forecasts()
     decision: Decision = Decision()
     figures: Figures = Figures()
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield what does not go together in the sections, and too many checkpoints."""
-        if self.confirm.run == self.run:
-            yield Contradiction("confirm.run", "the run itself, but must name another one", self.run)
         trained = tuple(name for name, model in self.models.items() if isinstance(model, GptModel))
         strange = [name for name in self.sweep.models if name not in trained]
         for name in strange:

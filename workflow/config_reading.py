@@ -103,11 +103,6 @@ def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str,
     return changed
 
 
-def with_paths_from(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return a configuration with every path written as it is found from `folder`, for a file that lies elsewhere."""
-    return _rebased(dict(config), dict(config), schema(), folder)
-
-
 def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
     """Return a value in which every path is changed that is still the one of the file."""
     part = _alternative(part, value)
@@ -150,13 +145,12 @@ def check_files(config: Mapping[str, Any]) -> None:
     from toposcale.forecasting.logs import loss_curves
 
     models = config["models"].items()
-    harness, fresh = config["metrics"]["harness"], config["confirm"]["run"]
+    harness = config["metrics"]["harness"]
     references = [("metrics.tables", path) for path in config["metrics"]["tables"]]
     references += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
     keys = ("path", "schedule", "tokenizer")
     references += [(join("models", name, key), model.get(key, "")) for name, model in models for key in keys]
     references += [("training.schedule", config["training"].get("schedule", ""))]
-    references += [("confirm.run", f"results/{fresh}")] if fresh else []
     lines = [
         f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
         for key, path in references

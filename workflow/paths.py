@@ -18,7 +18,6 @@ class Paths:
     tables: str = "tables"
     figures: str = "figures"
     record: str = "config.yaml"
-    findings: str = "confirm.json"
     advice: str = "advice.json"
     report: str = "report.html"
     changes: str = "changes.patch"

@@ -1,18 +1,13 @@
 """The tables of a run: what each is gathered from, which analyses make the others, and which figures are drawn of them."""
 
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-import fresh
 from inputs import Inputs, Part
-from paths import ROOT, Paths, each
+from paths import ROOT, each
 from plan import Plan, training_settings
 from toposcale.analysis import ANALYSES
 from toposcale.figures import FIGURES
-
-FRESH = ("fresh_features", "fresh_metrics", "fresh_models")
-"""The tables of the run with fresh seeds."""
 
 
 class RunTables:
@@ -31,7 +26,6 @@ class RunTables:
         self.made = [table for analysis in self.analyses.values() for table in analysis.makes]
         names = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
         self.files: dict[str, str | list[str]] = {
-            **_fresh_files(fresh.fresh_run(config)),
             "published": str(ROOT / "workflow/published_values.csv"),
             "training": each(paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
             "all_features": paths.table("features"),
@@ -57,8 +51,6 @@ class RunTables:
 def analysis_settings(plan: Plan) -> dict[str, Any]:
     """Return the settings of the analyses, by the name of their argument."""
     config = plan.config
-    all_trained = set(plan.with_features) == set(plan.trained)
-    obstacle = "not all of its models are trained here, so name another run as confirm.run"
     return {
         **config["statistics"],
         "tasks": config["metrics"]["tasks"],
@@ -69,10 +61,6 @@ def analysis_settings(plan: Plan) -> dict[str, Any]:
         "training_settings": training_settings(config["training"]),
         "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
         "seeds": config["seeds"],
-        "confirm": {
-            "run": fresh.fresh_run(config),
-            "obstacle": "" if all_trained or config["confirm"]["run"] else obstacle,
-        },
     }
 
 
@@ -106,10 +94,3 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
         "trajectories": of_path(paths.trajectories),
     }
     return {table: parts for table, parts in gathered.items() if parts or table == "features"}
-
-
-def _fresh_files(run: str) -> dict[str, str | list[str]]:
-    """Return the tables of the run with fresh seeds, by name; none of them before all are there."""
-    files = {name: Paths.of(run).table(name.removeprefix("fresh_")) for name in FRESH}
-    complete = all(Path(file).exists() for file in files.values())
-    return {name: file if complete else [] for name, file in files.items()}

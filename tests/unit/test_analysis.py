@@ -154,7 +154,6 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         ).to_pandas(),
         "training": schemas.TABLES["training"].frame([]).assign(model=""),
         "vectors": schemas.TABLES["vectors"].frame([]),
-        **dict.fromkeys(("fresh_features", "fresh_metrics", "fresh_models"), pd.DataFrame()),
         "schedules": schemas.TABLES["schedules"].frame([]),
         "published": pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}),
     }
@@ -164,7 +163,6 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         **{"score_metrics": [], "loss_metric": None},
         **{"fractions": [0.5], "decision": config["decision"], "tasks": config["metrics"]["tasks"]},
         **{"training_settings": config["training"], "corpus_settings": config["corpus"], "seeds": [0]},
-        "confirm": {"run": "m-confirm", "obstacle": ""},
     }
     for name, analysis in ANALYSES.items():
         chosen = {key: settings[key] for key in analysis.settings} | (

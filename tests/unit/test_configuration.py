@@ -135,7 +135,6 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
             {"corpus": {"train": ["x"]}},
             'holds ["x"], but must be empty, because it is read only with corpus.source: files',
         ),
-        ({"confirm": {"run": "default"}}, 'confirm.run holds "default", the run itself, but must name another one'),
         (
             {"landscape": {"planes": {"random": []}}},
             "landscape.planes.random holds [], but must be a list of length at",

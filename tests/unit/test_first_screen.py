@@ -8,7 +8,6 @@ import pytest
 import scipy.stats
 
 from figure_tables import WARMUP, features_table, metrics_table, models_table
-from toposcale.analysis.confirmation import confirmation_tables, findings_tables
 from toposcale.analysis.summary import summary_tables
 from toposcale.analysis.verdicts import verdict_tables
 from toposcale.features.names import feature_name
@@ -26,8 +25,6 @@ def screen():
     metrics.loc[loss, "value"] += 0.01 * rng.standard_normal(loss.sum())
     features = features[features["layer"] == "all"]
     tables = verdict_tables(features, metrics, models, seed=1, resamples=20)
-    findings = findings_tables(tables["verdicts"], metrics, models, tasks=[])["findings"]
-    told = confirmation_tables(findings, *[pd.DataFrame()] * 3, seed=1, confirm={"run": "fresh", "obstacle": ""})
     unknown = ("forecast_evaluation", "decision_evaluation", "advice")
     said = summary_tables(
         metrics,
@@ -35,7 +32,6 @@ def screen():
         tables["pooled_correlations"],
         tables["tested_features"],
         tables["sensitivity"],
-        told["confirmation"],
         *(TABLES[name].frame([]) for name in unknown),
     )["summary"].set_index("position")
     losses = metrics[loss].pivot(index="step", columns="model", values="value")

@@ -90,7 +90,7 @@ def test_a_positive_control_of_another_kind_is_told(monkeypatch):
     assert (row.found, row.n_runs, row.n_points, row.n_tested) == ("yes", 2, 7, 8)
     assert 0.5 < row.detectable <= 0.6
     assert "by_a_coin" in set(tables["power"]["question"])
-    unknown = ("confirmation", "forecast_evaluation", "decision_evaluation", "advice")
+    unknown = ("forecast_evaluation", "decision_evaluation", "advice")
     nothing = [TABLES[name].frame([]) for name in unknown]
     names = ("verdicts", "pooled_correlations", "tested_features", "sensitivity")
     said = summary_tables(metrics, *(tables[name] for name in names), *nothing)["summary"]

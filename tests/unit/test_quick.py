@@ -2,17 +2,17 @@
 
 import quick
 
-THERE = ["fresh", "pages", "verdicts", "figures"]
+THERE = ["paths", "pages", "verdicts", "figures"]
 
 
 def test_a_file_is_tested_by_the_tests_of_its_name_and_a_test_by_itself():
-    files = ["src/toposcale/analysis/verdicts.py", "tests/unit/test_fresh.py", "docs/pages.md", "src/x/new.py"]
-    assert quick.tests_of(files, THERE) == ["fresh", "verdicts"]
+    files = ["src/toposcale/analysis/verdicts.py", "tests/unit/test_paths.py", "docs/pages.md", "src/x/new.py"]
+    assert quick.tests_of(files, THERE) == ["paths", "verdicts"]
     assert quick.tests_of(["README.md"], THERE) == []
 
 
 def test_what_does_not_fit_into_the_minute_is_left_out_the_slowest_first():
-    assert quick.within_budget(THERE) == (["fresh", "pages", "verdicts"], ["figures"])
+    assert quick.within_budget(THERE) == (["paths", "pages", "verdicts"], ["figures"])
     assert quick.within_budget(["figures"]) == (["figures"], [])
 
 

@@ -135,7 +135,6 @@ OF_A_SCRIPT = {
     ),
     "fetch": JOB | HUB,
     "figures": FIGURE,
-    "findings": FRAMES,
     "gather": JOB,
     "loss_landscape": JOB | LANDSCAPE | MEASURED,
     "loss_table": JOB | LOGS | modules("io: amounts notes"),
@@ -175,8 +174,6 @@ OF_A_SCRIPT = {
 }
 OF_AN_ANALYSIS = {
     "correlations": TESTS,
-    "findings": TESTS | modules("analysis: confirmation"),
-    "confirmation": TESTS | modules("analysis: confirmation"),
     "scaling": modules("""
         analysis: aligned controls correlations scaling series
         statistics: coefficients prewhitening resampling scaling
@@ -188,7 +185,7 @@ OF_AN_ANALYSIS = {
     "decisions": DECISIONS | modules("analysis: decisions"),
     "comparison": modules("analysis: comparison"),
     "claims": ANSWERS | modules("analysis: claims\nfeatures: roles\nlandscape: planes"),
-    "summary": ANSWERS | modules("analysis: confirmation summary"),
+    "summary": ANSWERS | modules("analysis: summary"),
 }
 OF_A_FIGURE = {
     "forecasting": (LAWS - modules("analysis: training_runs\nforecasting/laws: calibration"))

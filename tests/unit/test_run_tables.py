@@ -1,7 +1,5 @@
 """The tables of a run: what is gathered, analysed and drawn follows from what the configuration measures."""
 
-from pathlib import Path
-
 import pytest
 
 import config_reading
@@ -10,7 +8,6 @@ import plan
 import run_tables
 
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 1}
-HUB = {"kind": "hub", "repo": "a/b", "revisions": "step{step}", "steps": [0, 7]}
 LANDSCAPE_TABLES = {"surfaces", "densities", "profiles", "path_surfaces", "trajectories"}
 
 
@@ -68,21 +65,3 @@ def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):
     assert set(without.figures) < set(whole.figures)
     assert {figure.source for figure in without.figures.values()} <= {"metrics", "weights"}
     assert sorted(name for names in whole.subjects.values() for name in names) == sorted(whole.figures)
-
-
-def test_tables_of_the_fresh_run_count_when_all_are_there(tables_of):
-    folder = Path("results/mine-confirm/tables")
-    folder.mkdir(parents=True)
-    for name in ("features", "metrics"):
-        (folder / f"{name}.parquet").touch()
-    assert [tables_of().files[name] for name in run_tables.FRESH] == [[], [], []]
-    (folder / "models.parquet").touch()
-    assert tables_of().files["fresh_models"] == "results/mine-confirm/tables/models.parquet"
-
-
-def test_a_run_with_models_from_elsewhere_needs_the_name_of_its_fresh_run():
-    assert run_tables.analysis_settings(plan_of())["confirm"] == {"run": "mine-confirm", "obstacle": ""}
-    mixed = {"a": SIZES, "h": HUB}
-    assert "confirm.run" in run_tables.analysis_settings(plan_of(models=mixed))["confirm"]["obstacle"]
-    named = run_tables.analysis_settings(plan_of(models=mixed, confirm={"run": "other"}))
-    assert named["confirm"] == {"run": "other", "obstacle": ""}

@@ -78,34 +78,13 @@ def sensitivity(found="yes", detectable=0.5, reason="", outside=""):
     )
 
 
-def confirmations(**found):
-    """What the search found beyond the norm, and what fresh runs say of it: nothing yet."""
-    row = {"question": "beyond_the_norm", "source": "weights", "layer": "all", "feature": "h1_total"}
-    row |= {"metric": "validation_loss", "control": "weight_norm", "searched_estimate": -0.4, "searched_q": 0.01}
-    row |= {"direction": "negative", "n_searched": 3, "n_seeds": 1, "fresh_run": "small-confirm"}
-    row |= {"estimate": np.nan, "p": np.nan, "p_holm": np.nan, "answer": "not tested"}
-    return pd.DataFrame([row | {"reason": "confirm it: make confirm CONFIG=..."} | found])
-
-
-def answers(
-    verdicts=VERDICTS,
-    forecasts=None,
-    decisions=None,
-    power=None,
-    metrics=METRICS,
-    advice=None,
-    step=0.1,
-    confirmation=None,
-):
-    found = (verdicts["question"] == "beyond_the_norm") & (verdicts["answer"] == "yes")
-    nothing = confirmations()[:0]
-    confirmation = (confirmations() if found.any() else nothing) if confirmation is None else confirmation
+def answers(verdicts=VERDICTS, forecasts=None, decisions=None, power=None, metrics=METRICS, advice=None, step=0.1):
     forecasts = schemas.TABLES["forecast_evaluation"].frame([]) if forecasts is None else forecasts
     decisions = schemas.TABLES["decision_evaluation"].frame([]) if decisions is None else decisions
     advice = schemas.TABLES["advice"].frame([]) if advice is None else advice
     power = sensitivity() if power is None else power
     table = summary.summary_tables(
-        metrics, verdicts, correlations(verdicts, step), TESTED, power, confirmation, forecasts, decisions, advice
+        metrics, verdicts, correlations(verdicts, step), TESTED, power, forecasts, decisions, advice
     )["summary"]
     assert list(table["position"]) == list(range(len(table)))
     assert (table["answer"].str.split().str.len() <= 40).all()
@@ -151,43 +130,15 @@ def test_who_says_something_beyond_the_norm():
     assert "H₀" not in text
 
 
-AGAIN = "Are the findings confirmed with fresh seeds?"
-
-
-def test_what_a_search_found_is_told_as_found_in_a_search_until_it_is_confirmed():
+def test_what_a_search_found_is_told_as_found_in_a_search():
     said = answers()
     first = said["In one sentence"]
-    assert "A search of 3 features, with one seed, found 1 topological feature adding information about" in first
-    assert "(none to the spectrum); confirm it: make confirm CONFIG=..." in first
+    assert "A search of 3 features over 1 run found 1 topological feature adding information about" in first
+    assert "(none to the spectrum); test it again with fresh seeds (docs/fresh-seeds.md)" in first
     assert "topology tells" not in " ".join(said.values())
-    assert said[AGAIN].startswith("Not tested. 1 finding of the search; confirm it: make confirm CONFIG=...")
-    both = pd.concat([confirmations(n_seeds=8), confirmations(question="beyond_the_spectrum")])
-    first = answers(confirmation=both)["In one sentence"]
-    assert "with 8 seeds a configuration" in first
-    assert "(1 to the spectrum)" in first
-    assert AGAIN not in answers(NOTHING_FOUND)
-
-
-@pytest.mark.parametrize(
-    ("answer", "estimate", "first", "verdict"),
-    [
-        ("confirmed", -0.35, "Confirmed with fresh seeds: 1 of 1 topological feature adding", "1 of 1. "),
-        ("not confirmed", 0.05, "Not confirmed with fresh seeds: 1 topological feature", "Not confirmed. "),
-    ],
-)
-def test_what_fresh_runs_say_leads_with_both_numbers(answer, estimate, first, verdict):
-    fresh = confirmations(answer=answer, estimate=estimate, p=0.0123, p_holm=0.0456, reason="")
-    said = answers(confirmation=fresh)
-    assert first in said["In one sentence"]
-    both = f"had an estimate of -0.40 in the search and {estimate:.2f} with fresh seeds (p = 0.012)"
-    assert both in said["In one sentence"]
-    assert said[AGAIN].startswith(verdict)
-    assert f"{answer}, beyond the norm: H₁ total persistence of the weights {both}, 0.046 after Holm" in said[AGAIN]
-
-
-def test_models_that_cannot_be_trained_again_say_so():
-    why = "not all of its models are trained here, so name another run as confirm.run"
-    assert why in answers(confirmation=confirmations(reason=why))["In one sentence"]
+    of_norm = VERDICTS[VERDICTS["question"] == "beyond_the_norm"]
+    both = pd.concat([VERDICTS, of_norm.assign(question="beyond_the_spectrum")])
+    assert "(1 to the spectrum)" in answers(both)["In one sentence"]
 
 
 def test_a_run_that_finds_nothing_says_what_it_could_have_found():

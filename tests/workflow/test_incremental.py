@@ -99,7 +99,7 @@ CHANGES = {
     "metrics.tasks": (["arc_*"], METRICS | {"figures_weights"}),
     "metrics.tables": (["scores.csv"], METRICS),
     "statistics.resamples": (20, {"correlations", "scaling", "forecasts", "decisions"}),
-    "statistics.seed": (7, {"confirmation", "correlations", "scaling", "forecasts", "decisions"}),
+    "statistics.seed": (7, {"correlations", "scaling", "forecasts", "decisions"}),
     "forecasts.fractions": ([0.4], {"forecasts", "scores", "decisions"}),
     "forecasts.metrics": (["other.acc"], {"scores"}),
     "forecasts.loss": ("task.ppl", {"scores"}),
@@ -173,7 +173,6 @@ IDENTITY = {
         ),
         "another schedule, as its shape is",
     ),
-    "confirm.run": "another run is the second sample",
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
     "training.checkpoint_every": "other checkpoints, and segments of training between them",
     **dict.fromkeys(

@@ -2,8 +2,8 @@
 ANALYSIS_SETTINGS = run_tables.analysis_settings(PLAN)
 
 
-# rule correlations, rule findings, rule confirmation, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
-# rule decisions, rule comparison, rule claims, rule summary
+# rule correlations, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores, rule decisions,
+# rule comparison, rule claims, rule summary
 for name, analysis in TABLES.analyses.items():
 
     rule:
@@ -29,27 +29,6 @@ for name, analysis in TABLES.analyses.items():
             analysis.title
         script:
             "../../scripts/analyse.py"
-
-
-rule findings_file:
-    input:
-        TABLES.files["findings"],
-    output:
-        PATHS.findings,
-    log:
-        f"{PATHS.logs}/findings_file.log",
-    localrule: True
-    conda:
-        "../../envs/toposcale.yaml"
-    params:
-        run=config["run"],
-        seeds={name: PLAN.models[name].seed for name in PLAN.with_features},
-        confirm=ANALYSIS_SETTINGS["confirm"],
-        code=code_of("findings.py"),
-    message:
-        "What was found, before fresh runs confirm it: {output}"
-    script:
-        "../../scripts/findings.py"
 
 
 rule warnings_table:
@@ -102,9 +81,8 @@ rule advice:
 rule tables:
     input:
         PATHS.record,
-        [path for table, path in TABLES.files.items() if table not in ("published", "training", *run_tables.FRESH)],
+        [path for table, path in TABLES.files.items() if table not in ("published", "training")],
         [f"{PATHS.tables}/{table}.csv" for table in TABLES.made],
         TABLES.files["training"],
         rules.landscape.input,
         rules.warnings_table.output,
-        rules.findings_file.output,

@@ -31,18 +31,6 @@ ANALYSES = {
         makes=(*_VERDICTS, "correlations", "over_seeds", "power"),
         settings=("seed", "resamples", "tasks"),
     ),
-    "findings": Analysis(
-        "confirmation.findings_tables",
-        "What the search among the features found",
-        reads=("verdicts", "metrics", "models"),
-        settings=("tasks",),
-    ),
-    "confirmation": Analysis(
-        "confirmation.confirmation_tables",
-        "Whether what was found comes back with fresh seeds",
-        reads=("findings", "fresh_features", "fresh_metrics", "fresh_models"),
-        settings=("seed", "confirm"),
-    ),
     "scaling": Analysis(
         "scaling.scaling_tables", "Power laws in model size", reads=_RUN, settings=("seed", "resamples")
     ),
@@ -96,7 +84,7 @@ ANALYSES = {
     "summary": Analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        reads=("metrics", *_VERDICTS, "confirmation", "forecast_evaluation", "decision_evaluation", "advice"),
+        reads=("metrics", *_VERDICTS, "forecast_evaluation", "decision_evaluation", "advice"),
         settings=("tasks",),
     ),
 }

@@ -33,8 +33,6 @@ CONTROL = text(
     "control", "what is held fixed: nothing, step, weight_norm, weight_norm_and_spectrum, weight_norm_and_variance"
 )
 CONTROL_OF_QUESTION = text("control", "what is held fixed")
-N_SEARCHED = count("n_searched", "features that the search tested for this question")
-N_SEEDS = count("n_seeds", "runs of the largest configuration of the search")
 PATIENCE = count("patience", "checkpoints without a new record before the rule stops")
 METHOD = text("method", "forecasting method")
 SCORE_METHOD = text("method", "two_stages: from the forecast of the loss; power_law: from the score's own curve")
@@ -220,33 +218,6 @@ _DEFINITIONS = {
         number("q", "the same after Benjamini-Hochberg over the tests that are corrected together"),
         text("reason", "why there is no answer"),
         text("corrected_with", "tests that q is corrected over: question, models or layers, metric, model or pooled"),
-    ),
-    "findings": table(
-        "what a search among the features of whole models found, over all runs and on the headline metric",
-        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
-        CONTROL_OF_QUESTION,
-        number("estimate", "as in verdicts"),
-        text("direction", "sign of the estimate: positive or negative"),
-        number("p", "its p-value"),
-        number("q", "the same after Benjamini-Hochberg over the features that were searched"),
-        N_SEARCHED,
-        N_SEEDS,
-    ),
-    "confirmation": table(
-        "each finding of the search, and the same test on fresh runs, of the findings alone",
-        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
-        CONTROL_OF_QUESTION,
-        number("searched_estimate", "estimate of the search"),
-        text("direction", "its sign: positive or negative"),
-        number("searched_q", "q of the search"),
-        N_SEARCHED,
-        N_SEEDS,
-        text("fresh_run", "name of the run with fresh seeds"),
-        number("estimate", "the same estimate over the fresh runs"),
-        number("p", "its p-value, two-sided"),
-        number("p_holm", "the same after Holm over the findings that could be tested"),
-        text("answer", "confirmed (p_holm of at most 0.05 and the same sign), not confirmed, or not tested"),
-        REASON,
     ),
     "tested_features": table(
         "how many features of whole models were tested for each question",
