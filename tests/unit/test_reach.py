@@ -35,7 +35,7 @@ FRAMES = JOB | modules("""
 """)
 CHECKPOINTS = modules("""
     io: tensor_files
-    checkpoints: bin_files locations matrices quantised
+    checkpoints: bin_files locations matrices quantisation
 """)
 MEASURED = CHECKPOINTS | modules("""
     io: notes

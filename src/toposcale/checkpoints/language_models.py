@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from toposcale.checkpoints.bin_files import is_buffer
-from toposcale.checkpoints.matrices import count_weights, stored_tensors, tensor_shapes, weight_files
+from toposcale.checkpoints.matrices import count_weights, tensor_shapes, weight_files
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import parse_json, read_text, regular_files
 from toposcale.io.tensor_files import read_metadata
@@ -215,12 +215,7 @@ def _check_sizes(folder: Path) -> None:
     """Raise UserError if config.json describes more weights than the files hold, which transformers would allocate."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    tensors = stored_tensors(folder)
-    if quantised := next(filter(None, (tensor.quantised for tensor in tensors.values())), ""):
-        raise UserError(
-            f"{folder}: quantised weights ({quantised}) can be described, but the model is not run with them"
-        )
-    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    shapes = tensor_shapes(folder)
     _check_counts(folder, parse_json(read_text(folder / "config.json")), shapes)
     config = AutoConfig.from_pretrained(str(folder), **_LOCAL)
     with torch.device("meta"):  # shapes without values

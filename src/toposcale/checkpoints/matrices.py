@@ -9,14 +9,13 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from toposcale.checkpoints.bin_files import check_complete, is_buffer, load_bin, not_plain, torch_values
-from toposcale.checkpoints.quantised import Contents, dequantise
+from toposcale.checkpoints.quantisation import refuse_quantised
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.tensor_files import Stored, check_content, opened
@@ -118,34 +117,26 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
     matrices as `matrix_layouts` says. Vectors, integers, the second copy of tied weights and buffers are left out; with a
     RuntimeWarning, empty matrices. float64, float32 and float16 are as stored; bfloat16 and float8 are float32, which is
-    exact; so are quantised weights, where their format tells how. Raise UserError for no weights, a missing shard, a
-    damaged file, a `.bin` with more than plain tensors, no matrix, or quantised weights of another format.
+    exact. Raise UserError for no weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, no
+    matrix, or quantised weights.
     """
-    contents, files = _contents(checkpoint), weight_files(checkpoint)
-    layouts = matrix_layouts({name: tensor.shape for name, tensor in contents.tensors.items()})
+    layouts, files = matrix_layouts(tensor_shapes(checkpoint)), weight_files(checkpoint)
     wanted = layouts.keys() - tied_copies(files)
-    plain = (pair for file in files for pair in _tensors(file, wanted - contents.dequantised.keys()))
-    packed = ((name, values()) for name, values in contents.dequantised.items() if name in wanted)
-    yield from _weights_among(chain(plain, packed), layouts, f"{checkpoint}: ")
+    tensors = (pair for file in files for pair in _tensors(file, wanted))
+    yield from _weights_among(tensors, layouts, f"{checkpoint}: ")
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Iterate over matrices in memory, of NumPy or of PyTorch on any device, as `iterate_matrices` does over files."""
-    contents = _contents_in_memory(tensors)
-    layouts = matrix_layouts({name: tensor.shape for name, tensor in contents.tensors.items()})
-    plain = ((name, _values(name, tensors[name])) for name in layouts if name not in contents.dequantised)
-    packed = ((name, values()) for name, values in contents.dequantised.items() if name in layouts)
-    yield from _weights_among(chain(plain, packed), layouts, "")
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in stored_arrays(tensors).items()})
+    yield from _weights_among(((name, _values(name, tensors[name])) for name in layouts), layouts, "")
 
 
 def stored_arrays(tensors: Mapping[str, Any]) -> dict[str, Stored]:
     """Return shape and type of the tensors in memory by name, each once, as `stored_tensors` does over files."""
-    return _contents_in_memory(tensors).tensors
-
-
-def _contents_in_memory(tensors: Mapping[str, Any]) -> Contents:
     stored = {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in _each_once(tensors).items()}
-    return dequantise(stored, lambda name: _values(name, tensors[name]), None, "")
+    refuse_quantised(stored, None, "")
+    return stored
 
 
 def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
@@ -192,7 +183,7 @@ def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
     """Return why tensors are not weight matrices, by name: their number of axes or their type."""
     layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
     reasons = {}
-    for name, (shape, dtype, _) in tensors.items():
+    for name, (shape, dtype) in tensors.items():
         if 0 in shape:
             reasons[name] = "empty"
         elif not re.search(r"^(torch\.)?b?f(loat)?\d", dtype.lower()):
@@ -297,14 +288,11 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
 
 def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
     """Return shape and type of the tensors of a checkpoint by name, without buffers; errors as in `iterate_matrices`."""
-    return _contents(checkpoint).tensors
-
-
-def _contents(checkpoint: str | Path) -> Contents:
-    located = {name: (file, tensor) for file in weight_files(checkpoint) for name, tensor in _stored(file).items()}
+    tensors = (item for file in weight_files(checkpoint) for item in _stored(file).items())
+    stored = {name: tensor for name, tensor in tensors if not is_buffer(name)}
     folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
-    stored = {name: tensor for name, (_, tensor) in located.items() if not is_buffer(name)}
-    return dequantise(stored, lambda name: next(_tensors(located[name][0], {name}))[1], folder, f"{checkpoint}: ")
+    refuse_quantised(stored, folder, f"{checkpoint}: ")
+    return stored
 
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:

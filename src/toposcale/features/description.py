@@ -3,7 +3,6 @@
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.io.tensor_files import Stored
 
-_NOT_CHOSEN, _DEQUANTISED = "not chosen", "dequantised"
+_NOT_CHOSEN = "not chosen"
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
 """Function of the matrices and their number that returns the same matrices, such as `rich.progress.track`."""
@@ -65,7 +64,7 @@ def describe(
     Raises
     ------
     UserError
-        If the checkpoint is missing, damaged or quantised in an unread format, or contains none of the chosen matrices.
+        If the checkpoint is missing, damaged or quantised, or contains none of the chosen matrices.
     TypeError
         If `source` has another type.
 
@@ -140,7 +139,7 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     pandas.DataFrame
         Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), and the features of
         `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer of only one checkpoint is NaN.
-        ``attrs["notes"]`` as in `describe`, for `after`, and what was dequantised of `before`.
+        ``attrs["notes"]`` as in `describe`, for `after`.
 
     Raises
     ------
@@ -165,7 +164,7 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
         table = ((later - earlier) / earlier).where(earlier != later, 0.0)
     shapes = first.shapes | second.shapes
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
-    table.attrs["notes"] = _notes_of_both(first, second)
+    table.attrs["notes"] = second.notes
     return table
 
 
@@ -217,7 +216,7 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     keys = sorted(rows, key=lambda key: order[key[0]])
     columns = ["layer", "feature", "before", "after", "change"]
     table = pd.DataFrame([dict(zip(columns, key, strict=False)) | rows[key] for key in keys], columns=columns)
-    table.attrs["notes"] = _notes_of_both(first, second)
+    table.attrs["notes"] = second.notes
     return table
 
 
@@ -228,10 +227,6 @@ def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) 
         names = listed(first.shapes, 5), listed(second.shapes, 5)
         raise UserError(f"the two have no layer in common; the first has {names[0]}, the second {names[1]}")
     return first, second
-
-
-def _notes_of_both(before: _Measured, after: _Measured) -> list[str]:
-    return [f"before: {note}" for note in before.notes if note.startswith(_DEQUANTISED)] + after.notes
 
 
 def _in_order(first: _Measured, second: _Measured) -> list[str]:
@@ -259,8 +254,6 @@ def _measured(
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     tensors, opened, notes = _opened(source)
-    forms = Counter(tensor.quantised for tensor in tensors.values() if tensor.quantised)
-    notes += [f"{_DEQUANTISED}: {n} {'weight' if n == 1 else 'weights'} ({form})" for form, n in forms.items()]
     shapes = matrices.matrix_shapes(tensors)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})

@@ -78,11 +78,10 @@ def _checked(file: "TensorFile") -> tuple[dict[str, NDArray], dict[str, str]]:
 
 
 class Stored(NamedTuple):
-    """Shape of a tensor, its type as the format or the library names it ("F32", "torch.float32"), format if quantised."""
+    """Shape of a tensor, and its type as the format or the library names it ("F32", "torch.float32")."""
 
     shape: tuple[int, ...]
     dtype: str
-    quantised: str = ""
 
 
 class TensorFile:
