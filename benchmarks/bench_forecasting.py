@@ -10,7 +10,8 @@ import numpy as np
 from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.decisions import decision_table
 from toposcale.analysis.forecasts import evaluate, forecast_table
-from toposcale.forecasting import METHODS, Chinchilla, LearningRateSchedule, MultiPowerLaw, RunMetadata, TrainingRun
+from toposcale.analysis.methods import METHODS
+from toposcale.forecasting import Chinchilla, LearningRateSchedule, MultiPowerLaw, RunMetadata, TrainingRun
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 FINAL_STEP, WARMUP, PEAK = 5000, 200, 3e-3

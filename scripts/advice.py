@@ -8,12 +8,12 @@ import pyarrow as pa
 import _job
 import models_table
 from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.analysis.user_tables import read_user_table
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.advice import VERSION, advise_on
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import schemas, tables
-from toposcale.io.user_tables import read_user_table
 
 
 class Files:

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 
 import _checkpoints
 import _job
+from toposcale.analysis.user_tables import read_user_table
 from toposcale.io import lm_eval, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.notes import note
-from toposcale.io.user_tables import read_user_table
 
 
 def each_once(rows):

@@ -5,11 +5,12 @@ from pathlib import Path
 import _job
 from toposcale import checkpoints
 from toposcale.analysis.training_runs import model_rows
+from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.runs.learning_rate_schedule import warmup_of_log
-from toposcale.io import schemas, tables, trainer_states
+from toposcale.forecasting.runs.schedules import schedule_of
+from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
-from toposcale.training.schedules import schedule_of
 
 
 def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), notes=None):

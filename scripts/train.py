@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 import _job
+from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.io import schemas, tables, tensor_files
 from toposcale.io.errors import UserError
 from toposcale.training import callbacks, corpus, trainer
 from toposcale.training.gpt import GPTShape
-from toposcale.training.schedules import schedule_of
 
 
 def settings_of(params):

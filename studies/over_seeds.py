@@ -10,8 +10,8 @@ from scipy.special import ndtri
 
 from studies.norms import NORMS
 from toposcale.analysis.over_seeds import EarlyValues, early_values, value_at_share
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError
-from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import fit_of_configuration
 

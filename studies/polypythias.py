@@ -20,7 +20,7 @@ from studies import small_tables
 from studies.nulls.configurations import RUNS, table_of
 from toposcale.analysis.over_seeds import EarlyValues, early_values
 from toposcale.features.feature import WEIGHT_NORM
-from toposcale.io.metrics import VALIDATION_LOSS
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson
 from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 from toposcale.statistics.prewhitening import prewhiten, testable_segment, with_squares

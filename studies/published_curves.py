@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.analysis.forecasts import FRACTIONS, evaluate, forecast_table
+from toposcale.analysis.methods import MultiPowerLawForecaster, forecast
 from toposcale.forecasting import LearningRateSchedule, RunMetadata, ScheduleProvenance, TrainingRun
-from toposcale.forecasting.laws.methods import MultiPowerLawForecaster, forecast
-from toposcale.training.schedules import Schedule
+from toposcale.forecasting.runs.schedules import Schedule
 
 WARMUP, PEAK, FINAL, STEP_DOWN = 2160, 3e-4, 3e-5, 8000
 

@@ -15,9 +15,9 @@ from studies import small_tables
 from toposcale.forecasting.laws.checked_law import checked_law
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
-from toposcale.training.schedules import Schedule
 
 SHARES = (0.2, 0.3, 0.5)
 SEEDS = {"looked at": range(120), "others": range(120, 360)}

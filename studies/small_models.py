@@ -18,8 +18,8 @@ from studies.nulls.configurations import RUNS, table_of
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.training.schedules import Schedule
 
 STUDIES = ("study-1", "study-2")
 SHARES = (0.2, 0.3, 0.5)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
-from toposcale.io.metrics import VALIDATION_LOSS
 
 METRICS = (VALIDATION_LOSS, "generalisation_gap")
 DIGITS = 8

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
+from toposcale.forecasting.runs.schedules import MOST_STEPS, schedule_of
 from toposcale.io.errors import UserError
-from toposcale.io.schemas import MOST_STEPS
 
 
 class Contradiction(NamedTuple):
@@ -359,8 +359,6 @@ class PlannedModel(Section):
 
 def schedule_contradictions(key: str, schedule: Any, final_step: Any = MISSING) -> Iterator[Contradiction]:
     """Yield what is wrong with a whole schedule; nothing where there is none, or where it is a file."""
-    from toposcale.training.schedules import schedule_of
-
     if not isinstance(schedule, Mapping):
         return
     if final_step not in (MISSING, schedule["steps"]):

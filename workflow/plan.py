@@ -11,8 +11,8 @@ import sweep
 from inspections import Inspections
 from paths import Paths
 from toposcale.checkpoints import FolderSource, Inspection, inspect
+from toposcale.forecasting.amounts import number_of
 from toposcale.io import model_kinds
-from toposcale.io.amounts import number_of
 from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 

@@ -13,9 +13,9 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from toposcale import __version__
-from toposcale.io.amounts import number_of
+from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.runs.schedules import SHAPES
 from toposcale.io.errors import UserError, listed, one_line, printable
-from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
   python -m toposcale describe model.safetensors
@@ -304,7 +304,7 @@ def _measure(given: argparse.Namespace) -> None:
         )
     if given.plot:  # what is wrong with it is said before minutes of work
         from toposcale.figures.matrices import plot_matrices
-        from toposcale.io.pictures import kind_of
+        from toposcale.forecasting.pictures import kind_of
 
         kind_of(given.plot)
         if given.all:
@@ -353,7 +353,7 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
     from toposcale.features.feature import SUMMARY
     from toposcale.features.names import feature_name
     from toposcale.features.registry import lookup
-    from toposcale.io.amounts import amount
+    from toposcale.forecasting.amounts import amount
     from toposcale.io.schemas import ALL_LAYERS
 
     shown, lines = table.reset_index(), [""]

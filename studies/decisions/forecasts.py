@@ -11,8 +11,8 @@ from studies.decisions import single_threaded
 from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
 from studies.decisions.published import SHARES, Run, judged_runs
+from toposcale.analysis.methods import forecast, make
 from toposcale.forecasting.laws.checked_law import checked_law
-from toposcale.forecasting.laws.methods import forecast, make
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.runs.training_run import TrainingRun

@@ -12,6 +12,7 @@ import pandas as pd
 from studies.decisions import single_threaded
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
+from toposcale.analysis.methods import forecast, make
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
 from toposcale.forecasting.decision.candidates import CONTINUE
 from toposcale.forecasting.decision.expected_regret import Decision, decide
@@ -20,7 +21,6 @@ from toposcale.forecasting.decision.reasons import low_confidence_reasons, refus
 from toposcale.forecasting.laws.checked_law import checked_law
 from toposcale.forecasting.laws.chinchilla import published_surface
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.methods import forecast, make
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.runs.training_run import TrainingRun

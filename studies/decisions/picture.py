@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from studies.decisions.forecasts import ALONE, JOINT
 from toposcale.figures import panels
 from toposcale.figures.style import styled
-from toposcale.io.metrics import LOSS_UNIT
+from toposcale.forecasting.runs.metrics import LOSS_UNIT
 
 LOOKS = {
     "expected_regret": ("the advice", "o", "#b0347a"),

@@ -25,8 +25,8 @@ import pandas as pd
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.training.schedules import Schedule
 
 LARGER = 1.5
 """A start is at least so many times as large as the base run."""

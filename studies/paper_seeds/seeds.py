@@ -26,8 +26,8 @@ from studies.nulls.configurations import Configuration
 from studies.nulls.crossed import CrossedResiduals, rates
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import whole_model
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError
-from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 from toposcale.statistics.prewhitening import sign_flip_p_value

@@ -26,8 +26,8 @@ from studies.study4.configurations import (
     surrogate_error,
 )
 from toposcale.analysis.over_seeds import SHARE, EarlyValues, early_values
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError
-from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats, orthogonal_to
 from toposcale.statistics.freedman_lane import fit_of_configuration, fitted_configurations, permuted_correlations
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm

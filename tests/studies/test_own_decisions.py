@@ -18,7 +18,7 @@ from studies.decisions.own import (
     where_starting_was_right,
 )
 from toposcale.analysis.regret import OBSERVED
-from toposcale.training.schedules import Schedule
+from toposcale.forecasting.runs.schedules import Schedule
 
 TABLES = ROOT / "studies/decisions/tables"
 SIZES = {"a": 3000, "b": 7000, "c": 20000}

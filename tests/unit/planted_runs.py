@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 from made_runs import training_run
-from toposcale.forecasting import Family, make
-from toposcale.forecasting.laws import methods as every
+from toposcale.analysis import methods as every
+from toposcale.analysis.methods import Family, make
 
 FINAL = 1000
 WARMUP = 40

@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
+from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
-from toposcale.io.amounts import amount
 from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.forecasting.laws.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, score
+from toposcale.analysis.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, score
 from toposcale.forecasting.laws.prediction import Prediction
 
 

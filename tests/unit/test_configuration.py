@@ -12,10 +12,9 @@ import config_reading
 from config_reference import keys_of, reference, schema_of_models
 from paths import ROOT
 from toposcale.forecasting.logs import loss_curves
+from toposcale.forecasting.runs.schedules import MOST_STEPS, schedule_of
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.io.schemas import MOST_STEPS
-from toposcale.training.schedules import schedule_of
 
 MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
 

@@ -16,8 +16,8 @@ import torch
 
 import toposcale
 from toposcale.checkpoints import iterate_matrices
-from toposcale.forecasting.logs import loss_curves
-from toposcale.io import files, schemas, tables, tensor_files, user_tables
+from toposcale.forecasting.logs import loss_curves, table_files
+from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
 
 
@@ -106,13 +106,13 @@ def test_a_lock_file_is_held_by_one_process(tmp_path):
 
 
 def test_a_small_file_of_many_compressed_bytes_is_refused_before_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(user_tables, "_SMALL_CONTENT", 1 << 16)
+    monkeypatch.setattr(table_files, "_SMALL_CONTENT", 1 << 16)
     bomb, table = tmp_path / "bomb.csv.gz", tmp_path / "table.csv.gz"
     bomb.write_bytes(gzip.compress(b"step,loss\n" + b"1,2\n" * (1 << 20)))
     table.write_bytes(gzip.compress(b"step,loss\n1,2\n"))
     with pytest.raises(UserError, match=r"bomb\.csv\.gz: decompressed, it is more than 100 times as large"):
-        user_tables.read_any(bomb)
-    assert len(user_tables.read_any(table)[0]) == 1
+        table_files.read_any(bomb)
+    assert len(table_files.read_any(table)[0]) == 1
 
 
 def test_an_archive_with_compressed_weights_is_refused_before_it_is_loaded(tmp_path):

@@ -9,8 +9,8 @@ from toposcale.forecasting.runs.learning_rate_schedule import (
     recognised,
     warmup_of_log,
 )
+from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
 from toposcale.io.errors import UserError
-from toposcale.training.schedules import SHAPES, Schedule, schedule_of
 
 GIVEN, LOGGED, RECOGNISED, UNKNOWN = ScheduleProvenance
 of_log = LearningRateSchedule.of_log

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.forecasting.logs import loss_curves
-from toposcale.io import trainer_states
+from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.io.errors import UserError
 
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from made_runs import changed, training_run
 from planted_runs import FINAL, WARMUP, cosine, family, forecast, run
+from toposcale.analysis import methods as every
 from toposcale.analysis.forecasts import forecast_table, trainings_from_tables
-from toposcale.forecasting import METHODS, Family, Prediction, make
-from toposcale.forecasting.laws import methods as every
-from toposcale.forecasting.laws.ridge import Ridge, ridge_weights
+from toposcale.analysis.methods import METHODS, Family, make
+from toposcale.analysis.ridge import Ridge, ridge_weights
+from toposcale.forecasting import Prediction
 
 
 @pytest.mark.parametrize("method", METHODS)

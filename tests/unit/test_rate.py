@@ -5,8 +5,8 @@ import pytest
 
 from made_runs import training_run
 from planted_runs import FINAL, family, forecast, run
+from toposcale.analysis.rate import RateForecaster
 from toposcale.forecasting import NoForecast
-from toposcale.forecasting.laws.rate import RateForecaster
 
 
 def test_a_rate_forecast_by_hand():

@@ -25,12 +25,12 @@ JOB = modules("""
     scripts: _job
 """)
 DESCRIBED = modules("""
-    io: metrics
     features: descriptions feature
+    forecasting/runs: metrics
 """)
 FRAMES = JOB | modules("""
-    io: metrics
     features: feature
+    forecasting/runs: metrics
     scripts: _tables
 """)
 CHECKPOINTS = modules("""
@@ -59,8 +59,8 @@ DISTANCES = DESCRIBED | modules("""
 """)
 # A schedule may lie in a file of the user's.
 SCHEDULES = modules("""
-    io: user_tables
-    training: schedules
+    forecasting/logs: table_files
+    forecasting/runs: schedules
 """)
 TRAINING = SCHEDULES | modules("""
     io: tensor_files
@@ -78,7 +78,7 @@ LANDSCAPE = (
 """)
 )
 RUNS = SCHEDULES | modules("""
-    io: metrics notes
+    forecasting/runs: metrics
     forecasting/runs: compute learning_rate_schedule metadata outliers series training_run
     analysis: series training_runs
 """)
@@ -86,15 +86,15 @@ LAWS = (
     RUNS
     | REGISTRY  # the ridge regression asks for the groups of features
     | modules("""
-    forecasting/laws: calibration checked_law chinchilla discrepancy family_law joint map_estimate methods
-    forecasting/laws: multi_power_law power_law prediction priors published_law rate ridge
+    analysis: calibration methods rate ridge
+    forecasting/laws: checked_law chinchilla discrepancy family_law joint map_estimate
+    forecasting/laws: multi_power_law power_law prediction priors published_law
     forecasting/runs: checks
-    statistics: coefficients resampling scaling
 """)
 )
 FORECASTS = LAWS | modules("analysis: forecasts")
 DECISION = modules("""
-    io: pictures
+    forecasting: pictures
     forecasting/decision: advice candidates decay expected_regret on_track picture reasons wording
 """)
 DECISIONS = FORECASTS | DECISION | modules("analysis: regret")
@@ -104,9 +104,8 @@ TESTS = modules("""
 """)
 ANSWERS = TESTS | DECISIONS | modules("analysis: feature_answers forecast_answers\nfeatures: names")
 LOGS = modules("""
-    io: user_tables
-    io: trainer_states
-    forecasting/logs: columns log_files log_rows loss_curves text_logs
+    forecasting: amounts
+    forecasting/logs: columns log_files log_rows loss_curves table_files text_logs trainer_states
 """)
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
@@ -137,16 +136,21 @@ OF_A_SCRIPT = {
     "figures": FIGURE,
     "gather": JOB,
     "loss_landscape": JOB | LANDSCAPE | MEASURED,
-    "loss_table": JOB | LOGS | modules("io: amounts notes"),
+    "loss_table": JOB | SCHEDULES | LOGS | modules("io: notes\nforecasting/runs: series"),
     "metrics_table": (
         JOB
         | modules("""
-            io: lm_eval notes step_names user_tables
+            io: lm_eval notes step_names
+            analysis: user_tables
+            forecasting/logs: table_files
             checkpoints: locations
             scripts: _checkpoints
         """)
     ),
-    "models_table": JOB | RUNS | CHECKPOINTS | modules("io: step_names trainer_states\ncheckpoints: sources"),
+    "models_table": JOB
+    | RUNS
+    | CHECKPOINTS
+    | modules("io: step_names\nforecasting/logs: trainer_states\ncheckpoints: sources"),
     "published": JOB | HUB | modules("scripts: fetch"),
     "report": (
         FRAMES
@@ -181,15 +185,14 @@ OF_AN_ANALYSIS = {
     "transitions": modules("analysis: series transitions\nstatistics: changes coefficients"),
     "early_stopping": modules("analysis: early_stopping series\nstatistics: patience"),
     "forecasts": FORECASTS,
-    "scores": FORECASTS | modules("analysis: scores\nforecasting/laws: scores"),
+    "scores": FORECASTS | modules("analysis: score_law scores"),
     "decisions": DECISIONS | modules("analysis: decisions"),
     "comparison": modules("analysis: comparison"),
     "claims": ANSWERS | modules("analysis: claims\nfeatures: roles\nlandscape: planes"),
     "summary": ANSWERS | modules("analysis: summary"),
 }
 OF_A_FIGURE = {
-    "forecasting": (LAWS - modules("analysis: training_runs\nforecasting/laws: calibration"))
-    | modules("figures: forecasting"),
+    "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
     "grids": modules("figures: grids"),
     "landscape": modules("figures: landscape\nlandscape: graphs measures merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
@@ -241,4 +244,4 @@ def test_nothing_that_is_measured_or_trained_reads_a_log():
         "diagram_distances",
         "table_csv",
     ):
-        assert not reached(script) & (LOGS - modules("io: user_tables")), script
+        assert not reached(script) & (LOGS - SCHEDULES), script

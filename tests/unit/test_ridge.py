@@ -7,7 +7,7 @@ import pytest
 
 from planted_runs import family, forecast
 from toposcale.analysis.forecasts import evaluate, forecast_table
-from toposcale.forecasting.laws.ridge import PENALTIES, nested, ridge_weights
+from toposcale.analysis.ridge import PENALTIES, nested, ridge_weights
 
 
 def test_ridge_is_the_normal_equations_of_standardised_columns():

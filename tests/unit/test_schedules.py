@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toposcale.forecasting.runs.schedules import MOST_BREAKPOINTS, SHAPES, Schedule, breakpoints, schedule_of
 from toposcale.io.errors import UserError
-from toposcale.training.schedules import MOST_BREAKPOINTS, SHAPES, Schedule, breakpoints, schedule_of
 
 
 def test_the_shapes_by_hand():

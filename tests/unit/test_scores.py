@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from toposcale.analysis.score_law import fit_score_law
 from toposcale.analysis.scores import score_tables
 from toposcale.forecasting import Prediction
-from toposcale.forecasting.laws.scores import fit_score_law
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
 

@@ -13,8 +13,8 @@ from page_data import held
 from paths import ROOT
 from toposcale.features import weights  # noqa: F401  # it registers features of its own
 from toposcale.features.registry import REGISTRY
+from toposcale.forecasting.runs.metrics import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.io import schemas
-from toposcale.io.metrics import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
 GRAPHS = re.compile(r"_(grid4|grid8|delaunay|aknn8|\{graph\})$")

@@ -7,8 +7,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 from toposcale import checkpoints
 from toposcale.features import weights
-from toposcale.forecasting.logs import loss_curves
-from toposcale.io import schemas, tables, trainer_states
+from toposcale.forecasting.logs import loss_curves, trainer_states
+from toposcale.io import schemas, tables
 from toposcale.monitor import TopologyCallback
 from toposcale.monitor.folder import Folder
 from workspace import new_workspace

@@ -13,7 +13,7 @@ from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.features.names import feature_name
 from toposcale.features.registry import group_of
-from toposcale.io.metrics import metric_name
+from toposcale.forecasting.runs.metrics import metric_name
 
 UNTESTED = "Could not be tested"
 

@@ -8,11 +8,11 @@ import pandas as pd
 
 from toposcale.analysis.feature_answers import UNTESTED, Answer, counting
 from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MOST_OF_THEM
+from toposcale.analysis.methods import METHODS
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
 from toposcale.features.names import sentence
 from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND
-from toposcale.forecasting.laws.methods import METHODS
 from toposcale.statistics.multiple_testing import holm
 
 MOST_NAMED = 5

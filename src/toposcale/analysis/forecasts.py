@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.calibration import calibrate_on_others
+from toposcale.analysis.methods import METHODS, Family, forecast, make
+from toposcale.analysis.ridge import Ridge
 from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.forecasting.laws.calibration import calibrate_on_others
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.methods import METHODS, Family, forecast, make
 from toposcale.forecasting.laws.prediction import Prediction
-from toposcale.forecasting.laws.ridge import Ridge
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
 from toposcale.io.errors import NoForecast

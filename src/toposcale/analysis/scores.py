@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import calibrated_rows
+from toposcale.analysis.methods import Family, default_method, forecast, make
+from toposcale.analysis.score_law import ScoreLaw, fit_score_law
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.forecasting.laws.methods import Family, default_method, forecast, make
 from toposcale.forecasting.laws.power_law import fit_loss_curve
 from toposcale.forecasting.laws.prediction import Prediction
-from toposcale.forecasting.laws.scores import ScoreLaw, fit_score_law
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
-from toposcale.io.metrics import VALIDATION_LOSS
 
 
 def score_tables(

@@ -10,8 +10,8 @@ from toposcale.analysis.forecast_answers import deciding, forecasting, now, trus
 from toposcale.analysis.questions import QUESTIONS, YES
 from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
+from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.io import schemas
-from toposcale.io.metrics import metric_name
 
 NEEDS_A_LOSS = (
     "This question needs a loss at the checkpoints, and this run has none: name a table of losses under metrics.tables, "

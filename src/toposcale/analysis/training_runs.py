@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from toposcale.analysis.series import whole_model
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.schedules import ScheduleTable, breakpoints, schedule_of
 from toposcale.forecasting.runs.series import Series
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
-from toposcale.training.schedules import ScheduleTable, breakpoints, schedule_of
 
 
 def trainings_from_tables(

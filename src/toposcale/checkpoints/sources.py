@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes, tensor_shapes
-from toposcale.io import trainer_states
+from toposcale.forecasting.logs import trainer_states
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.step_names import find_step, steps_by_name
 from toposcale.io.tensor_files import read_metadata

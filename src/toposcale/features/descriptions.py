@@ -19,7 +19,7 @@ from toposcale.features.feature import (
     WEIGHT_NORM,
     Feature,
 )
-from toposcale.io.metrics import LOSS_UNIT
+from toposcale.forecasting.runs.metrics import LOSS_UNIT
 
 _SUBSPACES = ("subspace", "quadratic")
 _PLANE = rf"(?:_(?P<plane>(?:random|top|negative|mixed)_[\d.e+-]+|ball|bowl|(?:{'|'.join(_SUBSPACES)})_\d+))?"

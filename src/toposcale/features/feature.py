@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toposcale.forecasting.runs.metrics import LOSS_UNIT
 from toposcale.io.errors import UserError
-from toposcale.io.metrics import LOSS_UNIT
 from toposcale.io.schemas import ALL_LAYERS
 
 TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"

@@ -3,7 +3,7 @@
 import re
 
 from toposcale.features.registry import lookup
-from toposcale.io.metrics import LOSS_UNIT, METRICS, metric_name
+from toposcale.forecasting.runs.metrics import LOSS_UNIT, METRICS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 STEP_LABEL = "training step"

@@ -8,13 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from toposcale.analysis.methods import DEFAULTS
 from toposcale.analysis.series import configurations_of
 from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, STRIKING, mark_of
-from toposcale.forecasting.laws.methods import DEFAULTS
+from toposcale.forecasting.runs.metrics import LOSS_UNIT, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.training_run import flop
-from toposcale.io.metrics import LOSS_UNIT, TRAINING_LOSS, VALIDATION_LOSS
 
 _MOST_PANELS = 12
 _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from toposcale.features.names import feature_label, feature_name, metric_label, sentence
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
-from toposcale.io.metrics import PERPLEXITY
+from toposcale.forecasting.runs.metrics import PERPLEXITY
 
 
 def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:

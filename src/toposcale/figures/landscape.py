@@ -13,7 +13,7 @@ from toposcale.features.names import feature_label, feature_name
 from toposcale.features.registry import lookup, on_planes
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
-from toposcale.io.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
+from toposcale.forecasting.runs.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.measures import THRESHOLD, persistence_threshold

@@ -11,7 +11,7 @@ from toposcale.features.feature import SUMMARY
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.registry import lookup
 from toposcale.features.roles import Role, network_order, odd_layers, role_of
-from toposcale.io import pictures
+from toposcale.forecasting import pictures
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 

@@ -16,7 +16,7 @@ from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, feature_label, metric_label, unit_of
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
-from toposcale.io.metrics import VALIDATION_LOSS
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_LEGEND = 24

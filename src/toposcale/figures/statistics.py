@@ -16,7 +16,7 @@ from toposcale.features import names
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.style import DIVERGING, INK, MUTED, SEVERAL_LOOKS, mark_of
-from toposcale.io.metrics import VALIDATION_LOSS, metric_name
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_ROWS, FEWEST_SIZES = 36, 3

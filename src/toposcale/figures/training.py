@@ -15,7 +15,7 @@ from toposcale.features.names import LOSS_LABEL
 from toposcale.features.registry import lookup
 from toposcale.figures import grids, panels
 from toposcale.figures.style import MUTED
-from toposcale.io.metrics import VALIDATION_LOSS, metric_name
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 

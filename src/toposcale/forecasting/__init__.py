@@ -13,7 +13,6 @@ _MODULES = {
     "forecasting.decision.run_comparison": ("Difference", "RunComparison", "RunPair", "SpeedUp"),
     "forecasting.laws.chinchilla": ("Chinchilla",),
     "forecasting.laws.joint": ("Joint",),
-    "forecasting.laws.methods": ("Family", "Forecaster", "METHODS", "forecast", "make"),
     "forecasting.laws.multi_power_law": ("MultiPowerLaw",),
     "forecasting.laws.prediction": ("Prediction",),
     "forecasting.runs.learning_rate_schedule": ("LearningRateSchedule", "ScheduleProvenance"),

@@ -30,11 +30,6 @@ def repeated(model: str, step: int, original: str, manifest: str, *, leave_out: 
     return note(model, "checkpoint", f"serves the weights of {original}", remedy, step=step)
 
 
-def logged_again(count: int) -> str:
-    """Return the note on steps that were logged more than once."""
-    return f"of {count:,} steps that were logged more than once the last value counts"
-
-
 def left_out(noted: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of missing checkpoints in such rows, not counting those that repeat another one."""
     return len({(row["model"], row["step"]) for row in noted if row["is_missing"]})

@@ -8,7 +8,6 @@ import pyarrow as pa
 from toposcale.io.table_schema import Column, Table, bounds, count, flag, interval, number, table, text
 
 ALL_LAYERS = "all"  # the `layer` of a row that describes the whole model
-MOST_STEPS = 10_000_000  # of a training: the learning rate of every step is held in memory
 METRIC_SOURCE = "metric"  # the `source` where a table of analyses holds metrics beside features
 
 # Columns that mean the same in every table that has them.

@@ -7,7 +7,7 @@ from transformers import TrainerCallback, TrainerState
 
 from toposcale.checkpoints.bin_files import plain_names
 from toposcale.checkpoints.matrices import count_weights
-from toposcale.io import trainer_states
+from toposcale.forecasting.logs import trainer_states
 from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
 
 

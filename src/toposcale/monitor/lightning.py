@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from toposcale.io.metrics import VALIDATION_LOSS
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
 
 _EVALUATED = re.compile(r"(?:val|valid|validation|eval)[_/.](.+)")

@@ -22,14 +22,14 @@ from toposcale import __version__
 from toposcale.checkpoints.bin_files import is_buffer, plain_names
 from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.weights import WeightSettings
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
+from toposcale.forecasting.runs.schedules import breakpoints
 from toposcale.homology import subsample_rows
 from toposcale.io.errors import UserError, one_line, reason_of
-from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Snapshot, Worker, lay_out
-from toposcale.training.schedules import breakpoints
 
 Number = Tensor | float
 

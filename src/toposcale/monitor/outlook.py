@@ -9,14 +9,14 @@ from toposcale.forecasting.decision.on_track import Reference
 from toposcale.forecasting.decision.wording import track
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
+from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import tables
 from toposcale.io.errors import UserError
-from toposcale.io.metrics import VALIDATION_LOSS
 from toposcale.monitor.alerts import Alert, AlertKind, Outlook
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES
-from toposcale.training.schedules import schedule_of
 
 CURVE = "estimated_final_loss"
 

@@ -9,7 +9,7 @@ import pandas as pd
 from toposcale.features.feature import SUMMARY
 from toposcale.features.names import feature_name
 from toposcale.features.roles import odd_layers
-from toposcale.io.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
+from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import ALL_LAYERS
 
 MOST_NAMED = 3

@@ -26,11 +26,11 @@ from toposcale import checkpoints
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.features import weights
 from toposcale.forecasting.decision.advice import advise_on
-from toposcale.forecasting.logs import loss_curves
+from toposcale.forecasting.logs import loss_curves, trainer_states
+from toposcale.forecasting.runs.metrics import TRAINING_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io import schemas, tables, trainer_states
+from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, reason_of
-from toposcale.io.metrics import TRAINING_LOSS
 from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.records import TABLES

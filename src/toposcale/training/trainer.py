@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from toposcale.forecasting.runs.schedules import Schedule, ScheduleTable
 from toposcale.io import tensor_files
 from toposcale.io.errors import SharedError, UserError
 from toposcale.training.gpt import GPT, GPTShape
-from toposcale.training.schedules import Schedule, ScheduleTable
 
 # Stream 2 of the seed belongs to `callbacks`.
 _BATCH_STREAM = 1

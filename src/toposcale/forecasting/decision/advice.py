@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toposcale.forecasting import pictures
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request
 from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
@@ -23,7 +24,6 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io import pictures
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
 

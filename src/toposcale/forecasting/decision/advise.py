@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision.advice import Advice, advise_before_start, advise_on
 from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, Request
 from toposcale.forecasting.runs.from_curve import Curve, Stated, known_run, number, parameters, run_of_curve
-from toposcale.io.amounts import amount
 
 
 def advise(

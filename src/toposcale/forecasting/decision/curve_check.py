@@ -9,9 +9,9 @@ from toposcale.forecasting.decision.wording import NOT_SMOOTHED
 from toposcale.forecasting.laws.checked_law import refuse_now
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
 from toposcale.forecasting.runs.from_curve import Stated, facts_of, read_curve, run_as_read
+from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
 from toposcale.io.errors import NoForecast, UserError, listed
-from toposcale.io.metrics import metric_name
 
 
 def check_curve(stated: Stated) -> Iterator[str]:

@@ -7,9 +7,9 @@ import numpy as np
 from toposcale.forecasting.decision.expected_regret import odds_of
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.runs.schedules import DECAY_SHAPES, Schedule
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.files import finite_or_none
-from toposcale.training.schedules import DECAY_SHAPES, Schedule
 
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 """Candidate lengths of the decay, as shares of the whole training."""

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from toposcale.forecasting import pictures
 from toposcale.forecasting.decision.picture import Interval, draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.checked_law import checked_law
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.prediction import variance_inflation
+from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve
 from toposcale.forecasting.runs.outliers import is_spike
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
-from toposcale.io import pictures
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import finite_or_none
-from toposcale.statistics.resampling import CONFIDENCE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from toposcale.io.errors import NoForecast
-from toposcale.statistics.resampling import CONFIDENCE
+
+CONFIDENCE = 0.95
+"""Coverage that every interval is made for."""
 
 NORMAL = 1.959964
 """Two-sided 95% quantile of the standard normal distribution."""

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from toposcale.io import user_tables
-from toposcale.forecasting.logs import text_logs
+from toposcale.forecasting.logs import table_files, text_logs
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
 from toposcale.forecasting.logs.columns import NAMES, plain_name
-from toposcale.io.trainer_states import FILE_NAME
+from toposcale.forecasting.logs.trainer_states import FILE_NAME
 
 _NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf|no log", re.IGNORECASE)
 _CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
@@ -33,14 +32,14 @@ class LogFile(NamedTuple):
 
 def read(path: Path, named: Collection[str] = ()) -> LogFile:
     """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
-    content = user_tables.read_plain_or_gzip(path)
+    content = table_files.read_plain_or_gzip(path)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
     if content.startswith(b"PAR1") or suffix == ".parquet":
-        return LogFile(user_tables.parse_parquet(content, path), "Parquet")
-    if content.startswith(user_tables.FEATHER):
-        return LogFile(user_tables.parse_parquet(content, path), "Feather")
+        return LogFile(table_files.parse_parquet(content, path), "Parquet")
+    if content.startswith(table_files.FEATHER):
+        return LogFile(table_files.parse_parquet(content, path), "Feather")
     content = _with_tabs(_without_comments(content.rstrip(b"\0"), named), named)  # NUL: a disk that was full
     start = content[:65536].decode("utf-8-sig", "replace").lstrip()
     if suffix in (*_LISTS, *_LINES) or (start[:1] in ("{", "[") and _is_json(start)):
@@ -116,7 +115,7 @@ def _read_csv(path: Path, content: bytes) -> LogFile:
     if repeats := content.count(b"\n" + header) if header.strip() else 0:
         content = header + content.replace(header, b"")
         notes.append(f"the header is there {repeats + 1} times, as in concatenated files: the first one counts")
-    table, separator = user_tables.parse_csv(content, path)
+    table, separator = table_files.parse_csv(content, path)
     return LogFile(table, f"CSV separated by {separator}", tuple(notes))
 
 

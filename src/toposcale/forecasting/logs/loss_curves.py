@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.io import schemas, tables, trainer_states
+from toposcale.io import schemas, tables
+from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.logs import log_files
 from toposcale.forecasting.logs import log_rows
 from toposcale.io.errors import UserError, listed
@@ -28,8 +29,8 @@ from toposcale.forecasting.logs.columns import (
     refuse_bits,
     refuse_missing,
 )
-from toposcale.io.notes import logged_again
-from toposcale.io.schemas import MOST_STEPS
+from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.forecasting.runs.series import logged_again
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")

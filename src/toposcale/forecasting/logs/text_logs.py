@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.io.amounts import number_of
+from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.columns import END, PARAMETERS, PER_STEP
 
 _DIGITS = r"(?>[-+]?(?:\d*\.\d+|\d+\.?(?!,\d))(?:e[-+]?\d+)?|[-+]?(?:nan|inf))(?!\w)"  # 3,25 is not 3

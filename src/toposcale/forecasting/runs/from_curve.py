@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale import checkpoints
-from toposcale.forecasting.logs import loss_curves
+from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.schedules import MOST_STEPS, SHAPES, Schedule, ScheduleTable, schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io import trainer_states
-from toposcale.io.amounts import number_of
 from toposcale.io.errors import NoForecast, UserError, listed
 from toposcale.io.files import read_json
-from toposcale.io.schemas import MOST_STEPS
-from toposcale.training.schedules import SHAPES, Schedule, ScheduleTable, schedule_of
 
 Curve = str | Path | Mapping[str, Any] | Any
 """A file, a folder, or columns by name such as a data frame."""

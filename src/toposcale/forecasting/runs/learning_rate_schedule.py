@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from toposcale.forecasting.runs.schedules import Schedule, ScheduleTable
 from toposcale.forecasting.runs.series import in_order, read_only
 from toposcale.io.errors import UserError
-from toposcale.training.schedules import Schedule, ScheduleTable
 
 
 class ScheduleProvenance(StrEnum):

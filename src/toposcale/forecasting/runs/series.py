@@ -28,6 +28,11 @@ def in_order(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return steps[order], values[order]
 
 
+def logged_again(count: int) -> str:
+    """Return the note on steps that were logged more than once."""
+    return f"of {count:,} steps that were logged more than once the last value counts"
+
+
 def on_grid(grid: np.ndarray, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the values at the steps of a grid, NaN where there is none."""
     placed = np.full((len(grid), *values.shape[1:]), np.nan)

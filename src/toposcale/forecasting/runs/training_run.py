@@ -11,10 +11,17 @@ from numpy.typing import ArrayLike
 from toposcale.forecasting.runs.compute import flop
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
+from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_spike, without_false_start
-from toposcale.forecasting.runs.series import Series, bin_medians, in_order, last_of_each, on_grid, read_only
-from toposcale.io.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
-from toposcale.io.notes import logged_again
+from toposcale.forecasting.runs.series import (
+    Series,
+    bin_medians,
+    in_order,
+    last_of_each,
+    logged_again,
+    on_grid,
+    read_only,
+)
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""

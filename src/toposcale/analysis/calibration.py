@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.laws.prediction import Prediction
-from toposcale.statistics.resampling import CONFIDENCE
+from toposcale.forecasting.laws.prediction import CONFIDENCE, Prediction
 
 FEWEST_RUNS = 5
 """Finished runs below which an interval stays that of the method, and its coverage unknown."""

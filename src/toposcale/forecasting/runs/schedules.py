@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from toposcale.io import user_tables
+from toposcale.forecasting.logs import table_files
 from toposcale.io.errors import UserError
-from toposcale.io.schemas import MOST_STEPS
+
+MOST_STEPS = 10_000_000
+"""Most steps of a training: the learning rate of every step is held in memory."""
 
 # How the rate goes on after the warm-up; wsd is warm-up, stable, decay.
 SHAPES = ("constant", "linear", "cosine", "wsd")
@@ -140,7 +142,7 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
             return schedule
         if not Path(source).exists():
             raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
-        data, _ = user_tables.read_any(Path(source))
+        data, _ = table_files.read_any(Path(source))
         steps, rates = (_column(data, *names) for names in (("step",), ("learning_rate", "lr")))
         if np.any(steps % 1):
             raise ValueError("step: whole numbers")

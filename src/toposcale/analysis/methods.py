@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from toposcale.analysis.rate import GRADIENT_NORM, RateForecaster
+from toposcale.analysis.ridge import Ridge
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.forecasting.laws.checked_law import refuse_value
 from toposcale.forecasting.laws.chinchilla import Chinchilla
@@ -16,8 +18,6 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.multi_power_law import DISCREPANCY, TIGHTNESS, MultiPowerLaw
 from toposcale.forecasting.laws.power_law import PowerLaw
 from toposcale.forecasting.laws.prediction import Prediction
-from toposcale.forecasting.laws.rate import GRADIENT_NORM, RateForecaster
-from toposcale.forecasting.laws.ridge import Ridge
 from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast
@@ -28,7 +28,7 @@ class Forecaster(Protocol):
 
     Examples
     --------
-    >>> from toposcale.forecasting import METHODS, make
+    >>> from toposcale.analysis.methods import METHODS, make
     >>> all(hasattr(make(name), "predict") for name in METHODS)
     True
     """
@@ -239,7 +239,7 @@ def make(method: str, family: Family = ALONE) -> Forecaster:
 
     Examples
     --------
-    >>> from toposcale.forecasting import make
+    >>> from toposcale.analysis.methods import make
     >>> type(make("multi_power_law")).__name__
     'MultiPowerLawForecaster'
     """
@@ -276,7 +276,8 @@ def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, forecast, make
+    >>> from toposcale.analysis.methods import forecast, make
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun
     >>> steps = np.arange(100, 2001, 100)
     >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
     >>> run = TrainingRun(RunMetadata("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)

@@ -14,7 +14,6 @@ from pyarrow import csv
 
 from toposcale.io.errors import UserError
 from toposcale.io.files import regular_file
-from toposcale.io.table_schema import Table
 
 FEATHER = b"ARROW1"  # first bytes
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
@@ -154,18 +153,3 @@ def read_plain_or_gzip(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not readable ({error})") from error
     raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")
-
-
-def read_user_table(table: Table, path: str | Path) -> pa.Table:
-    """Read a Parquet or CSV file of the user's with the columns of `table`, in any order; raise UserError otherwise."""
-    data, separator = read_any(path)
-    if missing := [name for name in table.names if name not in data.schema.names]:
-        how = f", separated by {separator}" if separator else ""
-        raise UserError(
-            f"{path}: no column {', '.join(missing)}; it needs {', '.join(table.names)}, "
-            f"and has {', '.join(data.schema.names)}{how}"
-        )
-    try:
-        return data.select(table.names).cast(table.schema)
-    except (pa.ArrowException, ValueError) as error:
-        raise UserError(f"{path}: {str(error).splitlines()[0]}") from error
