@@ -1,8 +1,6 @@
-"""Power laws by least squares: a x^b + c by a search over b alone, and the scaling laws in N, with intervals."""
+"""Scaling laws in N by least squares: a N^b, and a N^b + c by a search over b alone, with intervals."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,43 +27,6 @@ class ScalingFit:
     r_squared: float
     exponent_low: float
     exponent_high: float
-
-
-class Lines(NamedTuple):
-    """Lines of y on g rows: slopes, row means and centred sums of squares (g,), and the centred rows (g, n)."""
-
-    slopes: Floats
-    means: Floats
-    spreads: Floats
-    centred: Floats
-
-
-def lines(rows: Floats, y: Floats) -> Lines:
-    """Fit the least-squares line of `y` (n,) on every row (g, n); its intercept is mean(y) - slope * mean."""
-    means = rows.mean(axis=1)
-    centred = rows - means[:, None]
-    # sums, not BLAS, whose order of summation depends on the number of threads
-    spreads = np.sum(centred**2, axis=1)
-    return Lines(np.sum(centred * (y - y.mean()), axis=1) / spreads, means, spreads, centred)
-
-
-def best_exponent(
-    errors_of: Callable[[Floats], Floats], grid: Floats, *, tolerance: float, logarithmic: bool = False
-) -> float:
-    """Return the exponent of least error: the best of a grid (g,), refined by Brent's method between its neighbours.
-
-    errors_of: least sums of squares (g,) of exponents (g,). tolerance: of the exponent, or of its logarithm if
-    `logarithmic`.
-    """
-    to, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
-    best = int(np.argmin(errors_of(grid)))
-
-    def error(coordinate: float) -> float:
-        return float(errors_of(back(np.array([coordinate])))[0])
-
-    bounds = to(grid[[max(best - 1, 0), min(best + 1, len(grid) - 1)]])
-    refined = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": tolerance})
-    return float(back(refined.x) if refined.fun <= error(float(to(grid[best]))) else grid[best])
 
 
 def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
@@ -111,11 +72,20 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
     scale = geometric_mean(sizes)
 
     def residuals_of(exponents: Floats) -> Floats:
-        line = lines((sizes / scale)[None, :] ** exponents[:, None], y)
-        return ((y - y.mean() - line.slopes[:, None] * line.centred) ** 2).sum(axis=1)
+        powers = (sizes / scale)[None, :] ** exponents[:, None]
+        centred = powers - powers.mean(axis=1)[:, None]
+        # sums, not BLAS, whose order of summation depends on the number of threads
+        slopes = np.sum(centred * (y - y.mean()), axis=1) / np.sum(centred**2, axis=1)
+        return ((y - y.mean() - slopes[:, None] * centred) ** 2).sum(axis=1)
 
-    exponent = best_exponent(residuals_of, _GRID, tolerance=1e-10)
-    residual = float(residuals_of(np.array([exponent]))[0])
+    def residual_of(exponent: float) -> float:
+        return float(residuals_of(np.array([exponent]))[0])
+
+    best = int(np.argmin(residuals_of(_GRID)))
+    bounds = _GRID[[max(best - 1, 0), min(best + 1, len(_GRID) - 1)]]
+    refined = minimize_scalar(residual_of, bounds=bounds, method="bounded", options={"xatol": 1e-10})
+    exponent = float(refined.x if refined.fun <= residual_of(_GRID[best]) else _GRID[best])
+    residual = residual_of(exponent)
     slope, offset, _ = _line((sizes / scale) ** exponent, y)
     limit = residual * (1.0 + fdtri(1, len(y) - 3, CONFIDENCE) / (len(y) - 3))
     low, high = _crossings(residuals_of(_GRID), limit, exponent)

@@ -3,11 +3,11 @@
 from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from toposcale.forecasting.laws.prediction import Prediction, student_t, variance_inflation
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast
-from toposcale.statistics.scaling import best_exponent, geometric_mean, lines
 
 _EXPONENTS = np.geomspace(0.005, 5.0, 300)
 
@@ -69,10 +69,15 @@ def fit_loss_curve(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
     if len(times) < MINIMUM_POINTS or np.any(times <= 0) or len(np.unique(times)) < 3:
         raise ValueError(f"times: at least {MINIMUM_POINTS} with a finite loss, three of them different, all above 0")
 
-    def errors_of(exponents: np.ndarray) -> np.ndarray:
-        return _conditional_fits(times, losses, exponents, 1.0)[2]
+    def error_of(log_exponent: float) -> float:
+        return float(_conditional_fits(times, losses, np.exp(np.array([log_exponent])), 1.0)[2][0])
 
-    exponent = best_exponent(errors_of, _EXPONENTS, tolerance=1e-12, logarithmic=True)
+    # The best exponent of the grid, refined by Brent's method between its neighbours.
+    best = int(np.argmin(_conditional_fits(times, losses, _EXPONENTS, 1.0)[2]))
+    bounds = np.log(_EXPONENTS[[max(best - 1, 0), min(best + 1, len(_EXPONENTS) - 1)]])
+    refined = minimize_scalar(error_of, bounds=bounds, method="bounded", options={"xatol": 1e-12})
+    is_refined = refined.fun <= error_of(float(np.log(_EXPONENTS[best])))
+    exponent = float(np.exp(refined.x) if is_refined else _EXPONENTS[best])
     a, c, *_ = _conditional_fits(times, losses, np.array([exponent]), 1.0)
     return PowerLawFit(float(a[0]), exponent, float(c[0]), times, losses)
 
@@ -81,10 +86,15 @@ def _conditional_fits(
     times: np.ndarray, losses: np.ndarray, exponents: np.ndarray, target: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return for each exponent a, c, squared error, value at `target` and its variance per unit of noise."""
-    unit, mean_loss = geometric_mean(times), losses.mean()
+    # In units of the geometric mean powers neither overflow nor vanish.
+    unit, mean_loss = float(np.exp(np.log(times).mean())), losses.mean()
     design = (times[None, :] / unit) ** -exponents[:, None]
     at_target = (target / unit) ** -exponents
-    a, centre, spread, _ = lines(design, losses)
+    centre = design.mean(axis=1)
+    centred = design - centre[:, None]
+    # sums, not BLAS, whose order of summation depends on the number of threads
+    spread = np.sum(centred**2, axis=1)
+    a = np.sum(centred * (losses - mean_loss), axis=1) / spread
     c = mean_loss - a * centre
     variance = 1 / len(times) + (at_target - centre) ** 2 / spread
     # active bounds: a rising curve has a = 0, a curve that would end below zero has c = 0
