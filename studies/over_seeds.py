@@ -79,18 +79,12 @@ def fisher_interval(correlation: Floats, degrees_of_freedom: Floats | float) -> 
 
 
 def later_loss(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    norms: Sequence[str],
-    *,
-    metric: str = VALIDATION_LOSS,
-    name: str = "loss",
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, norms: Sequence[str]
 ) -> pd.DataFrame:
-    """The norms, and the metric at `LATER` in the place of a feature: it tells the final one, so it must be found."""
-    values = metrics[metrics["metric"] == metric]
+    """The norms, and the loss at `LATER` in the place of a feature: it tells the final one, so it must be found."""
+    values = metrics[metrics["metric"] == VALIDATION_LOSS]
     ends = dict(zip(models["model"], models["final_step"], strict=True))
     later = value_at_share(values, ["metric"], LATER, ends).T.reset_index()
-    later = later.rename(columns={metric: "value"})
-    control = later.assign(feature=f"{name}_at_{LATER:.0%}", step=0, source="weights", layer="all")
+    later = later.rename(columns={VALIDATION_LOSS: "value"})
+    control = later.assign(feature=f"loss_at_{LATER:.0%}", step=0, source="weights", layer="all")
     return pd.concat([features[features["feature"].isin(norms)], control])
