@@ -6,7 +6,7 @@ import re
 import pytest
 
 import fingerprint
-import inputs
+import targets
 from paths import ROOT
 
 
@@ -108,7 +108,7 @@ def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
     text = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
     rules = re.split(r"^ *rule\b", text, flags=re.MULTILINE)[1:]
     scripts = [re.findall(r'scripts/(\w+\.py)"', rule) for rule in rules]
-    by_kind = {f'INPUTS.params("{kind}")': f'code_of("{script}"' for kind, script in inputs.SCRIPTS.items()}
+    by_kind = {f'INPUTS.params("{kind}")': f'code_of("{script}"' for kind, script in targets.SCRIPTS.items()}
     rules = [re.sub(r"INPUTS\.params\(\S+\)", lambda found: by_kind[found[0]], rule) for rule in rules]
     watched = [re.findall(r'code_of\(\s*"(\w+\.py)"', rule) for rule in rules]
     without = (["advice.py"], ["resolved_configuration.py"])

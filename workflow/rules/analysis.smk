@@ -1,5 +1,5 @@
 # Analyses: from tables to tables. `toposcale.analysis.ANALYSES` lists them, with what each reads, makes and is set by.
-ANALYSIS_SETTINGS = run_tables.analysis_settings(PLAN)
+ANALYSIS_SETTINGS = targets.analysis_settings(PLAN)
 
 
 # rule correlations, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores, rule decisions,

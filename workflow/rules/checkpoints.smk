@@ -63,8 +63,8 @@ else:
             params:
                 **FETCHED,
                 **{kind: INPUTS.published_params(kind) for kind in published.measured},
-                measured={kind: inputs.SCRIPTS[kind].removesuffix(".py") for kind in published.measured},
-                code=code_of("published.py", *(inputs.SCRIPTS[kind].removesuffix(".py") for kind in published.measured)),
+                measured={kind: targets.SCRIPTS[kind].removesuffix(".py") for kind in published.measured},
+                code=code_of("published.py", *(targets.SCRIPTS[kind].removesuffix(".py") for kind in published.measured)),
             message:
                 "Fetching and measuring {wildcards.model} at {wildcards.span}"
             script:

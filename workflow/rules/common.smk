@@ -1,11 +1,10 @@
 # What the rules share: the plan of the run, and what needs Snakemake itself. The functions are in workflow/*.py.
 import time
 
-import inputs
+import targets
 import plan
-import run_tables
 from fingerprint import code_of
-from inputs import on_attempt
+from targets import on_attempt
 from paths import ROOT, each, page_files, twins
 from toposcale.io import model_kinds
 
@@ -18,10 +17,10 @@ with environment.mistakes_in_a_line():
     PLAN = plan.Plan(config)
     if workflow.is_main_process:
         PLAN.check_folders()
-    INPUTS = inputs.Inputs(PLAN)
+    INPUTS = targets.Inputs(PLAN)
     environment.refuse_future(INPUTS.user_files)
 PATHS = PLAN.paths
-TABLES = run_tables.RunTables(INPUTS)
+TABLES = targets.RunTables(INPUTS)
 by_size = INPUTS.by_size
 
 

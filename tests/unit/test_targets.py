@@ -1,4 +1,4 @@
-"""Input and params functions: what a job on a model and a checkpoint reads, and what is refused before any job starts."""
+"""What a run makes, what a job on a model and a checkpoint reads, and what is refused before any job starts."""
 
 import json
 import os
@@ -10,15 +10,16 @@ import pytest
 from safetensors.numpy import save_file
 
 import config_reading
-import inputs
 import inspections
 import plan
+import targets
 from toposcale.checkpoints import matrices
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 1}
 HUB = {"kind": "hub", "repo": "a/b", "revisions": "step{step}", "steps": [0, 7]}
+LANDSCAPE_TABLES = {"surfaces", "densities", "profiles", "path_surfaces", "trajectories"}
 TRAINING = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 1}
 
 
@@ -35,7 +36,7 @@ def inputs_of(tmp_path, monkeypatch):
 
     def of(**keys):
         keys = {"run": "mine", "models": {"a": SIZES, "h": HUB}, "training": TRAINING} | keys
-        return inputs.Inputs(plan.Plan(config_reading.resolve(keys)))
+        return targets.Inputs(plan.Plan(config_reading.resolve(keys)))
 
     return of
 
@@ -236,7 +237,63 @@ def test_what_is_configured_and_not_there_is_refused(inputs_of, tmp_path, monkey
 
 
 def test_a_job_asks_for_more_at_each_attempt_and_for_a_larger_checkpoint(inputs_of, folder):
-    assert [inputs.on_attempt(10)(None, attempt) for attempt in (1, 3)] == [10, 30]
+    assert [targets.on_attempt(10)(None, attempt) for attempt in (1, 3)] == [10, 30]
     asked = inputs_of(models={"a": SIZES, "f": folder}).by_size(100, per_weight=1e6, per_matrix=0.5e6)
     assert [asked(Job(model="a", span="all"), None, attempt) for attempt in (1, 2)] == [100, 200]
     assert asked(Job(model="f", span="step-00000001"), None, 2) == 2 * (100 + 12 + 6)
+
+
+def plan_of(**keys):
+    return plan.Plan(config_reading.resolve({"run": "mine", "models": {"a": SIZES}, **keys}))
+
+
+@pytest.fixture
+def tables_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def of(**keys):
+        training = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 1}
+        return targets.RunTables(targets.Inputs(plan_of(**{"training": training} | keys)))
+
+    return of
+
+
+def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
+    planned = {"kind": "planned", "n_parameters": 9, "schedule": {"shape": "linear", "peak": 1, "steps": 9}}
+    nothing = tables_of(models={"p": planned})
+    assert nothing.gathered == {"features": []}
+    small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
+    assert set(small.gathered) == {"features"}
+    assert [part.file for part in small.gathered["features"]] == [
+        f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
+    ]
+    assert LANDSCAPE_TABLES.isdisjoint(tables_of().gathered)
+    assert set(tables_of(landscape={"enabled": True}).gathered) >= LANDSCAPE_TABLES
+
+
+def test_features_come_from_every_source(tables_of):
+    parts = tables_of(landscape={"enabled": True}).gathered["features"]
+    folders = {tuple(part.file.split("/")[2:4]) for part in parts}
+    sources = {"weights", "embeddings", "landscape", "gradients"}
+    assert folders == {
+        *(("features", source) for source in [*sources, "trajectory"]),
+        *(("distances", source) for source in sources),
+        ("divergences", "a.parquet"),
+    }
+
+
+def test_an_analysis_is_made_where_its_subject_is(tables_of):
+    without, whole = tables_of(), tables_of(landscape={"enabled": True}, forecasts={"metrics": ["acc"]})
+    assert set(whole.analyses) - set(without.analyses) == {"scores"}
+    for found in (without, whole):
+        assert set(found.made) <= set(found.files)
+        for analysis in found.analyses.values():
+            assert set(analysis.reads) <= set(found.files)
+            assert set(analysis.settings) <= set(targets.analysis_settings(plan_of()))
+
+
+def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):
+    without, whole = tables_of(embeddings={"enabled": False}), tables_of(landscape={"enabled": True})
+    assert set(without.figures) < set(whole.figures)
+    assert {figure.source for figure in without.figures.values()} <= {"metrics", "weights"}
+    assert sorted(name for names in whole.subjects.values() for name in names) == sorted(whole.figures)
