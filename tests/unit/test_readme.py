@@ -27,7 +27,8 @@ def test_the_first_program_gives_advice(monkeypatch, capsys):
     program = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
     assert len(program.split("\n\n")[-1].splitlines()) <= 5
     exec(program, {})
-    assert re.search(r"=> .*nats\.$", capsys.readouterr().out)
+    sentence = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"  => .* nats\. Low confidence: .*\.", sentence)
 
 
 def test_decisions_between_usual_shapes():
