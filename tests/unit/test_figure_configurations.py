@@ -114,9 +114,10 @@ def test_a_decision_is_of_one_run_and_the_runs_drawn_are_named(tables):
     assert figure.get_supxlabel() == "28 more models are in the table candidates."
 
 
-@pytest.mark.parametrize("name", ["neural_persistence", "loss_curves", "loss_against_compute"])
+@pytest.mark.parametrize("name", ["embeddings_over_training", "loss_curves"])
 def test_figures_of_many_runs_have_a_line_a_configuration(tables, name):
-    drawn = by_configuration({table: tables[table] for table in figures.FIGURES[name].tables})
+    features = {"features": tables["features"].assign(source="embeddings")}
+    drawn = by_configuration({table: (tables | features)[table] for table in figures.FIGURES[name].tables})
     figure = figures.load(name)(**drawn)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert [text for text in legend if "×" in text] == [f"{name} ×{SEEDS}" for name in figure_tables.SIZES]

@@ -24,9 +24,9 @@ from matplotlib.text import Text
 from PIL import Image
 
 import figure_tables
+from toposcale.features.names import sentence
 from toposcale.features.roles import network_order
 from toposcale.figures import FIGURES, load, statistics
-from toposcale.figures.forecasting import with_compute
 from toposcale.figures.layers import row_name
 from toposcale.figures.panels import spans_decades
 from toposcale.figures.style import STYLE, model_appearances, save
@@ -40,10 +40,9 @@ GOLDEN = Path(__file__).parent / "golden"
 DRAWABLE = list(FIGURES)
 
 overview, loss_curves = load("overview"), load("loss_curves")
-correlation_heat_map, scaling = load("correlation_heat_map"), load("scaling")
-verdict = load("verdict")
+scaling, verdict = load("scaling"), load("verdict")
 forecast_comparison, forecast_fans = load("forecast_comparison"), load("forecast_fans")
-decision_candidates, loss_against_compute = load("decision_candidates"), load("loss_against_compute")
+decision_candidates = load("decision_candidates")
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +71,14 @@ def draw(name: str, tables: dict[str, dict[str, pd.DataFrame]]) -> Figure:
     return load(name)(**{table: tables[entry.source][table] for table in entry.tables})
 
 
-def over_training(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """A figure of the gallery that is a grid of features."""
-    return load(name)(features=features, models=models)
+def over_training(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """The grid of features over training, of a table whose features pass for those of embeddings."""
+    return load("embeddings_over_training")(features=features.assign(source="embeddings"), models=models)
+
+
+def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """The grid of features by layer."""
+    return load("layer_heat_map")(features=features, models=models)
 
 
 def words(figure: Figure) -> str:
@@ -249,9 +253,9 @@ def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
     expected = {name: look.color for name, look in model_appearances(run["models"]).items()}
     few = run["features"][run["features"]["model"].isin(["med-21k", "xl-97k"])]
     panels = [
-        *overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[:3],
-        *over_training("homology", run["features"], run["models"]).axes,
-        *over_training("neural_persistence", few, run["models"]).axes,
+        *overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[:5],
+        *over_training(run["features"], run["models"]).axes,
+        *over_training(few, run["models"]).axes,
         loss_curves(run["training"], run["metrics"], run["models"]).axes[0],
     ]
     for axes in panels:
@@ -262,7 +266,7 @@ def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
 
 def test_models_without_a_row_in_the_models_table_are_drawn_in_grey(run):
     listed = run["models"][run["models"]["model"] != "tiny-3k"]
-    lines = lines_of(over_training("neural_persistence", run["features"], listed).axes[0])
+    lines = lines_of(over_training(run["features"], listed).axes[0])
     red, green, blue = to_rgb(lines["tiny-3k"].get_color())
     assert red == green == blue
 
@@ -271,7 +275,7 @@ def test_models_without_a_row_in_the_models_table_are_drawn_in_grey(run):
 
 
 def test_lines_hold_the_values_of_the_table(run):
-    axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[2]
+    axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[3]
     rows = run["features"]
     rows = rows[(rows["feature"] == "h0_total") & (rows["layer"] == "all") & (rows["model"] == "med-21k")]
     line = lines_of(axes)["med-21k"]
@@ -280,7 +284,7 @@ def test_lines_hold_the_values_of_the_table(run):
 
 
 def test_the_overview_sets_topology_beside_the_norm(run):
-    axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[3]
+    axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[-1]
     table = plain(run["correlations"])
     table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
     points = {line.get_marker(): sorted(line.get_xdata()) for line in axes.get_lines() if len(line.get_xdata()) == 5}
@@ -291,21 +295,21 @@ def test_the_overview_sets_topology_beside_the_norm(run):
 def test_values_that_are_not_finite_leave_a_gap_and_are_counted(run):
     features = run["features"].copy()
     chosen = features.index[
-        (features["feature"] == "neural_persistence") & (features["layer"] == "all") & (features["model"] == "xl-97k")
+        (features["feature"] == "h0_total") & (features["layer"] == "all") & (features["model"] == "xl-97k")
     ]
     features.loc[chosen[3], "value"] = np.nan
     features.loc[chosen[7], "value"] = np.inf
-    figure = over_training("neural_persistence", features, run["models"])
+    figure = over_training(features, run["models"])
     drawn = lines_of(figure.axes[0])["xl-97k"].get_ydata()
     assert np.flatnonzero(np.isnan(drawn)).tolist() == [3, 7]
     assert "2 values not finite" in words(figure)
-    assert "not finite" not in words(over_training("neural_persistence", run["features"], run["models"]))
+    assert "not finite" not in words(over_training(run["features"], run["models"]))
 
 
 def test_a_model_with_nothing_but_nan_is_not_in_the_legend(run):
     features = run["features"].copy()
     features.loc[features["model"] == "tiny-3k", "value"] = np.nan
-    figure = over_training("neural_persistence", features, run["models"])
+    figure = over_training(features, run["models"])
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == list(figure_tables.SIZES)[1:]
     panels = len(figure.axes)  # each draws one feature of that model
@@ -316,13 +320,13 @@ def test_steps_that_span_decades_get_a_logarithmic_axis_with_step_0(run, tables)
     assert not spans_decades(figure_tables.CHECKPOINTS)
     assert spans_decades(figure_tables.LOG_STEPS)
     logarithmic = figure_tables.features_table(figure_tables.LOG_STEPS)
-    axes = over_training("neural_persistence", logarithmic, run["models"]).axes[0]
+    axes = over_training(logarithmic, run["models"]).axes[0]
     assert axes.get_xscale() == "symlog"
     assert axes.get_xlim()[0] <= 0
     assert axes.get_xticks()[0] == 0
     without = logarithmic[logarithmic["step"] > 0]
-    assert over_training("neural_persistence", without, run["models"]).axes[0].get_xscale() == "log"
-    assert over_training("neural_persistence", run["features"], run["models"]).axes[0].get_xscale() == "linear"
+    assert over_training(without, run["models"]).axes[0].get_xscale() == "log"
+    assert over_training(run["features"], run["models"]).axes[0].get_xscale() == "linear"
 
 
 def test_running_median_by_hand_and_nan_is_not_hidden():
@@ -335,30 +339,6 @@ def test_running_median_by_hand_and_nan_is_not_hidden():
     assert window == 3
     assert smoothed["value"].to_numpy()[100] == 1.0
     assert np.flatnonzero(np.isnan(smoothed["value"])).tolist() == [200]
-
-
-def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
-    figure = correlation_heat_map(run["correlations"], run["models"])
-    axes = figure.axes[0]
-    shown = np.ma.filled(axes.collections[0].get_array(), np.nan)
-    table = plain(run["correlations"])
-    table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
-    table = table.pivot(index="feature", columns="model", values="spearman")[list(figure_tables.SIZES)]
-    means = shown.mean(axis=1)
-    assert (np.diff(means) >= 0).all()
-    np.testing.assert_array_equal(np.sort(shown, axis=0), np.sort(table.to_numpy(), axis=0))
-    assert [label.get_text() for label in axes.get_xticklabels()] == list(figure_tables.SIZES)
-
-
-def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run, monkeypatch):
-    weak_norm = run["correlations"].copy()
-    weak_norm.loc[weak_norm["feature"] == "frobenius_norm", "spearman"] = 0.01
-    monkeypatch.setattr(statistics, "MAX_ROWS", 3)
-    figure = correlation_heat_map(weak_norm, run["models"])
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert len(labels) == 3
-    assert "weight norm" in labels
-    assert "The 3 strongest of" in words(figure)
 
 
 def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypatch):
@@ -423,18 +403,13 @@ def test_a_method_without_a_score_is_named(run):
     assert "No score for: combined" in words(forecast_comparison(table))
 
 
-def test_compute_is_six_n_d():
-    models = pd.DataFrame({"model": ["a"], "n_parameters": [100], "tokens_per_step": [20]})
-    series = pd.DataFrame({"model": ["a", "a"], "step": [0, 7], "value": [3.0, 2.0]})
-    assert with_compute(series, models)["compute"].tolist() == [0.0, 84_000.0]
-
-
 def test_the_training_loss_stands_in_where_no_validation_loss_was_measured(run):
     metrics = run["metrics"][run["metrics"]["metric"] == "training_loss"]
-    figure = loss_against_compute(metrics, run["models"])
-    assert "Training loss: no validation loss was measured" in words(figure)
-    curves = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 1]
-    assert len(curves) == len(run["models"])
+    figure = forecast_fans(run["forecasts"], metrics, run["models"], run["schedules"])
+    drawn = {axes.get_title("left"): axes.lines[0].get_ydata() for axes in figure.axes if axes.patches}
+    for model in run["models"]["model"]:
+        expected = metrics.loc[(metrics["model"] == model) & (metrics["step"] > 0), "value"]
+        np.testing.assert_array_equal(drawn[model], expected)
 
 
 def test_a_fan_ends_at_the_interval_and_the_plan_stands_beneath(run):
@@ -480,6 +455,14 @@ def test_candidates_of_runs_under_way_are_drawn_alone(run):
     assert "xl-97k at 50% (finished since)" in words(decision_candidates(pd.DataFrame(over), run["models"]))
 
 
+def test_a_title_begins_in_upper_case_but_for_a_symbol():
+    assert [sentence(text) for text in ("effective rank", "α-ReQ exponent", "")] == [
+        "Effective rank",
+        "α-ReQ exponent",
+        "",
+    ]
+
+
 def test_layers_stand_in_the_order_of_the_network():
     shuffled = [
         "blocks.10.attention.qkv.weight",
@@ -498,10 +481,10 @@ def test_layers_stand_in_the_order_of_the_network():
 
 
 def test_a_figure_of_one_model_takes_the_largest(run):
-    text = words(over_training("layer_heat_map", run["features"], run["models"]))
+    text = words(layer_heat_map(run["features"], run["models"]))
     assert "xl-97k" in text
     smaller = run["features"][run["features"]["model"] != "xl-97k"]
-    assert "large-46k" in words(over_training("layer_heat_map", smaller, run["models"]))
+    assert "large-46k" in words(layer_heat_map(smaller, run["models"]))
 
 
 def test_an_embedding_of_large_norm_leaves_the_other_layers_their_colours(run):
@@ -513,7 +496,7 @@ def test_an_embedding_of_large_norm_leaves_the_other_layers_their_colours(run):
     planted = pd.concat(
         [norms[norms["feature"] == "frobenius_norm"], features[features["feature"] != "frobenius_norm"]]
     )
-    panels = over_training("layer_heat_map", planted, run["models"]).axes
+    panels = layer_heat_map(planted, run["models"]).axes
     norm, persistence = (
         next(axes.collections[0].norm for axes in panels if name in axes.get_title(loc="left"))
         for name in ("weight norm", "neural persistence")
@@ -536,9 +519,9 @@ def test_a_figure_of_one_checkpoint_takes_the_last(tables):
 
 
 def test_the_same_tables_give_the_same_bytes_whatever_the_users_style(run, tmp_path):
-    first = save(correlation_heat_map(run["correlations"], run["models"]), tmp_path / "first")
+    first = save(layer_heat_map(run["features"], run["models"]), tmp_path / "first")
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
-        second = save(correlation_heat_map(run["correlations"], run["models"]), tmp_path / "second")
+        second = save(layer_heat_map(run["features"], run["models"]), tmp_path / "second")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert b"<dc:date>" not in first[0].read_bytes()
@@ -555,7 +538,7 @@ def test_save_keeps_dots_in_names_and_leaves_nothing_half_written(run, tmp_path)
 
 # Golden images: small, grey and without words, so that they hold on any build of the font renderer
 
-GOLDEN_FIGURES = ("overview", "verdict", "correlation_heat_map", "forecast_comparison")
+GOLDEN_FIGURES = ("overview", "verdict", "forecast_comparison")
 TOLERANCE = 0.002
 """Mean difference in grey level (0 to 1). Other hinting of the letters changes nothing; leaving any one model out of
 the overview changes at least four times this (tested below)."""

@@ -20,7 +20,7 @@ from toposcale.monitor import records
 from toposcale.monitor.folder import Folder
 from toposcale.pages import columns, explorer, provenance, report, watch
 
-ENTRY = FIGURES["homology"]._replace(title="A <title>")
+ENTRY = FIGURES["embeddings_over_training"]._replace(title="A <title>")
 
 
 def leave_cost(path, seconds, memory=120.5):
@@ -160,14 +160,14 @@ def test_models_of_several_origins_are_counted():
 
 def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
     """Two figures in a page must not answer to each other's names."""
-    tables = figure_tables.models_table(), figure_tables.features_table()
-    figure = load("homology")(models=tables[0], features=tables[1])
-    svg, png = style.save(figure, tmp_path / "homology")
-    picture = report.Picture("homology", ENTRY, svg.read_text(), png.read_bytes())
+    tables = figure_tables.models_table(), figure_tables.features_table(source="embeddings")
+    figure = load("embeddings_over_training")(models=tables[0], features=tables[1])
+    svg, png = style.save(figure, tmp_path / "embeddings_over_training")
+    picture = report.Picture("embeddings", ENTRY, svg.read_text(), png.read_bytes())
     drawn = report.drawing(picture)
     names = set(re.findall(r'\bid="([^"]+)"', drawn))
     assert names
-    assert all(name.startswith("homology-") for name in names)
+    assert all(name.startswith("embeddings-") for name in names)
     used = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', drawn))
     assert used
     assert {first or second for first, second in used} <= names
@@ -181,10 +181,11 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
 
 @pytest.mark.parametrize(("rows", "reason"), [(slice(None), ""), (slice(0), "no values of: H₀ total persistence")])
 def test_the_report_gets_the_reason_of_a_figure_without_data(tmp_path, rows, reason):
-    figure = load("homology")(models=figure_tables.models_table(), features=figure_tables.features_table()[rows])
-    svg, png = style.save(figure, tmp_path / "homology")
+    features = figure_tables.features_table(source="embeddings")[rows]
+    figure = load("embeddings_over_training")(models=figure_tables.models_table(), features=features)
+    svg, png = style.save(figure, tmp_path / "embeddings_over_training")
     picture = report_script.picture(svg)
-    assert (picture.name, picture.svg, picture.png) == ("homology", svg.read_text(), png.read_bytes())
+    assert (picture.name, picture.svg, picture.png) == ("embeddings_over_training", svg.read_text(), png.read_bytes())
     assert picture.missing.startswith(reason)
     assert bool(picture.missing) == bool(reason)
 

@@ -54,8 +54,8 @@ def test_forecasts_and_decisions_need_no_weights(curves):
     models = pd.read_parquet(tables / "models.parquet").set_index("model")
     assert models["final_step"].to_dict() == {"curve-1m": END, "curve-10m": END, "live": END}
     drawn = {path.stem for path in (curves.results / "figures").glob("*.svg")}
-    assert {"loss_curves", "forecast_comparison", "loss_against_compute"} <= drawn
-    assert "neural_persistence" not in drawn
+    assert {"loss_curves", "forecast_comparison", "forecast_fans"} <= drawn
+    assert "overview" not in drawn
     assert not (curves.results / "corpus").exists()
 
     printed = curves.snakemake("--nolock", "advice").stdout

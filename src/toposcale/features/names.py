@@ -9,7 +9,6 @@ from toposcale.io.schemas import METRIC_SOURCE
 STEP_LABEL = "training step"
 PARAMETERS_LABEL = "parameters (count)"
 LOSS_LABEL = f"loss ({LOSS_UNIT})"
-COMPUTE_LABEL = "training compute 6ND (FLOP)"
 SPEARMAN_LABEL = "Spearman ρ (−1 to 1)"
 _LONGEST_LABEL = 26
 
@@ -52,8 +51,8 @@ def short_layer(layer: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with its first letter in upper case."""
-    return text[:1].upper() + text[1:]
+    """Return the text with its first letter in upper case, but for a symbol such as α."""
+    return text[:1].upper() + text[1:] if text[:1].isascii() else text
 
 
 def _with_unit(name: str, unit: str) -> str:

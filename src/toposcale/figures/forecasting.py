@@ -10,11 +10,10 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.methods import DEFAULTS
 from toposcale.analysis.series import configurations_of
-from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL
+from toposcale.features.names import STEP_LABEL
 from toposcale.figures import panels
-from toposcale.figures.style import INK, MUTED, STRIKING, mark_of
+from toposcale.figures.style import INK, MUTED, STRIKING
 from toposcale.forecasting.runs.metrics import LOSS_UNIT, TRAINING_LOSS, VALIDATION_LOSS
-from toposcale.forecasting.runs.training_run import flop
 
 _MOST_PANELS = 12
 _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
@@ -48,45 +47,10 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     return figure
 
 
-def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw loss against compute, a line a model: the validation loss, or the training loss if there is none."""
-    losses = final_losses(metrics)
-    curves = with_compute(losses, models)
-    curves = curves[curves["compute"] > 0]
-    usable = panels.finite(curves)
-    if usable.empty:
-        unknown = not panels.finite(losses).empty
-        return panels.missing_figure("no tokens_per_step is known" if unknown else "no loss after step 0")
-    figure = panels.new_figure(4.4)
-    axes = figure.subplots()
-    for model, look, rows in panels.by_model(usable.sort_values("compute"), models):
-        axes.plot(rows["compute"], rows["value"], **(look.line | {"marker": ""}), gid=mark_of(model))
-        panels.draw_band(axes, rows["compute"], rows, look.color)
-    axes.set(xscale="log", yscale="log", ylabel=LOSS_LABEL, xlabel=COMPUTE_LABEL)
-    panels.plain_log_ticks(axes.yaxis)
-    panels.decade_ticks(axes.xaxis)
-    names = set(curves["model"])
-    panels.model_legend(figure, names, models, marker="")
-    by_training = names & set(losses.loc[losses["is_training_loss"], "model"])
-    note = f"Training loss of {len(by_training)} models that have no validation loss." if by_training else ""
-    if by_training == names:
-        note = "Training loss: no validation loss was measured."
-    panels.add_note(figure, [note, panels.left_out_note(len(curves) - len(usable))])
-    return figure
-
-
 def final_losses(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return rows (model, step, value, is_training_loss) of the validation loss, or else of the training loss."""
-    validation = panels.metric_series(metrics, VALIDATION_LOSS).assign(is_training_loss=False)
-    training = panels.metric_series(metrics, TRAINING_LOSS).assign(is_training_loss=True)
+    """Return rows (model, step, value) of the validation loss, or else of the training loss."""
+    validation, training = panels.metric_series(metrics, VALIDATION_LOSS), panels.metric_series(metrics, TRAINING_LOSS)
     return pd.concat([validation, training[~training["model"].isin(validation["model"])]])
-
-
-def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
-    """Add a column `compute` to (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
-    joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
-    joined["compute"] = flop(joined["n_parameters"], joined["tokens_per_step"] * joined["step"])
-    return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 
 
 def forecast_fans(

@@ -9,20 +9,13 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 
-class Panel(NamedTuple):
-    """A panel over training: a feature of a source; by default its title is that of the feature."""
-
-    source: str
-    name: str
-    title: str = ""
-
-
 class FigureEntry(NamedTuple):
     """A figure: the module and function that draw it, its title and caption.
 
     subject: the chapter of the report. source: the figure needs features of this source; "metrics" needs no features.
     tables: the keyword arguments, by default the features and the models. of: "run", or "model" for a figure of one model:
-    the largest, at its last step if it shows one checkpoint. panels, columns: of a figure that `grid` of its module draws.
+    the largest, at its last step if it shows one checkpoint. panels: the features of a figure that `grid` of its module
+    draws, a panel each, in so many columns.
     """
 
     subject: str
@@ -32,7 +25,7 @@ class FigureEntry(NamedTuple):
     caption: str
     tables: tuple[str, ...] = ("features", "models")
     of: str = "run"
-    panels: tuple[Panel, ...] = ()
+    panels: tuple[str, ...] = ()
     columns: int = 1
 
 
@@ -45,17 +38,14 @@ _embeddings = partial(FigureEntry, "Embeddings", "embeddings")
 _landscape = partial(FigureEntry, "Loss landscape", "landscape", "landscape")
 
 
-def _panels(source: str, *features: str) -> tuple[Panel, ...]:
-    return tuple(Panel(source, feature) for feature in features)
-
-
 FIGURES: dict[str, FigureEntry] = {
     "overview": _overview(
         "training",
         "Topology of the weights over training",
-        "(b) is the mean and (c) the sum over the weight matrices. (d) Rank correlation with the validation loss, with "
-        "moving-block intervals. If the norm lies as far from 0 as a topological feature, the feature follows the loss "
-        "no better than the norm does.",
+        "(b) Neural persistence (Rieck et al., 2019), mean over the weight matrices. (d), (e) Vietoris–Rips homology, sum "
+        "over the matrices; (e) is in units of the mean distance between the rows, which pure growth of the weights does "
+        "not change. (f) Rank correlation with the validation loss, with moving-block intervals. If the norm lies as far "
+        "from 0 as a topological feature, the feature follows the loss no better than the norm does.",
         tables=("metrics", "features", "correlations", "models"),
     ),
     "verdict": _overview(
@@ -73,44 +63,12 @@ FIGURES: dict[str, FigureEntry] = {
         "Training loss of every step (smoothed), validation loss at the checkpoints, and the learning rate.",
         tables=("training", "metrics", "models"),
     ),
-    "neural_persistence": _weights(
-        "grids",
-        "Neural persistence and the norm of the weights over training",
-        "Neural persistence over training, as Rieck et al. (2019) define it (scaled matrix by matrix) and as their code "
-        "computes it (one scale for all matrices of the model), and the norm of the weights.",
-        panels=(
-            Panel("weights", "neural_persistence", "Equation 1"),
-            Panel("weights", "neural_persistence_p2", "Authors’ code"),
-            Panel("weights", "frobenius_norm", "Weight norm"),
-        ),
-        columns=3,
-    ),
-    "homology": _weights(
-        "grids",
-        "Vietoris–Rips homology of the weight rows over training, sum over layers",
-        "Total persistence of the H0 and H1 classes over training. Below: the same in units of the mean "
-        "distance between the points. Pure growth of the weights does not change these values.",
-        panels=(
-            Panel("weights", "h0_total", "H₀, as measured"),
-            Panel("weights", "h0_total_scaled", "H₀, scale-free"),
-            Panel("weights", "h1_total", "H₁, as measured"),
-            Panel("weights", "h1_total_scaled", "H₁, scale-free"),
-        ),
-        columns=2,
-    ),
     "layer_heat_map": _weights(
         "layers",
         "Features layer by layer over training",
         "Features layer by layer over training, for the largest model.",
         of="model",
-        panels=_panels("weights", "neural_persistence", "h0_total_scaled", "frobenius_norm"),
-    ),
-    "correlation_heat_map": _statistics(
-        "statistics",
-        "Spearman correlation of every feature with the loss",
-        "Spearman correlation of every feature of the whole model with the validation loss. Most correlations are high, "
-        "because both series drift with training. Compare each row with the row of the norm of the weights.",
-        tables=("correlations", "models"),
+        panels=("neural_persistence", "h0_total_scaled", "frobenius_norm"),
     ),
     "scaling": _statistics(
         "statistics",
@@ -139,24 +97,14 @@ FIGURES: dict[str, FigureEntry] = {
         "law's own 95% intervals, whose coverage is not known. The best candidate is in colour.",
         tables=("candidates", "models"),
     ),
-    "loss_against_compute": _forecasts(
-        "Loss against compute",
-        "Loss against compute for every model. A larger model whose curve lies below another's is better at the same "
-        "compute, if both started from scratch.",
-        tables=("metrics", "models"),
-    ),
-    "topological_evolution": _embeddings(
+    "embeddings_over_training": _embeddings(
         "grids",
-        "Topology of the embeddings over training",
-        "Topology of the embedded probe texts over training.",
-        panels=_panels("embeddings", "h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
-        columns=3,
-    ),
-    "spectral_evolution": _embeddings(
-        "grids",
-        "Spectra of the embeddings over training",
-        "Spectra of the embedded probe texts over training.",
-        panels=_panels("embeddings", "effective_rank", "participation_ratio", "eigenspectrum_decay"),
+        "Topology and spectra of the embeddings over training",
+        "Topology and spectra of the embedded probe texts over training.",
+        panels=(
+            *("h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
+            *("effective_rank", "participation_ratio", "eigenspectrum_decay"),
+        ),
         columns=3,
     ),
     "topology_against_perplexity": _embeddings(
@@ -164,13 +112,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Embedding features against perplexity",
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         tables=("features", "metrics", "models"),
-    ),
-    "embedding_layer_heat_map": _embeddings(
-        "layers",
-        "Embeddings layer by layer over training",
-        "Features of the embeddings layer by layer over training, for the largest model.",
-        of="model",
-        panels=_panels("embeddings", "effective_rank", "h0_total_scaled", "h1_total_scaled"),
     ),
     "crocker": _embeddings(
         "layers",

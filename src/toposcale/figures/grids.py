@@ -16,7 +16,7 @@ from toposcale.forecasting.runs.metrics import PERPLEXITY
 def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw a figure of the gallery whose panels each show a feature of the whole model over training."""
     entry = FIGURES[name]
-    series = [panels.labelled({"features": features}, panel.source, panel.name) for panel in entry.panels]
+    series = [panels.labelled({"features": features}, entry.source, name) for name in entry.panels]
     if all(panels.finite(each.rows).empty for each in series):
         labels = dict.fromkeys(" ".join(each.label.split()) for each in series)
         return panels.missing_figure(f"no values of: {', '.join(labels)}")
@@ -24,8 +24,7 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         return panels.missing_figure("at least two checkpoints are needed")
     figure, axes_of = panels.new_grid(len(series), entry.columns)
     line_panels(figure, models, axes_of, series)
-    titles = [panel.title or sentence(feature_name(panel.name, panel.source)) for panel in entry.panels]
-    panels.lettered(axes_of, titles)
+    panels.lettered(axes_of, [sentence(feature_name(name, entry.source)) for name in entry.panels])
     return figure
 
 

@@ -28,16 +28,15 @@ WIDE = 3
 def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw a figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
     entry = FIGURES[name]
-    source, chosen = entry.source, [panel.name for panel in entry.panels]
+    source = entry.source
     of_layers = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
-    rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(chosen)], models)
+    rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(entry.panels)], models)
     if rows.empty:
-        names = ", ".join(feature_name(feature) for feature in chosen)
-        remedy = " (embeddings.layers: all)" if source == "embeddings" else ""
-        return panels.missing_figure(f"no rows per layer{remedy} for: {names}", model)
+        names = ", ".join(feature_name(feature, source) for feature in entry.panels)
+        return panels.missing_figure(f"no rows per layer for: {names}", model)
     if (n_steps := rows["step"].nunique()) < FEWEST_STEPS:
         return panels.missing_figure(f"at least {FEWEST_STEPS} checkpoints are needed, and there are {n_steps}", model)
-    present = [feature for feature in chosen if (rows["feature"] == feature).any()]
+    present = [feature for feature in entry.panels if (rows["feature"] == feature).any()]
     layers = sorted(rows["layer"].unique(), key=network_order)
     figure, axes_of = panels.new_grid(len(present), row_height=1.1 + 0.2 * len(layers), sharey=True, title=model)
     panels.lettered(axes_of, [feature_name(feature, source) for feature in present])

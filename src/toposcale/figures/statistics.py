@@ -1,4 +1,4 @@
-"""Figures of the analyses: verdicts, correlation heat map, scaling."""
+"""Figures of the analyses: verdicts, scaling."""
 
 from typing import Any
 
@@ -15,50 +15,14 @@ from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features import names
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
-from toposcale.figures.style import DIVERGING, INK, MUTED, SEVERAL_LOOKS, mark_of
+from toposcale.figures.style import INK, MUTED, SEVERAL_LOOKS, mark_of
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
-MAX_ROWS, FEWEST_SIZES = 36, 3
+FEWEST_SIZES = 3
 DRAWN = [question for question in QUESTIONS.values() if question.given]
 """Questions that are tested for every feature."""
 MOST_VERDICTS = 20
-
-
-def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """Draw the Spearman correlations of whole-model features with a metric: features by models, the lowest on top."""
-    metric = panels.chosen_metric(correlations["metric"], metric)
-    title = metric_name(metric)
-    chosen = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
-    if panels.finite(chosen, ["spearman"]).empty:
-        return panels.missing_figure(f"no correlations with {metric_name(metric)}", title)
-    order = [name for name, _ in panels.in_order(chosen["model"], models)]
-    if len(order) < 2:
-        return panels.missing_figure("at least two models are needed; the verdicts have the correlations of one", title)
-    table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
-    table = table.reindex(columns=order).dropna(how="all")
-    strength = table.abs().mean(axis=1)
-    norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
-    if norm in table.index:
-        strength.loc[norm] = np.inf  # the baseline is always shown
-    shown = table.loc[strength.nlargest(MAX_ROWS).index]
-    shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
-    texts = np.vectorize(lambda value: f"{value:+.2f}".replace("-", "−"), otypes=[object])(shown.to_numpy())
-    texts[np.abs(shown.to_numpy()) < 0.005] = "0.00"  # zero has no sign
-    figure = panels.new_figure(1.4 + 0.215 * len(shown), title)
-    axes = figure.subplots()
-    panels.heat_map(
-        axes, shown, {"label": names.SPEARMAN_LABEL, "aspect": 40, "pad": 0.02}, cmap=DIVERGING, vmin=-1, vmax=1,
-        yticklabels=[names.series_name(*key) for key in shown.index],
-        annot=texts, fmt="", annot_kws={"fontsize": 7.5},
-    )  # fmt: skip
-    axes.set_xticks(np.arange(len(order)) + 0.5, order)
-    axes.tick_params(length=0)
-    undefined = int(shown.isna().sum().sum())
-    empty = f"{undefined} correlations undefined (constant or missing series): empty cells."
-    strongest = f"The {len(shown)} strongest of {len(table)} features."
-    panels.add_note(figure, [strongest if len(shown) < len(table) else "", empty if undefined else ""])
-    return figure
 
 
 SCALED = {

@@ -64,7 +64,6 @@ SEVERAL_LOOKS: list[dict[str, Any]] = [
 ]
 """For a few things side by side that have no order."""
 
-DIVERGING = "PuOr_r"
 SEQUENTIAL = "cividis"
 
 _SIZE_COLOURS = "plasma"

@@ -1,4 +1,4 @@
-"""Figures of a training run: the four-panel overview, and the loss curves."""
+"""Figures of a training run: the overview, and the loss curves."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
-from toposcale.features.feature import NEURAL_PERSISTENCE
+from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.features.names import LOSS_LABEL
 from toposcale.features.registry import lookup
 from toposcale.figures import grids, panels
@@ -27,21 +27,23 @@ def overview(
     *,
     metric: str | None = None,
 ) -> Figure:
-    """Draw loss, neural persistence, H0, and the correlations of features and norm with the loss."""
+    """Draw the loss, features and norm of the weights, and the correlations of these with the loss."""
     shown = panels.chosen_metric(metrics["metric"])
     metric = panels.chosen_metric(correlations["metric"], metric)
-    figure, axes_of = panels.new_grid(4, 2, row_height=2.4)
+    figure, axes_of = panels.new_grid(6, 2, row_height=2.4)
     titles = {
         (METRIC_SOURCE, shown): metric_name(shown).capitalize(),
         ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence, mean over layers",
+        (WEIGHT_NORM.source, WEIGHT_NORM.feature): "Weight norm",
         ("weights", "h0_total"): "H₀ total persistence, sum over layers",
+        ("weights", "h0_total_scaled"): "H₀ total persistence, scale-free",
     }
     tables = {"metrics": metrics, "features": features}
     series = [panels.labelled(tables, *key) for key in titles]
     panels.lettered(axes_of, [*titles.values(), f"Correlation with {metric_name(metric)}"])
     grids.line_panels(figure, models, axes_of[:-1], series)
     present = [name for name, _ in panels.in_order(correlations["model"], models)]
-    panels.key_legend(figure, _correlation_panel(axes_of[3], correlations, present, metric), "in panel d")
+    panels.key_legend(figure, _correlation_panel(axes_of[-1], correlations, present, metric), "in panel f")
     return figure
 
 
