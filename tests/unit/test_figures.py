@@ -515,6 +515,17 @@ def test_a_figure_of_one_checkpoint_takes_the_last(tables):
     assert "xl-97k, step 0" in words(draw_surfaces(earlier, landscape["models"]))
 
 
+def test_a_merge_tree_has_room_for_its_basins(tables):
+    """The planted surface rises to 6.2, and its basins meet below 1.6."""
+    landscape = tables["landscape"]
+    figure = load("surface_and_merge_tree")(landscape["surfaces"], landscape["models"])
+    trees = [axes for axes in figure.axes if axes.get_xlabel() == "branches of the tree"]
+    minima, saddles = (line.get_ydata() for line in trees[0].lines)
+    low, high = trees[0].get_ylim()
+    assert saddles.max() - minima.min() > (high - low) / 2
+    assert low < minima.min() < saddles.max() < high
+
+
 # Files
 
 

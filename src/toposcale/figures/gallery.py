@@ -150,7 +150,7 @@ FIGURES: dict[str, FigureEntry] = {
         of="model",
     ),
     "property_evaluation": _landscape(
-        "Shape of the landscape against performance and curvature",
+        "Landscape shape against loss and curvature",
         "Each feature of the shape of the loss surface against the validation loss and against two measures of "
         "curvature, one marker for each checkpoint.",
         tables=("features", "metrics", "models"),

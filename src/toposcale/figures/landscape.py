@@ -130,7 +130,7 @@ def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree, *, unit: str, l
 
 
 def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
-    """Draw a merge tree from the surface's least loss to its largest."""
+    """Draw a merge tree up to a little above its highest saddle, so that the basins have room; its stem goes on."""
     layout = merge_tree_layout(tree)
     axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
     minima, saddles = layout.nodes[: tree.n_minima], layout.nodes[tree.n_minima :]
@@ -138,6 +138,9 @@ def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> 
         if len(nodes):
             axes.plot(*nodes.T, marker, color=colour, markersize=4, label=label)
     values = tree.values[np.isfinite(tree.values)]
+    if len(saddles) and not logarithmic:
+        lowest, highest = layout.nodes[:, 1].min(), saddles[:, 1].max()
+        values = np.array([lowest, min(highest + 0.3 * (highest - lowest), values.max())])
     if logarithmic:
         axes.set(yscale="log", ylim=(values.min() / 1.5, values.max() * 1.5))
     elif len(values) and (room := 0.08 * float(np.ptp(values))):
@@ -237,13 +240,14 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
         )  # fmt: skip
         right = centre + half.max() + 0.03
     axes.set_xlim(-0.03, right)
+    axes.xaxis.set_major_locator(MaxNLocator(3))  # more labels would touch those of the next panel
     axes.grid(axis="x", visible=False)
 
 
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw each shape feature of the most informative plane (rows) against the loss and each curvature (columns)."""
     plane, graph = _plane_of(features)
-    title = f"{plane} {graph}".replace("_", " ")
+    title = f"{plane_label(plane)}, {graph}"
     if features[features["source"] == SOURCE].empty:
         return panels.missing_figure("no landscape features were computed", title)
     tables = {"features": features, "metrics": metrics}
@@ -267,7 +271,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         grid[row, 0].set_ylabel(feature_label(feature, SOURCE))
     for axes, column in zip(grid[-1], columns.values(), strict=True):
-        axes.set_xlabel("\n".join(fill(line, 25) for line in column.label.splitlines()))
+        axes.set_xlabel("\n".join(fill(line, 21) for line in column.label.splitlines()))
     panels.model_legend(figure, drawn, models, linestyle="")
     end = panels.mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
     panels.key_legend(figure, [end], "")
