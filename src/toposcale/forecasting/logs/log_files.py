@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from toposcale.forecasting.logs import table_files, text_logs
-from toposcale.io.errors import UserError
-from toposcale.io.files import parse_json
 from toposcale.forecasting.logs.columns import NAMES, plain_name
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 
 _NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf|no log", re.IGNORECASE)
 _CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss

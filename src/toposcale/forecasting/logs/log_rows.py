@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.io.errors import UserError, listed
 from toposcale.forecasting.logs.columns import CONSUMED, IN_SEQUENCES, NAMES
 from toposcale.forecasting.logs.log_files import column_of
+from toposcale.io.errors import UserError, listed
 
 Columns = Mapping[str, Any]
 """Arrays, or Arrow columns, by name."""

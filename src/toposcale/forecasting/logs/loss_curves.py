@@ -13,12 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.io import schemas, tables
-from toposcale.forecasting.logs import trainer_states
-from toposcale.forecasting.logs import log_files
-from toposcale.forecasting.logs import log_rows
-from toposcale.io.errors import UserError, listed
-from toposcale.io.files import regular_file
+from toposcale.forecasting.logs import log_files, log_rows, trainer_states
 from toposcale.forecasting.logs.columns import (
     LAST_STEP,
     NAMES,
@@ -31,6 +26,9 @@ from toposcale.forecasting.logs.columns import (
 )
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.forecasting.runs.series import logged_again
+from toposcale.io import schemas, tables
+from toposcale.io.errors import UserError, listed
+from toposcale.io.files import regular_file
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")

@@ -1,0 +1,1 @@
+"""Logs of training runs: files of many kinds, read as rows, and one curve of them."""
