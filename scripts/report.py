@@ -2,15 +2,17 @@
 
 import hashlib
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import yaml
 
 import _job
 import _tables
-from toposcale import figures
+from toposcale import checkpoints, figures
+from toposcale.features import diagram_distances, ripser_check, weights
 from toposcale.figures import style
-from toposcale.io import files, tables
+from toposcale.io import files, schemas, tables
 from toposcale.pages import provenance, report
 
 
@@ -30,6 +32,21 @@ def picture(path):
 
 def listing(path):
     return report.listing(Path(path).stem, _tables.read(path))
+
+
+def agreement(checkpoint, diagrams, settings):
+    """Compare diagrams of the weights of a checkpoint, the last one in the file of diagrams, with those of ripser."""
+    table = tables.read(schemas.TABLES["diagrams"], diagrams)
+    if not len(table):  # the checkpoint could not be measured
+        return ""
+    *_, (step, rows) = tables.by_step(table)
+    keys = ("max_points", "max_dimension", "seed")
+    clouds = ripser_check.check(
+        checkpoints.iterate_matrices(checkpoints.locate(checkpoint)),
+        diagram_distances.by_layer_and_dimension(rows),
+        weights.WeightSettings(**{key: settings[key] for key in keys}),
+    )
+    return provenance.agreement(clouds, rows["model"][0].as_py(), step, f"ripser {metadata.version('ripser')}")
 
 
 @_job.script
@@ -53,7 +70,7 @@ def main(snakemake):
         warnings=listing(inputs.warnings),
         advice=_tables.read(table_files["advice"]),
         comparison=listing(inputs.comparison),
-        agreement=provenance.agreement(files.read_json(inputs.ripser[0]) if inputs.ripser else None),
+        agreement=agreement(*compared, config["weights"]) if (compared := inputs.compared_with_ripser) else "",
         runtimes=provenance.runtimes(params.logs, list(frames["models"]["model"])),
         rerun=provenance.rerun(
             {name: tables.read_metadata(path) for name, path in table_files.items()},

@@ -43,7 +43,6 @@ class Paths:
     diagrams: str = "diagrams/{source}/{model}/{span}.parquet"
     distances: str = "distances/{source}/{model}.parquet"
     trajectory_features: str = "features/trajectory/{model}.parquet"
-    ripser_check: str = "ripser/{model}/{span}.json"
     clouds: str = "clouds/{model}/{span}.safetensors"
     divergences: str = "divergences/{model}.parquet"
     embedding_metrics: str = "metrics/embeddings/{model}/{span}.parquet"

@@ -32,9 +32,8 @@ SCRIPTS = {
     "trajectory": "trajectory.py",
     "distances": "diagram_distances.py",
     "divergences": "divergences.py",
-    "ripser": "ripser_check.py",
 }
-"""The script that makes the parts of a kind, or compares diagrams with those of ripser."""
+"""The script that makes the parts of a kind."""
 
 _MEASURED = ("weights", "embeddings", "landscape")  # of checkpoints, by rules of their own
 
@@ -90,14 +89,6 @@ class Inputs:
         self.paths = plan.paths
         self.corpus = {key: _corpus_files(key, plan.config["corpus"][key]) for key in ("train", "validation")}
         self.harness = _harness_files(plan.config["metrics"]["harness"])
-        # Of one model of the run a few diagrams are compared with those of ripser: of one that is trained here where there
-        # is one, else of one in a folder, else of a published one.
-        checked = [
-            self.paths.ripser_check.format(model=name, span=span_of(plan.models[name].steps[-1]))
-            for kind in (model_kinds.GPT, model_kinds.FOLDER, model_kinds.HUB)
-            for name in plan.named(kind)
-        ]
-        self.ripser_checks = checked[:1] if "topology" in plan.config["weights"]["features"] else []
 
     @property
     def user_files(self) -> list[str]:
@@ -112,10 +103,21 @@ class Inputs:
         """Manifests of the published checkpoints."""
         return self.plan.work["weights"].files(self.paths.manifest, self.plan.published)
 
+    @property
+    def compared_with_ripser(self) -> list[str]:
+        """Weights and diagrams of the last checkpoint of one model, trained here if any is; none where no weights stay."""
+        plan = self.plan
+        with_weights = plan.named(model_kinds.GPT) + plan.named(model_kinds.FOLDER) + plan.named(model_kinds.HUB)
+        staying = plan.staying(with_weights)
+        if not staying or "topology" not in plan.config["weights"]["features"]:
+            return []
+        model, work = staying[0], plan.work["weights"]
+        step = plan.models[model].steps[-1]
+        span = ALL if model in work.whole else span_of(step)
+        return [self.weights(model, step), work.file(self.paths.diagrams, model, span, source="weights")]
+
     def outputs(self, kind: str) -> dict[str, str]:
         """Return the output, by name, of the rule that makes a kind of measurement of checkpoints."""
-        if kind == "ripser":
-            return {"check": self.paths.ripser_check}
         sources = ["landscape", "gradients"] if kind == "landscape" else [kind]
         rows = {
             f"{source}_{name}" if kind == "landscape" else name: getattr(self.paths, name).replace("{source}", source)
@@ -136,8 +138,7 @@ class Inputs:
             spans: dict[tuple[str, ...], list[str]] = {}
             for span in map(span_of, self.plan.models[model].steps):
                 kinds = [kind for kind in _MEASURED if step_of(span) in self.plan.work[kind].steps.get(model, ())]
-                check = self.paths.ripser_check.format(model=model, span=span)
-                spans.setdefault((*kinds, *(["ripser"] * (check in self.ripser_checks))), []).append(span)
+                spans.setdefault(tuple(kinds), []).append(span)
             for measured, same in spans.items():
                 models.setdefault((measured, tuple(same)), []).append(model)
         return [PublishedRule(measured, same, names) for (measured, same), names in models.items()]
@@ -216,10 +217,6 @@ class Inputs:
             "distances": {
                 "steps": self.steps(),
                 "diagrams": lambda wildcards: self.made_with(wildcards.source, Job(wildcards.model)),
-            },
-            "ripser": {
-                "settings": lambda _: {key: config["weights"][key] for key in ("max_points", "max_dimension", "seed")},
-                "steps": self.steps("weights"),
             },
             "divergences": {
                 "steps": self.steps("embeddings"),

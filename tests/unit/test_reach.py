@@ -155,19 +155,19 @@ OF_A_SCRIPT = {
     "report": (
         FRAMES
         | ANSWERS
+        | CHECKPOINTS
         | NAMES
         | WEIGHTS
         | modules("""
             io: model_kinds
             analysis: claims
-            features: ripser_check roles
+            features: diagram_distances ripser_check roles
             figures: configurations gallery panels style
             homology: distances
             landscape: planes
             pages: __init__ cards columns provenance report
         """)
     ),
-    "ripser_check": JOB | CHECKPOINTS | WEIGHTS | DISTANCES | modules("features: ripser_check"),
     "table_csv": JOB,
     "train": JOB | TRAINING | modules("training: callbacks"),
     "training_path": JOB | LANDSCAPE,

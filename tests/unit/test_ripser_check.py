@@ -1,13 +1,11 @@
 """A few diagrams of a run against ripser: agreement up to its float32, and a difference that is told."""
 
-import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-import ripser_check as script
+import report
 from toposcale import homology
 from toposcale.features import ripser_check, weights
 from toposcale.features.ripser_check import ROUNDING
@@ -73,40 +71,37 @@ def test_what_cannot_be_compared_is_not_chosen(matrices, diagrams):
     assert ripser_check.check(matrices.items(), {}, SETTINGS) == []
 
 
-def test_the_job_reads_the_diagrams_of_the_run(tmp_path, matrices, diagrams):
+def test_the_report_compares_the_last_checkpoint_of_a_file_of_diagrams(tmp_path, matrices, diagrams):
     tensor_files.write(tmp_path / "weights.safetensors", matrices, {})
     by_layer = {layer: [diagrams[layer, 0], diagrams[layer, 1]] for layer in LAYERS}
-    rows = tables.diagram_rows(by_layer, model="m", step=8, source="weights")
-    tables.write(tables.joined(schemas.TABLES["diagrams"], [rows]), tmp_path / "all.parquet", {})
+    halved = {layer: [diagram / 2 for diagram in both] for layer, both in by_layer.items()}
+    settings = {"max_points": 20, "max_dimension": 1, "seed": 42, "threads": 1}
 
-    def record(step):
-        job = SimpleNamespace(
-            wildcards=SimpleNamespace(model="m"),
-            params=SimpleNamespace(steps=[step], settings={"max_points": 20, "max_dimension": 1, "seed": 42}),
-            input=SimpleNamespace(
-                checkpoint=str(tmp_path / "weights.safetensors"), diagrams=str(tmp_path / "all.parquet")
-            ),
-            output=SimpleNamespace(check=str(tmp_path / "check.json")),
-        )
-        script.main(job)
-        return json.loads((tmp_path / "check.json").read_text())
+    def sentence(**steps):
+        rows = [
+            tables.diagram_rows(of_step, model="m", step=int(name.removeprefix("at_")), source="weights")
+            for name, of_step in steps.items()
+        ]
+        tables.write(tables.joined(schemas.TABLES["diagrams"], rows), tmp_path / "all.parquet", {})
+        return report.agreement(str(tmp_path / "weights.safetensors"), str(tmp_path / "all.parquet"), settings)
 
-    checked = record(8)
-    assert (checked["model"], checked["step"], len(checked["clouds"])) == ("m", 8, 3)
-    assert record(16)["clouds"] == []  # a checkpoint that could not be measured
+    right = sentence(at_4=halved, at_8=by_layer)
+    assert "diagrams of 3 weight matrices of m at step 8 again" in right
+    assert "which is its rounding" in right
+    assert "which rounding does not explain" in sentence(at_8=halved)
+    assert sentence() == ""  # a checkpoint that could not be measured
 
 
 def test_the_report_tells_the_largest_difference_and_what_it_means():
     clouds = [{"layer": layer, "points": 20, "difference": d} for layer, d in (("a", 1e-9), ("b", 2.31e-8))]
-    check = {"model": "m", "step": 5000, "ripser": "0.6", "clouds": clouds}
-    assert provenance.agreement(check) == (
+    of = ("m", 5000, "ripser 0.6")
+    assert provenance.agreement(clouds, *of) == (
         "ripser 0.6 computed the persistence diagrams of 2 weight matrices of m at step 5,000 again: the largest "
         "difference between the diagrams (bottleneck distance) is 2.3e-08 of the mean distance between rows, which is its "
         "rounding to float32."
     )
     clouds[0]["difference"] = 0.02
-    wrong = provenance.agreement(check)
+    wrong = provenance.agreement(clouds, *of)
     assert "is 2.0e-02 of the mean distance between rows, in a, which rounding does not explain" in wrong
-    assert "1 weight matrix of m" in provenance.agreement({**check, "clouds": clouds[:1]})
-    assert provenance.agreement({**check, "clouds": []}) == ""
-    assert provenance.agreement(None) == ""
+    assert "1 weight matrix of m" in provenance.agreement(clouds[:1], *of)
+    assert provenance.agreement([], *of) == ""

@@ -170,13 +170,29 @@ def test_two_trainings_in_a_folder_are_refused(inputs_of, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("models", "checked"), [("ahf", "a/step-00000020"), ("hf", "f/step-00000005"), ("h", "h/step-00000007")]
+    ("models", "keep", "weights", "diagrams"),
+    [
+        ("ahf", False, "results/mine/checkpoints/a/step-00000020.safetensors", "a/step-00000020"),
+        ("hf", False, "mine/step-5.safetensors", "f/step-00000005"),
+        ("h", True, "results/mine/checkpoints/h/step-00000007.json", "h/step-00000007"),
+    ],
 )
-def test_one_checkpoint_of_a_run_is_compared_with_ripser(inputs_of, folder, models, checked):
+def test_one_checkpoint_of_a_run_is_compared_with_ripser(inputs_of, folder, models, keep, weights, diagrams):
     entries = {"h": HUB, "f": folder, "a": SIZES}
-    found = inputs_of(models={name: entry for name, entry in entries.items() if name in models})
-    assert found.ripser_checks == [f"results/mine/ripser/{checked}.json"]
-    assert inputs_of(weights={"features": ["norms"]}).ripser_checks == []
+    found = inputs_of(models={name: entries[name] for name in entries if name in models}, hub={"keep": keep})
+    compared = [path.removeprefix(folder["path"].removesuffix("mine")) for path in found.compared_with_ripser]
+    assert compared == [weights, f"results/mine/diagrams/weights/{diagrams}.parquet"]
+
+
+def test_a_file_of_all_checkpoints_is_compared_with_ripser_at_the_last_one(inputs_of):
+    [weights, diagrams] = inputs_of(models={"a": SIZES}, weights={"jobs": "model"}).compared_with_ripser
+    assert weights == "results/mine/checkpoints/a/step-00000020.safetensors"
+    assert diagrams == "results/mine/diagrams/weights/a/all.parquet"
+
+
+def test_without_topology_or_weights_that_stay_nothing_is_compared_with_ripser(inputs_of):
+    assert inputs_of(weights={"features": ["norms"]}).compared_with_ripser == []
+    assert inputs_of(models={"h": HUB}, hub={"keep": False}).compared_with_ripser == []
 
 
 def test_how_far_a_model_has_come(inputs_of):

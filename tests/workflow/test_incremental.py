@@ -5,8 +5,6 @@ graph. The run that is planned on is a finished one by all that Snakemake looks 
 of code, parameters and inputs), made with empty files and `--touch`, since planning reads no content.
 """
 
-import re
-
 import numpy as np
 import pytest
 import yaml
@@ -145,12 +143,7 @@ CHANGES = {
 }
 
 # Rules that a run does not have any more after a change.
-GONE = {"trajectory.enabled": {"trajectory"}, "weights.features": {"ripser_check"}}
-
-# The model whose diagrams are compared with ripser is trained here: what changes published models does not reach it.
-OF_TRAINED_MODELS = {
-    key: {"ripser_check"} for key in ("hub.duplicates", "models.{name}.repo", "models.{name}.revisions")
-}
+GONE = {"trajectory.enabled": {"trajectory"}}
 
 # Keys that say which models, checkpoints and files there are: the tests below say what each of them does.
 IDENTITY = {
@@ -337,7 +330,7 @@ def test_a_changed_key_reruns_what_depends_on_it_and_nothing_else(planned, follo
     entering = set(CHANGES[key][1]) | {"resolved_configuration"}  # which leads to the report alone
     if "figures" in entering:
         entering = entering - {"figures"} | {rule for rule in followers if rule.startswith("figures_")}
-    left_out = {"all"} | GONE.get(key, set()) | OF_TRAINED_MODELS.get(key, set())
+    left_out = {"all"} | GONE.get(key, set())
     assert set(planned[key]) - {"all"} == cone(entering, followers) - left_out
 
 
@@ -376,19 +369,3 @@ def test_another_run_makes_everything(planned, followers):
 
 def test_checkpoints_more_often_retrain_the_segments_between(planned):
     assert planned["more checkpoints"]["train"] == 2 * 3
-
-
-@pytest.mark.parametrize(
-    ("models", "checked"),
-    [
-        (["published", "found", "curve", "two"], ["two/step-00000004.json"]),
-        (["published", "found", "curve"], ["found/step-00000004.json"]),
-        (["published", "curve"], ["published/step-00000004.json"]),
-        (["curve"], []),
-    ],
-)
-def test_diagrams_of_one_model_are_held_against_ripser_one_that_is_trained_here_if_any(made, models, checked):
-    entries = starting_configuration()["models"]
-    made.config = starting_configuration() | {"models": {name: entries[name] for name in models}}
-    listed = made.snakemake("--summary").stdout
-    assert re.findall(r"^results/small/ripser/(\S+)", listed, re.MULTILINE) == checked

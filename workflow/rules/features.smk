@@ -49,34 +49,6 @@ rule embeddings:
         "../../scripts/embeddings.py"
 
 
-rule ripser_check:
-    input:
-        checkpoint=lambda wildcards: INPUTS.weights(wildcards.model, plan.step_of(wildcards.span)),
-        diagrams=lambda wildcards: PLAN.work["weights"].file(
-            PATHS.diagrams,
-            wildcards.model,
-            plan.ALL if wildcards.model in PLAN.work["weights"].whole else wildcards.span,
-            source="weights",
-        ),
-    output:
-        **INPUTS.outputs("ripser"),
-    log:
-        f"{PATHS.logs}/ripser_check/{{model}}/{{span}}.log",
-    wildcard_constraints:
-        model=PLAN.one_of(PLAN.staying(PLAN.with_weights)),
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        mem_mb=by_size(1000, per_matrix=20),
-        runtime=by_size(30, per_weight=15e-3),
-    params:
-        **INPUTS.params("ripser"),
-    message:
-        "Diagrams of {wildcards.model}, {wildcards.span}, compared with ripser"
-    script:
-        "../../scripts/ripser_check.py"
-
-
 rule diagram_distances:
     input:
         lambda wildcards: PLAN.work[wildcards.source].files(PATHS.diagrams, [wildcards.model], source=wildcards.source),

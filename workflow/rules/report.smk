@@ -27,7 +27,7 @@ rule report:
         **{table: TABLES.files[table] for table in ("summary", "claims", "comparison", "features", "metrics", "models")},
         configuration=rules.resolved_configuration.output[0],
         corpus=rules.corpus.output.description if PLAN.with_weights else [],
-        ripser=INPUTS.ripser_checks,
+        compared_with_ripser=INPUTS.compared_with_ripser,
         warnings=rules.warnings_table.output.warnings,
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=[f"{PATHS.figures}/{name}.svg" for name in TABLES.figures],

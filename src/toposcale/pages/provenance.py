@@ -102,11 +102,10 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def agreement(check: Mapping[str, Any] | None) -> str:
-    """Say in one sentence how far diagrams of the run are from those of ripser; "" if none were compared with it."""
-    if check is None or not check["clouds"]:
+def agreement(clouds: Sequence[Mapping[str, Any]], model: str, step: int, program: str) -> str:
+    """Say how far diagrams of a checkpoint are from those of another program (`ripser_check.check`); "" if none are."""
+    if not clouds:
         return ""
-    clouds = check["clouds"]
     farthest = max(clouds, key=lambda cloud: cloud["difference"])
     difference = farthest["difference"]
     verdict = (
@@ -115,8 +114,8 @@ def agreement(check: Mapping[str, Any] | None) -> str:
         else f"in {farthest['layer']}, which rounding does not explain: do not trust the topology of this run"
     )
     return (
-        f"ripser {check['ripser']} computed the persistence diagrams of {len(clouds)} weight "
-        f"matri{'x' if len(clouds) == 1 else 'ces'} of {check['model']} at step {check['step']:,} again: the largest "
+        f"{program} computed the persistence diagrams of {len(clouds)} weight "
+        f"matri{'x' if len(clouds) == 1 else 'ces'} of {model} at step {step:,} again: the largest "
         f"difference between the diagrams (bottleneck distance) is {difference:.1e} of the mean distance between rows, "
         f"{verdict}."
     )
