@@ -22,7 +22,7 @@ from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.priors import priors
 from studies.decisions.published import read
 from toposcale.forecasting.decision.decay import when_to_decay
-from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 
 AT = (0.2, 0.4)
@@ -51,7 +51,7 @@ def main() -> None:
         for at in AT:
             now = replace(trunk.history.first(at), schedule=constant)
             open_ends = {share: end for share, end in ends.items() if 1 - share >= at}
-            law = checked_law(now, (), prior_without[trunk.source])
+            law = Joint(prior_without[trunk.source]).fit(now)
             decision = when_to_decay(law, now, ("linear",), tuple(open_ends))
             chosen = [1 - candidate.start / steps for candidate in decision.candidates] if decision else []
             share = min(open_ends, key=lambda share: abs(share - chosen[0]))

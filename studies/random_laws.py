@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.schedules import Schedule
@@ -70,7 +70,7 @@ def forecasts(seeds: Iterable[int]) -> pd.DataFrame:
             row = {"seed": seed, "share": share, "error": np.nan, "covered": np.nan}
             now = whole.first(share)
             try:
-                end = checked_law(now, []).forecast(now)
+                end = Joint().fit(now).forecast(now)
                 covered = end.low <= whole.final_loss <= end.high
                 row |= {"error": end.value - whole.final_loss, "covered": float(covered)}
             except NoForecast:

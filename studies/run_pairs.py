@@ -24,6 +24,7 @@ from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.published import Run, read
 from studies.nulls.configurations import RUNS
 from toposcale.forecasting.decision.run_comparison import Axis, Difference, RunPair, compare
+from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -61,7 +62,7 @@ def replicates() -> Iterator[tuple[str, RunPair]]:
             rng = np.random.default_rng(0)
             for _ in range(PAIRS):
                 one, other = rng.choice(len(runs), 2, replace=False)
-                yield path.name.removesuffix(".csv.gz"), compare([runs[one], runs[other]]).pairs[0]
+                yield path.name.removesuffix(".csv.gz"), compare(Joint(), [runs[one], runs[other]]).pairs[0]
 
 
 def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
@@ -79,7 +80,7 @@ def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
                 continue
             for share in SHARES:
                 try:
-                    end = compare([one.first(share), other.first(share)]).pairs[0].end
+                    end = compare(Joint(), [one.first(share), other.first(share)]).pairs[0].end
                 except UserError as error:
                     end = Difference(Axis.END, reason=str(error))
                 yield {

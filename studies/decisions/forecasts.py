@@ -12,7 +12,7 @@ from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
 from studies.decisions.published import SHARES, Run, judged_runs
 from toposcale.analysis.methods import forecast, make
-from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -69,7 +69,7 @@ def _rows(
 
 def _joint(now: TrainingRun, other: TrainingRun | None, prior: Prior) -> Prediction:
     try:
-        return checked_law(now, [] if other is None else [other], prior).forecast(now)
+        return Joint(prior).fit(now, [] if other is None else [other]).forecast(now)
     except NoForecast as error:
         return Prediction.none(str(error))
 

@@ -18,7 +18,6 @@ from toposcale.forecasting.decision.candidates import CONTINUE
 from toposcale.forecasting.decision.expected_regret import Decision, decide
 from toposcale.forecasting.decision.on_track import tracks_of
 from toposcale.forecasting.decision.reasons import low_confidence_reasons, refuse_choice
-from toposcale.forecasting.laws.checked_law import checked_law
 from toposcale.forecasting.laws.chinchilla import published_surface
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
@@ -106,7 +105,7 @@ def _rows_of(
 def _law(point: DecisionPoint, known: Sequence[TrainingRun], prior: Prior) -> Joint | None:
     """The law as every door of the program trusts it; None where it refuses."""
     try:
-        law = checked_law(point.now, known, prior)
+        law = Joint(prior).fit(point.now, known)
         refuse_choice(point.now, law)
     except NoForecast:
         return None

@@ -94,7 +94,7 @@ def _decision(
     outcomes |= {f"scale up to {one.size}": Outcome(one.run.final_loss) for one in starts}
     later = [one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size]
     among = _candidates(now, starts)
-    decision = weigh(Joint().fit(known, now), among)
+    decision = weigh(Joint(check=False).fit(now, known), among)
     advice = Choice.of(advise_on(now, smaller, among=among))
     choices = usual_choices(advice, f"scale up to {starts[0].size}")
     choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)

@@ -156,7 +156,8 @@ def _constants(family: Sequence[TrainingRun]) -> dict[str, float]:
         return dict.fromkeys(CONSTANTS, np.nan)
     sizes = sorted({run.n_parameters for run in family})
     of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step)
-    beliefs = Joint(START).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).laws[0].posterior()
+    law = Joint(START, check=False).fit(of.first(MOMENT), [run.first(MOMENT) for run in family])
+    beliefs = law.laws_[0].posterior()
     alone = sizes[-1] < 4 * sizes[0]
     return {name: np.nan if alone and name != "log_alpha" else getattr(beliefs, name).mean for name in CONSTANTS}
 

@@ -6,7 +6,7 @@ import pytest
 from planted_laws import FINAL, law, run, wsd
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.decay import has_not_decayed, when_to_decay
-from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.laws.joint import Joint
 
 CONSTANT = np.minimum(1e-3, 1e-3 * np.arange(1, FINAL + 2) / 200)
 
@@ -18,7 +18,7 @@ def now():
 
 @pytest.fixture(scope="module")
 def decision(now):
-    return when_to_decay(checked_law(now, ()), now)
+    return when_to_decay(Joint().fit(now), now)
 
 
 def test_options_end_with_the_training_and_are_sorted_by_regret(now, decision):
@@ -31,7 +31,7 @@ def test_options_end_with_the_training_and_are_sorted_by_regret(now, decision):
 
 def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decision):
     best = decision.best
-    assert best.loss.value < checked_law(now, ()).forecast(now).value
+    assert best.loss.value < Joint().fit(now).forecast(now).value
     if best.shape == "linear":
         down = np.clip((np.arange(FINAL + 1) - best.start) / (FINAL - best.start), 0, 1)
         truth = law(100_000_000, CONSTANT * (1 - down), [FINAL])[0]
@@ -46,7 +46,7 @@ def test_decaying_now_gives_less_than_the_present_and_further_tokens_are_worth_s
 def test_nothing_is_decided_once_the_rate_decays():
     decaying = run("100M", 100_000_000, wsd(), until=0.9)
     assert not has_not_decayed(decaying)
-    assert when_to_decay(checked_law(decaying, ()), decaying) is None
+    assert when_to_decay(Joint().fit(decaying), decaying) is None
     warming = run("100M", 100_000_000, wsd(warmup=3000), until=0.5)
     assert not has_not_decayed(warming)
 

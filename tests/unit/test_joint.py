@@ -9,10 +9,16 @@ from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
 from toposcale.forecasting.laws.chinchilla import published_surface
 from toposcale.forecasting.laws.family_law import FamilyLaw
-from toposcale.forecasting.laws.joint import SECOND_WEIGHT, Joint
+from toposcale.forecasting.laws.joint import SECOND_WEIGHT, Joint, largest_run
+from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.priors import PUBLISHED, Gaussian
+from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.runs.training_run import Target
 from toposcale.io.errors import NoForecast
+
+
+def fitted(run, others=(), prior=PUBLISHED):
+    return Joint(prior, check=False).fit(run, others)
 
 
 def test_the_gradient_is_that_of_the_law():
@@ -32,7 +38,7 @@ def test_the_gradient_is_that_of_the_law():
 @pytest.mark.parametrize("share", [0.2, 0.3, 0.5])
 def test_the_end_under_a_decay_that_was_not_seen(share):
     whole = run("100M", 100_000_000)
-    found = Joint().fit([], whole.first(share)).forecast(whole.first(share))
+    found = fitted(whole.first(share)).forecast(whole.first(share))
     assert found.low < whole.final_loss < found.high
     assert found.value == pytest.approx(whole.final_loss, abs=0.05)
 
@@ -43,15 +49,15 @@ def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
     steps, rates = whole.checkpoint_steps.astype(int), wsd()
     noise = 0.002 * np.random.default_rng(0).normal(size=len(steps))
     slow = replace(whole, checkpoint_losses=2.2 + 2.5 * (np.cumsum(rates / rates.max())[steps] / 100) ** -0.3 + noise)
-    of_slow, of_learnt = (Joint().fit([], one).weights[1] for one in (slow, whole.first(0.5)))
+    of_slow, of_learnt = (fitted(one).weights_[1] for one in (slow, whole.first(0.5)))
     assert of_slow > 0.5
     assert of_learnt < SECOND_WEIGHT
 
 
 def test_a_size_that_was_not_seen_is_forecast_from_two():
-    joint = Joint().fit([run("100M", 100_000_000), run("400M", 400_000_000)])
+    joint = fitted(run("400M", 400_000_000), [run("100M", 100_000_000)])
     rates = wsd()
-    losses, covariance = joint.predict([Target(1_600_000_000, rates, FINAL, 500_000)])
+    losses, covariance = joint.predict_jointly([Target(1_600_000_000, rates, FINAL, 500_000)])
     truth = float(law(1_600_000_000, rates, [FINAL])[0])
     assert losses[0] == pytest.approx(truth, abs=0.05)
     assert abs(losses[0] - truth) < 2 * covariance[0, 0] ** 0.5
@@ -60,13 +66,13 @@ def test_a_size_that_was_not_seen_is_forecast_from_two():
 def test_errors_of_sizes_next_to_one_another_are_shared():
     live = run("100M", 100_000_000, until=0.3)
     targets = [Target(size, wsd(1000), 1000, 500_000) for size in (400_000_000, 440_000_000)]
-    _, covariance = Joint().fit([], live).predict(targets)
+    _, covariance = fitted(live).predict_jointly(targets)
     assert covariance[0, 1] > 0.8 * np.sqrt(covariance[0, 0] * covariance[1, 1])
 
 
 def test_a_repeated_fit_has_the_same_bytes():
     live, others = run("100M", 100_000_000, until=0.4), [run("400M", 400_000_000)]
-    one, two = (Joint().fit(others, live).forecast(live) for _ in range(2))
+    one, two = (fitted(live, others).forecast(live) for _ in range(2))
     assert one == two
 
 
@@ -74,7 +80,7 @@ def test_what_the_losses_say_of_the_constants_moves_away_from_the_prior():
     """The planted exponent of the size is 0.3, and L0 = 1.8 + 0.6 N^-0.3 in hundreds of millions."""
     wide = PUBLISHED._replace(log_alpha_n=Gaussian(np.log(0.6), 0.7), share=Gaussian(0.0, 1.0))
     family = [run(f"{n}00M", n * 100_000_000) for n in (1, 2, 4, 8, 16, 32)]
-    learnt = Joint(wide).fit(family).laws[0].posterior()
+    learnt = fitted(largest_run(family), family, wide).laws_[0].posterior()
     assert learnt.log_alpha_n.sd < 0.5
     assert abs(learnt.log_alpha_n.mean - np.log(0.3)) < abs(np.log(0.6) - np.log(0.3))
     # E / L0 of the largest size, as log-odds
@@ -87,9 +93,9 @@ def test_at_most_two_runs_of_a_size_are_read_and_eight_other_sizes():
     seeds = [run(f"400M-{seed}", 400_000_000, seed=seed) for seed in range(5)]
     sizes = [run(f"{n}00M", n * 100_000_000) for n in range(2, 14) if n != 4]
     nearest = {"200M", "300M", "400M-0", "400M-1", "500M", "600M", "700M", "800M", "900M"}
-    assert {read.model for read in Joint().fit([*seeds, *sizes], live).runs} == {"100M"} | nearest
+    assert {read.model for read in fitted(live, [*seeds, *sizes]).runs_} == {"100M"} | nearest
     replicate = run("again", 100_000_000, seed=1)
-    assert {read.model for read in Joint().fit([replicate, *seeds, *sizes], live).runs} == {"100M", "again"} | nearest
+    assert {read.model for read in fitted(live, [replicate, *seeds, *sizes]).runs_} == {"100M", "again"} | nearest
 
 
 def test_the_tokens_of_a_step_are_the_clock_between_runs():
@@ -108,20 +114,20 @@ def test_the_tokens_of_a_step_are_the_clock_between_runs():
         checkpoint_losses=live.checkpoint_losses[known],
     )
     prior = PUBLISHED._replace(b_by_tokens=0.0)
-    one = Joint(prior).fit([], live).forecast(live)
-    both = Joint(prior).fit([doubled], live).forecast(live)
+    one = fitted(live, prior=prior).forecast(live)
+    both = fitted(live, [doubled], prior).forecast(live)
     assert both.value == pytest.approx(one.value, abs=0.02)
-    wrong = Joint().fit([changed(doubled, tokens_per_step=500_000)], live)
-    assert wrong.discrepancy_now > Joint().fit([doubled], live).discrepancy_now
+    wrong = fitted(live, [changed(doubled, tokens_per_step=500_000)])
+    assert wrong.discrepancy_ > fitted(live, [doubled]).discrepancy_
 
 
 def test_a_run_without_a_loss_has_no_law():
     live = run("100M", 100_000_000, until=0.5)
     nothing = replace(live, checkpoint_steps=[], checkpoint_losses=[])
     with pytest.raises(NoForecast, match="no loss"):
-        Joint().fit([], nothing)
+        fitted(nothing)
     with pytest.raises(NoForecast, match="no loss"):
-        Joint().fit([])
+        largest_run([])
 
 
 def test_a_first_row_that_is_of_something_else_moves_nothing():
@@ -131,14 +137,14 @@ def test_a_first_row_that_is_of_something_else_moves_nothing():
     losses[0] = losses[-1] - 0.1
     odd = replace(live, checkpoint_losses=losses)
     clean = replace(live, checkpoint_steps=live.checkpoint_steps[1:], checkpoint_losses=live.checkpoint_losses[1:])
-    assert Joint().fit([], odd).forecast(odd) == Joint().fit([], clean).forecast(clean)
+    assert fitted(odd).forecast(odd) == fitted(clean).forecast(clean)
 
 
 def test_a_target_names_the_run_that_it_is_of():
     live = run("100M", 100_000_000, until=0.5)
-    joint = Joint().fit([], live)
+    joint = fitted(live)
     own = live.target(live.last_step + 1)
-    _, covariance = joint.predict([own, own._replace(model="")])
+    _, covariance = joint.predict_jointly([own, own._replace(model="")])
     assert covariance[0, 0] < covariance[1, 1]
 
 
@@ -146,8 +152,8 @@ def test_a_comparison_reads_the_published_surface_and_leaves_the_forecast_of_the
     """What the law does not tell of a larger size, the surface does; the difference is known better, not the level."""
     live = run("100M", 100_000_000, until=0.3)
     targets = [live.target(), Target(400_000_000, wsd(1000), 1000, 500_000)]
-    joint = Joint().fit([], live)
-    (alone, wide), (told, narrow) = joint.predict(targets), joint.compare(targets, 0)
+    joint = fitted(live)
+    (alone, wide), (told, narrow) = joint.predict_jointly(targets), joint.compare(targets, 0)
     assert told[0] == pytest.approx(alone[0])
     assert narrow[0, 0] == pytest.approx(wide[0, 0])
     surface = [published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets]
@@ -171,3 +177,27 @@ def test_a_text_that_is_repeated_costs_what_runs_on_c4_lost():
         assert repeated[0] < 1e-6
         ends.append(repeated[1])
     assert ends == pytest.approx([0, 0.0185 * 43**0.88 * (44e8 / tokens) ** 0.66], rel=1e-3, abs=1e-6)
+
+
+def test_the_check_is_part_of_fitting():
+    """From its first half the law forecasts a curve that jumps up badly: intervals are wider, or there is none."""
+    live = run("100M", 100_000_000, until=0.5)
+    wide, narrow = Joint().fit(jumped(live, 0.1)), fitted(jumped(live, 0.1))
+    assert wide.inflation_ > narrow.inflation_ == 1
+    ends = [law.forecast(live) for law in (wide, narrow)]
+    assert ends[0].value == ends[1].value
+    assert ends[0].deviation > ends[1].deviation
+    with pytest.raises(NoForecast, match="does not follow the law"):
+        Joint().fit(jumped(live, 0.3))
+    assert fitted(jumped(live, 0.3)).runs_
+
+
+def jumped(sound, by):
+    """The run with a loss that is `by` nats higher in its second half."""
+    second = sound.checkpoint_steps > sound.checkpoint_steps[-1] / 2
+    return replace(sound, checkpoint_losses=sound.checkpoint_losses + by * second)
+
+
+def test_the_published_law_is_not_fitted():
+    assert isinstance(PublishedLaw(), Law)
+    assert not hasattr(PublishedLaw, "fit")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.forecasting.laws.checked_law import checked_law
+from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -76,6 +76,6 @@ def test_the_ends_of_runs_under_other_schedules_are_covered(schedule):
     for seed in SEEDS:
         run = simulated_run(schedule, seed)
         for share in SHARES:
-            end = checked_law(run.first(share), []).forecast(run.first(share))
+            end = Joint().fit(run.first(share)).forecast(run.first(share))
             covered.append(end.low <= run.final_loss <= end.high)
     assert np.mean(covered) >= 0.93

@@ -8,7 +8,7 @@ import pytest
 from planted_laws import run
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
-from toposcale.forecasting.decision.on_track import Reference, on_track
+from toposcale.forecasting.decision.on_track import Reference, tracks_of
 from toposcale.forecasting.laws.chinchilla import published_surface, published_tokens
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -21,7 +21,7 @@ def family():
 
 
 def test_a_run_of_the_family_is_on_track(family):
-    track = on_track(run("100M", 100_000_000).first(0.4), family)
+    track, *_ = tracks_of(run("100M", 100_000_000).first(0.4), family)
     assert track.is_on_track
     assert track.low < track.loss < track.high
     assert abs(track.z) < 2
@@ -38,7 +38,7 @@ def with_fault(sound):
 
 
 def test_a_fault_is_seen_with_its_step(family):
-    track = on_track(with_fault(run("100M", 100_000_000).first(0.6)), family)
+    track, *_ = tracks_of(with_fault(run("100M", 100_000_000).first(0.6)), family)
     at = 0.3 * 4000
     assert track.z > 2
     assert not track.is_on_track
@@ -65,7 +65,7 @@ def published_run(tokens_per_step, excess=0.0, n_parameters=124_000_000):
 
 
 def test_one_curve_is_compared_with_published_runs():
-    track = on_track(published_run(491_520, 0.3))
+    track, *_ = tracks_of(published_run(491_520, 0.3))
     assert track.reference is Reference.PUBLISHED
     assert track.is_on_track
     assert track.tokens_factor is None
@@ -88,7 +88,7 @@ def test_tokens_per_step_of_a_micro_batch_are_found_and_no_answer_is_confident()
 
 
 def test_a_loss_that_no_number_of_tokens_gives_has_no_factor():
-    track = on_track(published_run(491_520, -1.5))
+    track, *_ = tracks_of(published_run(491_520, -1.5))
     assert not track.is_on_track
     assert track.tokens_factor is None
 
@@ -107,12 +107,13 @@ def test_the_tokens_of_a_loss_are_those_whose_loss_it_is():
 )
 def test_what_cannot_be_compared_says_why(live, words):
     assert isinstance(live, TrainingRun)
-    assert on_track(live) is None
+    assert tracks_of(live) == ()
     assert words in str(advise_on(live))
 
 
 def test_two_sizes_of_the_family_say_nothing(family):
-    assert on_track(run("100M", 100_000_000).first(0.4), family[:2]).reference is Reference.PUBLISHED
+    [track] = tracks_of(run("100M", 100_000_000).first(0.4), family[:2])
+    assert track.reference is Reference.PUBLISHED
 
 
 def test_the_advice_tells_it(family):
@@ -121,4 +122,4 @@ def test_the_advice_tells_it(family):
     assert str(advice).count("On track   yes") == 2
     assert (by_family["reference"], by_published["reference"]) == ("family", "published")
     assert by_family["since"] is None
-    assert np.isclose(by_family["z"], on_track(run("100M", 100_000_000).first(0.4), family).z)
+    assert np.isclose(by_family["z"], tracks_of(run("100M", 100_000_000).first(0.4), family)[0].z)

@@ -87,7 +87,7 @@ LAWS = (
     | REGISTRY  # the ridge regression asks for the groups of features
     | modules("""
     analysis: calibration methods rate ridge
-    forecasting/laws: checked_law chinchilla discrepancy family_law joint map_estimate
+    forecasting/laws: chinchilla discrepancy family_law joint law map_estimate
     forecasting/laws: multi_power_law power_law prediction priors published_law
     forecasting/runs: checks
 """)

@@ -12,7 +12,7 @@ from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.decision.advice import Advice, advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
-from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.runs.learning_rate_schedule import shape_distance
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
@@ -137,7 +137,7 @@ class Hindsight(NamedTuple):
                 and shape_distance(other.schedule.every_rate, candidate.target.learning_rates) <= SAME_SHAPE
             ):
                 return Outcome(other.final_loss)
-        return Outcome(float(self.law.predict([candidate.target])[0][0]), False)
+        return Outcome(float(self.law.predict_jointly([candidate.target]).losses[0]), False)
 
     def random_stop(self, now: TrainingRun, size: float) -> Outcome:
         """Return the mean over stops at evenly spread points of the rest, each training this size with what is left."""
@@ -168,7 +168,9 @@ def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[floa
         if not larger or not training.is_finished or not np.isfinite(training.tokens_per_step):
             continue
         if training.family not in laws:
-            laws[training.family] = Joint().fit(family)  # to all finished runs that it reads
+            laws[training.family] = Joint(check=False).fit(
+                largest_run(family), family
+            )  # to all finished runs that it reads
         hindsight = Hindsight(training, larger, laws[training.family])
         for fraction in fractions:
             rows += _decision(hindsight, _smaller(training, trainings), fraction)

@@ -12,7 +12,7 @@ from toposcale.analysis.methods import METHODS, Family, forecast, make
 from toposcale.analysis.ridge import Ridge
 from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
@@ -95,8 +95,9 @@ def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[st
         key = training.family, training.n_parameters
         if key not in laws:
             finished = [other for other in trainings if other.is_finished and other.family == training.family]
+            known = [other for other in finished if other.n_parameters != training.n_parameters]
             try:
-                laws[key] = Joint().fit([other for other in finished if other.n_parameters != training.n_parameters])
+                laws[key] = Joint(check=False).fit(largest_run(known), known)
             except NoForecast as error:
                 laws[key] = error
         law = laws[key]

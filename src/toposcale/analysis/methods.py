@@ -12,13 +12,12 @@ import numpy as np
 from toposcale.analysis.rate import GRADIENT_NORM, RateForecaster
 from toposcale.analysis.ridge import Ridge
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.forecasting.laws.checked_law import refuse_value
 from toposcale.forecasting.laws.chinchilla import Chinchilla
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.multi_power_law import DISCREPANCY, TIGHTNESS, MultiPowerLaw
 from toposcale.forecasting.laws.power_law import PowerLaw
 from toposcale.forecasting.laws.prediction import Prediction
-from toposcale.forecasting.runs.checks import refuse_curve
+from toposcale.forecasting.runs.checks import refuse_curve, refuse_forecast
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -79,7 +78,7 @@ class JointForecaster:
         _known_rates(training)
         self.training = training
         same = [known for known in self.family if known.family == training.family]
-        self.law = Joint().fit(same, training)
+        self.law = Joint(check=False).fit(training, same)
         return self
 
     def predict(self, step: float) -> Prediction:
@@ -289,7 +288,7 @@ def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:
     try:
         refuse_curve(training)
         prediction = forecaster.fit(training).predict(training.final_step)
-        refuse_value(training, prediction.value)
+        refuse_forecast(training, prediction.value)
     except NoForecast as error:
         return Prediction.none(str(error))
     return prediction

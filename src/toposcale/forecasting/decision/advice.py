@@ -19,8 +19,8 @@ from toposcale.forecasting.decision.expected_regret import Decision, TargetLoss,
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.decision.picture import draw
 from toposcale.forecasting.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
-from toposcale.forecasting.laws.checked_law import checked_law
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -51,7 +51,7 @@ class Advice(Mapping[str, Any]):
         Other runs of its family.
     request : Request
         Remaining compute, candidate sizes and target loss.
-    law : Joint or None
+    law : Law or None
         Fitted law; None where there is no forecast.
     decision : Decision or None
         Candidates by expected regret; None where there is no advice.
@@ -78,7 +78,7 @@ class Advice(Mapping[str, Any]):
     run: TrainingRun
     others: tuple[TrainingRun, ...]
     request: Request
-    law: Joint | None = None
+    law: Law | None = None
     decision: Decision | None = None
     tracks: tuple[Track, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class Advice(Mapping[str, Any]):
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
             "forecast_high": end.high if end else None,
-            "models_read": len(self.law.runs) if self.law else 0,
+            "models_read": len(self.law.runs_) if self.law else 0,
             "forecast_curve": self._forecast_columns(),
             **self._target_values(),
             "candidates": self.as_rows(),
@@ -343,7 +343,7 @@ def advise_on(
     advice = Advice(run, family, request, tracks=tracks_of(run, () if run.is_over else family))
     law = None
     try:
-        law = checked_law(run, family)
+        law = Joint().fit(run, family)
         refuse_choice(run, law)
         decision = decide(law, run, family, request, among)
     except NoForecast as error:

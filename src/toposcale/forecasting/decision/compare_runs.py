@@ -7,6 +7,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from toposcale.forecasting.decision.run_comparison import RunComparison, compare
+from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.from_curve import FIELDS, Curve, Stated, number, run_as_read
 from toposcale.io.errors import UserError
 
@@ -71,4 +72,4 @@ def compare_runs(*curves: Curve | Mapping[str, Any], seed_noise: float | None = 
             replace(run, metadata=replace(run.metadata, model=f"{letter} ({run.model})"))
             for letter, run in zip(ascii_uppercase, runs, strict=False)
         ]
-    return compare(runs, number(seed_noise, "seed_noise", 0))
+    return compare(Joint(), runs, number(seed_noise, "seed_noise", 0))

@@ -6,7 +6,7 @@ import numpy as np
 
 from toposcale.forecasting.decision.reasons import SMOOTHED
 from toposcale.forecasting.decision.wording import NOT_SMOOTHED
-from toposcale.forecasting.laws.checked_law import refuse_now
+from toposcale.forecasting.laws.joint import refuse_run
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
 from toposcale.forecasting.runs.from_curve import Stated, facts_of, read_curve, run_as_read
 from toposcale.forecasting.runs.metrics import metric_name
@@ -74,7 +74,7 @@ def check_curve(stated: Stated) -> Iterator[str]:
     except NoForecast as error:
         raise UserError(f"{stated.name}: {error}") from None
     try:
-        refuse_now(run)
+        refuse_run(run)
     except NoForecast as error:
         yield f"  {'no advice':<15} {error}"
     if looks_smoothed(run):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.forecasting.decision.expected_regret import odds_of
-from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.schedules import DECAY_SHAPES, Schedule
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
@@ -91,13 +91,13 @@ def has_not_decayed(run: TrainingRun) -> bool:
 
 
 def when_to_decay(
-    law: Joint, run: TrainingRun, shapes: tuple[str, ...] = SHAPES, shares: tuple[float, ...] = SHARES
+    law: Law, run: TrainingRun, shapes: tuple[str, ...] = SHAPES, shares: tuple[float, ...] = SHARES
 ) -> DecayDecision | None:
     """Compare decays of a run at a constant rate that all end with its training.
 
     Parameters
     ----------
-    law : Joint
+    law : Law
         Law fitted to the run.
     run : TrainingRun
         The run so far.
@@ -119,22 +119,24 @@ def when_to_decay(
     decays = [(start, shape) for shape in shapes for start in starts]
     odds = odds_of(law, [_decayed(run, start, run.final_step, shape) for start, shape in decays])
     rows = [
-        DecayCandidate(start, shape, odds.loss(index), float(odds.probability[index]), float(odds.regret[index]))
+        DecayCandidate(
+            start, shape, odds.forecast.prediction(index), float(odds.probability[index]), float(odds.regret[index])
+        )
         for index, (start, shape) in enumerate(decays)
     ]
     return DecayDecision(tuple(sorted(rows, key=lambda row: (row.expected_regret, -row.start))), *_cooled(law, run))
 
 
-def _cooled(law: Joint, run: TrainingRun) -> tuple[Prediction, float]:
+def _cooled(law: Law, run: TrainingRun) -> tuple[Prediction, float]:
     """Return the loss of a decay that begins now, and its decrease per further billion tokens."""
     more = max(round(BILLION / run.tokens_per_step), 1) if np.isfinite(run.tokens_per_step) else 0
     targets = [
         _decayed(run, start, start + max(round(COOLDOWN * run.last_step), 1), "linear")
         for start in (run.last_step, run.last_step + more)
     ]
-    losses, covariance = law.predict(targets)
-    worth = float(losses[0] - losses[1]) * BILLION / (more * run.tokens_per_step) if more else np.nan
-    return Prediction.of(float(losses[0]), float(np.sqrt(covariance[0, 0]))), worth
+    cooled = law.predict_jointly(targets)
+    worth = float(cooled.losses[0] - cooled.losses[1]) * BILLION / (more * run.tokens_per_step) if more else np.nan
+    return cooled.prediction(0), worth
 
 
 def _decayed(run: TrainingRun, start: int, end: int, shape: str) -> Target:

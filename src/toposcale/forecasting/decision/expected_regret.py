@@ -16,7 +16,7 @@ from toposcale.forecasting.decision.candidates import (
     candidates,
     dropped_candidates,
 )
-from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
 from toposcale.forecasting.runs.compute import flop
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
@@ -98,7 +98,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    law: Joint,
+    law: Law,
     run: TrainingRun,
     others: Sequence[TrainingRun],
     request: Request = USUAL,
@@ -132,40 +132,36 @@ def decide(
 
 
 class Odds(NamedTuple):
-    """Joint forecast of losses: (n,) losses, (n, n) covariance, (n,) probability of being lowest, (n,) expected regret."""
+    """Joint forecast of n losses, the probability of each to be the lowest (n,), and its expected regret (n,)."""
 
-    losses: np.ndarray
-    covariance: np.ndarray
+    forecast: JointForecast
     probability: np.ndarray
     regret: np.ndarray
 
-    def loss(self, index: int) -> Prediction:
-        """Return one loss with its interval."""
-        return Prediction.of(float(self.losses[index]), float(np.sqrt(self.covariance[index, index])))
 
-
-def odds_of(law: Joint, targets: Sequence[Target], reference: int = 0) -> Odds:
-    """Return the odds between targets by draws from their joint forecast; reference: as in `Joint.compare`."""
-    losses, covariance = law.compare(targets, reference)
+def odds_of(law: Law, targets: Sequence[Target], reference: int = 0) -> Odds:
+    """Return the odds between targets by draws from their joint forecast; reference: as in `Law.compare`."""
+    forecast = losses, covariance = law.compare(targets, reference)
     root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
     noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
     draws = losses + np.einsum("dj,ij->di", noise, root)
     best = np.bincount(np.argmin(draws, axis=1), minlength=len(losses)) / DRAWS
-    return Odds(losses, covariance, best, np.mean(draws - draws.min(axis=1, keepdims=True), axis=0))
+    return Odds(forecast, best, np.mean(draws - draws.min(axis=1, keepdims=True), axis=0))
 
 
-def weigh(law: Joint, among: Sequence[Candidate]) -> Decision:
+def weigh(law: Law, among: Sequence[Candidate]) -> Decision:
     """Return the decision between at least one candidate; errors that the forecasts share cancel in the comparison."""
     names = [candidate.name for candidate in among]
     reference = names.index(CONTINUE) if CONTINUE in names else 0
     odds = odds_of(law, [candidate.target for candidate in among], reference)
-    losses, covariance, variance = odds.losses, odds.covariance, np.diag(odds.covariance)
+    losses, covariance = odds.forecast
+    variance = np.diag(covariance)
     gain = losses[reference] - losses
     half = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))
     rows = [
         WeighedCandidate(
             candidate,
-            odds.loss(i),
+            odds.forecast.prediction(i),
             Prediction(float(gain[i]), float(gain[i] - half[i]), float(gain[i] + half[i])),
             float(odds.probability[i]),
             float(odds.regret[i]),
@@ -193,12 +189,12 @@ class TargetLoss(NamedTuple):
     flop: float = np.nan
 
 
-def when_reached(law: Joint, run: TrainingRun, loss: float) -> TargetLoss:
+def when_reached(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
     """Return the step at which a run reached, or is forecast to reach, a loss."""
     if (run.loss_curve.losses <= loss).any():
         return TargetLoss(float(run.loss_curve.steps[np.argmax(run.loss_curve.losses <= loss)]))
     steps = np.unique(np.rint(np.linspace(run.last_step, run.final_step, 97)[1:]).astype(int))
-    values, covariance = law.predict([run.target(int(step)) for step in steps])
+    values, covariance = law.predict_jointly([run.target(int(step)) for step in steps])
     half = NORMAL * np.sqrt(np.diag(covariance))
     crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half, values + half)]
     ahead = StepsToLoss(*(float(steps[found[0]]) if len(found) else np.inf for found in crossings))
@@ -213,7 +209,7 @@ class BestSize(NamedTuple):
     high: float
 
 
-def best_size(law: Joint, run: TrainingRun, remaining: float) -> BestSize:
+def best_size(law: Law, run: TrainingRun, remaining: float) -> BestSize:
     """Return the size of the lowest forecast from scratch with `remaining` FLOP."""
     sizes = run.n_parameters * np.geomspace(1 / 16, 64, 61)
     steps = (remaining / flop(sizes, run.tokens_per_step)).astype(int)
@@ -226,6 +222,6 @@ def best_size(law: Joint, run: TrainingRun, remaining: float) -> BestSize:
         Target(size, rescaled(shape, int(count)), int(count), run.tokens_per_step)
         for size, count in zip(sizes, steps, strict=True)
     ]
-    losses = np.concatenate([law.predict([target])[0] for target in targets])
+    losses = np.concatenate([law.predict_jointly([target]).losses for target in targets])
     near = sizes[losses <= losses.min() + 0.01]
     return BestSize(float(sizes[int(np.argmin(losses))]), float(near[0]), float(near[-1]))

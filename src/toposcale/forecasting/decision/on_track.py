@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.forecasting.laws.chinchilla import published_tokens
-from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.joint import Joint, largest_run
+from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.published_law import PublishedLaw, has_published_level
 from toposcale.forecasting.runs.series import noise_of
@@ -60,67 +61,83 @@ class Track(NamedTuple):
         return self.since is None
 
 
-def on_track(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> Track | None:
-    """Compare the losses of a run with finished runs of its family, or, with too few of them, with published runs.
+def on_track(law: Law, run: TrainingRun) -> Track:
+    """Compare the losses of a run with the forecasts of a law that did not read it.
 
     Parameters
     ----------
+    law : Law
+        Law fitted to finished runs of the family, or the published law.
     run : TrainingRun
-        An unfinished run.
-    family : sequence of TrainingRun, optional
-        Runs of the same data and tokenizer; unfinished ones are ignored.
+        A run with a loss.
 
     Returns
     -------
-    Track or None
-        By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; else by published runs:
-        a published scaling law with their scatter. None without a loss, and by published runs below 25M parameters or
-        without the tokens of a step.
+    Track
+        Comparison at the last step.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, on_track
+    >>> from toposcale.forecasting import Joint, LearningRateSchedule, RunMetadata, TrainingRun, on_track
     >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(100, 4001, 100)
     >>> *family, run = (
     ...     TrainingRun(RunMetadata("", n, 500_000.0), schedule, checkpoint_steps=steps, checkpoint_losses=losses)
     ...     for n in (10**7, 2 * 10**7, 4 * 10**7, 3 * 10**7)
     ...     for losses in [1.7 + 400 * n**-0.34 + 20 * steps**-0.5]
     ... )
-    >>> on_track(run.first(0.5), family).is_on_track
+    >>> on_track(Joint(check=False).fit(family[-1], family), run.first(0.5)).is_on_track
     True
-    >>> print(on_track(run.first(0.5)).reference)
-    published
     """
-    return next(iter(tracks_of(run, family)), None)
-
-
-def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Track, ...]:
-    """Return every comparison of a run that can be made: by its family, then by published runs."""
-    tracks = []
-    if not len(run.loss_curve.steps):
-        return ()
-    finished = [other for other in family if other.is_finished and other.rates_known]
-    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and run.rates_known:
-        tracks.append(_compared(run, Joint().fit(finished), Reference.FAMILY))
-    if has_published_level(run):
-        track = _compared(run, PublishedLaw(), Reference.PUBLISHED)
-        factor = published_tokens(run.n_parameters, track.loss) / (track.step * run.tokens_per_step)
-        fits = not track.is_on_track and np.isfinite(factor)
-        tracks.append(track._replace(tokens_factor=factor if fits else None))
-    return tuple(tracks)
-
-
-def _compared(run: TrainingRun, law: Joint, reference: Reference) -> Track:
-    """Return the comparison of a run with the forecasts of a law that did not read it."""
     steps, losses = run.loss_curve
     unseen = run.unstarted("")
-    expected, covariance = law.predict([unseen.target(int(step)) for step in steps])
+    expected, covariance = law.predict_jointly([unseen.target(int(step)) for step in steps])
     deviation = np.hypot(np.sqrt(np.diag(covariance)), noise_of(np.log(losses)) * losses)
     z = (losses - expected) / deviation
     inside = np.flatnonzero(np.abs(z) <= NORMAL)
     first_outside = inside[-1] + 1 if len(inside) else 0
     since = int(steps[first_outside]) if first_outside < len(steps) else None
-    half = NORMAL * deviation[-1]
+    half, step = NORMAL * deviation[-1], int(steps[-1])
+    reference, factor = Reference.FAMILY, None
+    if isinstance(law, PublishedLaw):
+        reference = Reference.PUBLISHED
+        tokens = published_tokens(run.n_parameters, float(losses[-1])) / (step * run.tokens_per_step)
+        factor = tokens if since is not None and np.isfinite(tokens) else None
     values = losses[-1], expected[-1], expected[-1] - half, expected[-1] + half, z[-1]
-    return Track._make([reference, int(steps[-1]), *map(float, values), since, None])
+    return Track._make([reference, step, *map(float, values), since, factor])
+
+
+def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Track, ...]:
+    """Compare the losses of a run with finished runs of its family, and with published runs.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    family : sequence of TrainingRun, optional
+        Runs of the same data and tokenizer; unfinished ones are ignored.
+
+    Returns
+    -------
+    tuple of Track
+        By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; then by the published
+        law. Empty without a loss; no published law below 25M parameters or without the tokens of a step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, tracks_of
+    >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(100, 2001, 100)
+    >>> run = TrainingRun(RunMetadata("", 25_000_000, 5e5), schedule, steps=steps, losses=3 + 20 * steps**-0.5)
+    >>> [track.reference.value for track in tracks_of(run)]
+    ['published']
+    """
+    if not len(run.loss_curve.steps):
+        return ()
+    laws: list[Law] = []
+    finished = [other for other in family if other.is_finished and other.rates_known]
+    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and run.rates_known:
+        laws.append(Joint(check=False).fit(largest_run(finished), finished))
+    if has_published_level(run):
+        laws.append(PublishedLaw())
+    return tuple(on_track(law, run) for law in laws)

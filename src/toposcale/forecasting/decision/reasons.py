@@ -110,10 +110,10 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield "the curve has too few points after the warm-up to check the law on it"
     if run.present_loss < LOWEST_LOSS:
         yield f"a loss of {run.present_loss:.4g} can hardly be in nats per token"
-    if law.inflation * NORMAL > LARGEST_ERROR:
-        yield f"from its first half the law forecasts the present {law.inflation * NORMAL:.1f} standard deviations off"
-    if law.discrepancy_now > LARGEST_DISCREPANCY:
-        yield f"the model discrepancy is {law.discrepancy_now:.2g} nats, larger than in published runs"
+    if law.inflation_ * NORMAL > LARGEST_ERROR:
+        yield f"from its first half the law forecasts the present {law.inflation_ * NORMAL:.1f} standard deviations off"
+    if law.discrepancy_ > LARGEST_DISCREPANCY:
+        yield f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs"
     yield from run.metadata.low_confidence_reasons
     if in_early_steps(run):
         yield f"fewer than {USUAL_WARM_UPS} warm-ups have passed"

@@ -4,6 +4,7 @@ A difference is B minus A; a negative one means that B is better.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -16,7 +17,6 @@ from scipy.special import ndtri
 from toposcale.forecasting import pictures
 from toposcale.forecasting.decision.picture import Interval, draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
-from toposcale.forecasting.laws.checked_law import checked_law
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve
@@ -281,11 +281,13 @@ def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: finite_or_none(value) for key, value in values.items()}
 
 
-def compare(runs: Sequence[TrainingRun], seed_noise: float | None = None) -> RunComparison:
+def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = None) -> RunComparison:
     """Compare runs with the first of them.
 
     Parameters
     ----------
+    law : Joint
+        Law that forecasts the ends; a copy of it is fitted to each unfinished run.
     runs : sequence of TrainingRun
         At least two, of the same data and tokenizer.
     seed_noise : float, optional
@@ -309,7 +311,7 @@ def compare(runs: Sequence[TrainingRun], seed_noise: float | None = None) -> Run
         if not np.isfinite(run.last_loss):
             raise UserError(f"{run.model}: it has no loss")
     first, *others = runs
-    ends = tuple(map(end_of, runs))
+    ends = tuple(end_of(law, run) for run in runs)
     pairs = (
         _pair(first, other, (ends[0], end), seed_noise, len(others))
         for other, end in zip(others, ends[1:], strict=True)
@@ -317,7 +319,7 @@ def compare(runs: Sequence[TrainingRun], seed_noise: float | None = None) -> Run
     return RunComparison(tuple(runs), ends, tuple(pairs))
 
 
-def end_of(run: TrainingRun) -> End:
+def end_of(law: Joint, run: TrainingRun) -> End:
     """Return what is known of the final loss of a run."""
     if run.schedule.end_assumed:
         return End(
@@ -330,7 +332,7 @@ def end_of(run: TrainingRun) -> End:
             raise NoForecast("its number of parameters is unknown (--parameters)")
         if not run.schedule.is_known:
             raise NoForecast("its learning-rate schedule is not known to the end")
-        return End(checked_law(run, ()))
+        return End(copy(law).fit(run))
     except NoForecast as error:
         return End(reason=f"{run.model}: {error}")
 

@@ -10,7 +10,7 @@ from toposcale.forecasting.decision.decay import COOLDOWN, DecayDecision
 from toposcale.forecasting.decision.expected_regret import BUDGET_USED_UP, Decision, TargetLoss, WeighedCandidate
 from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.decision.reasons import NO_CHOICE, to_check
-from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
 from toposcale.forecasting.runs.checks import is_checkable, smoothing_unknown_because
@@ -123,9 +123,9 @@ def schedule(run: TrainingRun) -> str:
     return f"learning rate {now:.3g}{of_peak} now, {ahead}" + (f" ({provenance})" if provenance else "")
 
 
-def end(forecast: Prediction, law: Joint) -> str:
+def end(forecast: Prediction, law: Law) -> str:
     """Return the forecast of the end, and from how many runs it is."""
-    others = len(law.runs) - 1
+    others = len(law.runs_) - 1
     read = f", from this run and {others} other{'s' * (others > 1)}" if others > 0 else ""
     return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
 
@@ -214,7 +214,7 @@ def _cells(weighed: WeighedCandidate) -> list[str]:
     ]
 
 
-def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None) -> tuple[str, ...]:
+def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None) -> tuple[str, ...]:
     """Return the assumptions of a forecast, and of a decision where there is one, a clause each."""
     return (*_assumed_of_run(run), *_assumed_of_others(run, others), *_assumed_of_decision(run, others, law, decision))
 
@@ -259,7 +259,7 @@ def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Itera
 
 
 def _assumed_of_decision(
-    run: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None
+    run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None
 ) -> Iterator[str]:
     """Yield the assumptions about the candidates."""
     if decision is None:
@@ -283,7 +283,7 @@ def _assumed_of_decision(
 
 
 def find_out_first(
-    run: TrainingRun, law: Joint, decision: Decision, tracks: Sequence[Track], *, is_confident: bool
+    run: TrainingRun, law: Law, decision: Decision, tracks: Sequence[Track], *, is_confident: bool
 ) -> str:
     """Return what would decide, in one clause; "" where nothing is open."""
     for track in tracks:

@@ -9,11 +9,20 @@ from typing import Self
 
 import numpy as np
 
-from toposcale.forecasting.laws.chinchilla import published_surface
 from toposcale.forecasting.laws.family_law import FamilyLaw
-from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.law import JointForecast, Law
+from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import PUBLISHED, Prior, decades_away
-from toposcale.forecasting.runs.training_run import Target, TrainingRun
+from toposcale.forecasting.laws.published_law import published_losses, refuse_level
+from toposcale.forecasting.runs.checks import (
+    first_half,
+    in_early_steps,
+    is_checkable,
+    refuse_curve,
+    refuse_decision_point,
+    refuse_forecast,
+)
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
@@ -39,33 +48,39 @@ CALIBRATION = 0.9
 finished. The mean interval score of the published runs is lowest at 0.6, but already at 0.8 the empirical coverage of one
 group of decisions is 83%."""
 
-FORECAST_POINTS = 48
-"""Most points of a forecast curve."""
-
 FAR = 0.05
 """Standard deviation added for each decade by which a size lies outside the published ones, nats."""
 
+EARLY = 1.5
+"""Factor on the standard deviations before `USUAL_WARM_UPS`."""
 
-class Joint:
+FURTHEST_OFF = 6.0
+"""Standard deviations that the forecast of the present, from half of what was seen, may be off."""
+
+
+class Joint(Law):
     """Joint law of a family of training runs: a Bayesian average of two laws, for any size under any schedule.
 
     Parameters
     ----------
     prior : Prior
         Prior of the constants, learnt from published families.
+    check : bool, default=True
+        Whether `fit` refuses a curve that cannot be forecast or does not follow the law, and widens the intervals where its
+        first half forecasts the present badly.
 
     Attributes
     ----------
-    runs : list of TrainingRun
-        Runs that were read, after `fit`; the first is the one that is decided on.
-    laws : list of FamilyLaw
+    runs_ : list of TrainingRun
+        Runs that were read; the first is the one that is decided on.
+    laws_ : list of FamilyLaw
         The two fitted models.
-    weights : ndarray of shape (2,)
+    weights_ : ndarray of shape (2,)
         Posterior weights of the models.
-    discrepancy_now : float
+    discrepancy_ : float
         Standard deviation of the model discrepancy at the last loss, nats.
-    inflation, calibration : float
-        Factors on the standard deviations of forecasts: 1 unless a check found them too small; `CALIBRATION` where the
+    inflation_, calibration_ : float
+        Factors on the standard deviations of forecasts: 1 unless the check found them too small; `CALIBRATION` where the
         optimizer is stated or another size is finished.
 
     References
@@ -83,30 +98,30 @@ class Joint:
     ...     steps=steps,
     ...     losses=2.5 + 20 * steps**-0.5,
     ... )
-    >>> law = Joint().fit([run])
-    >>> end = law.forecast(run)
+    >>> law = Joint().fit(run)
+    >>> [end] = law.predict([run.target()])
     >>> end.low < end.value < end.high < run.present_loss
     True
-    >>> losses, covariance = law.predict([run.target(3000), run.target()])
-    >>> losses.shape, covariance.shape
-    ((2,), (2, 2))
+    >>> law.predict_jointly([run.target(3000), run.target()]).covariance.shape
+    (2, 2)
     """
 
-    def __init__(self, prior: Prior = PUBLISHED) -> None:
-        self.prior = prior
-        self.inflation = self.calibration = 1.0
+    runs_: list[TrainingRun]
 
-    def fit(self, trainings: Sequence[TrainingRun], of: TrainingRun | None = None) -> Self:
+    def __init__(self, prior: Prior = PUBLISHED, *, check: bool = True) -> None:
+        self.prior, self.check = prior, check
+
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit both models to a run and to its family.
 
         Finished runs whose learning rates are not known are left out where those of another run are.
 
         Parameters
         ----------
-        trainings : sequence of TrainingRun
-            Runs of the family; those of its own size and of the eight nearest other ones are read, two of each size.
-        of : TrainingRun, optional
-            The run that is decided on; by default the largest and longest one.
+        run : TrainingRun
+            The run that is decided on, as far as it has come.
+        others : sequence of TrainingRun, optional
+            Runs of its family; those of its own size and of the eight nearest other ones are read, two of each size.
 
         Returns
         -------
@@ -116,75 +131,78 @@ class Joint:
         Raises
         ------
         NoForecast
-            If the run has no loss after the warm-up.
+            If the run has no loss after the warm-up, or a check fails.
         """
-        usable = [run for run in trainings if run.has_begun]
-        # What a finished run lost under rates that nobody knows says nothing of another schedule.
-        if any(run.rates_known for run in (usable if of is None else [of, *usable])):
-            usable = [run for run in usable if run.rates_known or not run.is_finished]
-        about = of or max(usable, key=lambda run: (run.n_parameters, run.final_step, run.model), default=None)
-        if about is None or not about.has_begun:
-            raise NoForecast("it has no loss after the warm-up")
-        self.runs = [about, *_chosen(about, usable)]
-        finished_sizes = {run.n_parameters for run in self.runs if run.is_finished} - {about.n_parameters}
-        if (finished_sizes or about.metadata.optimizer) and not about.is_finished:
-            self.calibration = CALIBRATION
-        prior_weights = {self.prior: 1 - SECOND_WEIGHT, self.prior.second: SECOND_WEIGHT}
-        self.laws = [FamilyLaw(prior, self.runs) for prior, weight in prior_weights.items() if weight]
-        evidence = np.array([law.evidence for law in self.laws])
-        weights = np.exp(evidence - evidence.max()) * [weight for weight in prior_weights.values() if weight]
-        self.weights = weights / weights.sum()
-        self.discrepancy_now = float(self.weights @ [law.discrepancy_now for law in self.laws])
+        if not self.check:
+            return self._fit(run, others)
+        refuse_curve(run)
+        refuse_run(run)
+        self._fit(run, others)
+        try:
+            self.inflation_ = self._inflation(run, others)
+        except NoForecast as error:
+            if run.schedule.is_known:
+                raise
+            unknown = run.schedule.unknown_because or "give its schedule"
+            raise NoForecast(
+                f"{error}; the reason may be its learning-rate schedule, which is unknown: {unknown}"
+            ) from error
+        end = self.forecast(run)
+        refuse_forecast(run, end.value)
+        if not end.is_plausible(run.present_loss):
+            raise NoForecast(f"the forecast of its end, {end.value:.4g}, is not plausible")
         return self
 
-    @property
-    def n_sizes(self) -> int:
-        """Number of sizes whose losses were read."""
-        return len({run.n_parameters for run in self.runs})
+    def _fit(self, run: TrainingRun, others: Sequence[TrainingRun]) -> Self:
+        """Fit both models without a check."""
+        if not run.has_begun:
+            raise NoForecast("it has no loss after the warm-up")
+        self.runs_ = [run, *_nearest(run, _readable([run, *others]))]
+        finished_sizes = {other.n_parameters for other in self.runs_ if other.is_finished} - {run.n_parameters}
+        calibrated = (finished_sizes or run.metadata.optimizer) and not run.is_finished
+        self.inflation_, self.calibration_ = 1.0, CALIBRATION if calibrated else 1.0
+        prior_weights = {self.prior: 1 - SECOND_WEIGHT, self.prior.second: SECOND_WEIGHT}
+        self.laws_ = [FamilyLaw(prior, self.runs_) for prior, weight in prior_weights.items() if weight]
+        evidence = np.array([law.evidence for law in self.laws_])
+        weights = np.exp(evidence - evidence.max()) * [weight for weight in prior_weights.values() if weight]
+        self.weights_ = weights / weights.sum()
+        self.discrepancy_ = float(self.weights_ @ [law.discrepancy_now for law in self.laws_])
+        return self
 
-    def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
-        """Predict losses jointly, so that errors that targets share cancel in their differences.
+    def _inflation(self, run: TrainingRun, others: Sequence[TrainingRun]) -> float:
+        """Return the factor on the standard deviations that makes the forecast of the present hold.
 
-        Parameters
-        ----------
-        targets : sequence of Target
-            Size, schedule and step of each loss.
-
-        Returns
-        -------
-        losses : ndarray of shape (n_targets,)
-            Nats per token.
-        covariance : ndarray of shape (n_targets, n_targets)
-            Nats squared.
+        The forecast is from half of what was seen; at least 1, and 1 with too few points. NoForecast: the curve does not
+        follow the law.
         """
-        by_law = [law.predict(targets) for law in self.laws]
-        losses = np.asarray(self.weights @ np.array([values for values, _ in by_law]))
+        if not is_checkable(run):
+            return EARLY if in_early_steps(run) else 1.0
+        steps, losses = run.loss_curve
+        law = Joint(self.prior, check=False).fit(first_half(run), others)
+        then = law.forecast(run, round(steps[-1]))
+        off = float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
+        if off > FURTHEST_OFF:
+            raise NoForecast(
+                "this curve does not follow the law so far: from its first half the law forecasts the present "
+                f"{off:.1f} standard deviations off"
+            )
+        return max(1.0, off / NORMAL)
+
+    def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
+        """Return the average of both models; its covariance has the spread between them."""
+        by_law = [law.predict(targets) for law in self.laws_]
+        losses = np.asarray(self.weights_ @ np.array([values for values, _ in by_law]))
         names = np.array([target.model for target in targets])
         is_same = (names[:, None] == names) & (names != "")
         spread = END_SCATTER**2 * np.where(np.eye(len(names), dtype=bool), 1.0, OF_ONE_RUN * is_same)
         spread += np.diag([(FAR * decades_away(target.n_parameters)) ** 2 for target in targets])
-        for weight, (values, covariance) in zip(self.weights, by_law, strict=True):
+        for weight, (values, covariance) in zip(self.weights_, by_law, strict=True):
             spread = spread + weight * (covariance + np.outer(values - losses, values - losses))
-        return losses, spread * (self.inflation * self.calibration) ** 2
+        return JointForecast(losses, spread * (self.inflation_ * self.calibration_) ** 2)
 
-    def compare(self, targets: Sequence[Target], reference: int) -> tuple[np.ndarray, np.ndarray]:
-        """Predict losses for a comparison: the published scaling law is one more, noisy observation of their differences.
-
-        Parameters
-        ----------
-        targets : sequence of Target
-            Size, schedule and step of each loss.
-        reference : int
-            Index of the target whose own forecast stays as it is.
-
-        Returns
-        -------
-        losses : ndarray of shape (n_targets,)
-            Nats per token.
-        covariance : ndarray of shape (n_targets, n_targets)
-            Nats squared.
-        """
-        losses, covariance = self.predict(targets)
+    def compare(self, targets: Sequence[Target], reference: int) -> JointForecast:
+        """Return the forecast with the published scaling law as one more, noisy observation of the differences."""
+        losses, covariance = self.predict_jointly(targets)
         surface = published_losses(targets)
         scatter = SURFACE_SCATTER * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
         # The surface knows no schedule, so ends of one size after as many tokens are one observation.
@@ -195,49 +213,27 @@ class Joint:
         # What all targets share decides nothing between them.
         updated += losses[reference] - updated[reference]
         posterior += covariance[reference, reference] - posterior[reference, reference]
-        return updated, (posterior + posterior.T) / 2
-
-    def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:
-        """Forecast the loss of a run at the end of its schedule, or at a step.
-
-        Parameters
-        ----------
-        training : TrainingRun
-            A run of the family, which may not have started.
-        step : int, optional
-            By default the last one.
-
-        Returns
-        -------
-        Prediction
-            Loss in nats per token with its 95% interval.
-
-        Raises
-        ------
-        NoForecast
-            If the law gives no positive loss.
-        """
-        values, covariance = self.predict([training.target(step)])
-        return Prediction.of(float(values[0]), float(np.sqrt(covariance[0, 0])))
-
-    def forecast_curve(self, training: TrainingRun) -> list[tuple[int, Prediction]]:
-        """Forecast the losses of a run from its next step to the end of its schedule.
-
-        Parameters
-        ----------
-        training : TrainingRun
-            A run of the family, which may not have started.
-
-        Returns
-        -------
-        list of (int, Prediction)
-            Up to `FORECAST_POINTS` steps, geometrically spaced, and their forecasts.
-        """
-        steps = np.geomspace(training.last_step + 1, training.final_step, FORECAST_POINTS)
-        return [(int(step), self.forecast(training, int(step))) for step in np.unique(np.rint(steps))]
+        return JointForecast(updated, (posterior + posterior.T) / 2)
 
 
-def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
+def _readable(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
+    """Return the runs with a loss that say something of each other."""
+    begun = [run for run in runs if run.has_begun]
+    # What a finished run lost under rates that nobody knows says nothing of another schedule.
+    if any(run.rates_known for run in begun):
+        return [run for run in begun if run.rates_known or not run.is_finished]
+    return begun
+
+
+def largest_run(runs: Sequence[TrainingRun]) -> TrainingRun:
+    """Return the largest and longest of the runs that say something of each other; NoForecast: none has a loss."""
+    readable = _readable(runs)
+    if not readable:
+        raise NoForecast("it has no loss after the warm-up")
+    return max(readable, key=lambda run: (run.n_parameters, run.final_step, run.model))
+
+
+def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the longest runs of the size of `about` and of each of the other sizes nearest to it."""
     by_size: dict[int, list[TrainingRun]] = {}
     for run in sorted(known, key=lambda run: (-run.last_step * run.tokens_per_step, run.model)):
@@ -248,6 +244,9 @@ def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRu
     return [run for size in nearest[:n_read] for run in by_size[size][:MOST_OF_A_SIZE]]
 
 
-def published_losses(targets: Sequence[Target]) -> np.ndarray:
-    """Return the losses of the published surface, nats per token."""
-    return np.array([published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
+def refuse_run(run: TrainingRun) -> None:
+    """Raise NoForecast where a sound curve has too few losses, comes too early, or is not that of a pretraining."""
+    if len(run.loss_curve.steps) < MINIMUM_POINTS:
+        raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
+    refuse_decision_point(run)
+    refuse_level(run)

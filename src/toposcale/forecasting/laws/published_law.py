@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from toposcale.forecasting.laws.chinchilla import published_surface
-from toposcale.forecasting.laws.joint import Joint, published_losses
+from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
@@ -28,26 +28,26 @@ UNIFORM = 11.0
 """Nats per token of a uniform guess among 60,000 tokens, with which a training from scratch begins."""
 
 
-class PublishedLaw(Joint):
+class PublishedLaw(Law):
     """Law of a run that has not started: Hoffmann et al. 2022 (arXiv 2203.15556) with the scatter of published runs.
 
-    It reads no curve and knows no schedule.
+    It is not fitted: it reads no curve and knows no schedule.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs: list[TrainingRun] = []
-        self.discrepancy_now = 0.0
-
-    def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the losses (n_targets,), nats per token, and their covariance (n_targets, n_targets)."""
+    def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
+        """Return the losses of the published scaling law, whose errors a family shares in part."""
         tokens = np.array([target.step * target.tokens_per_step for target in targets])
         young = YOUNG_SCATTER * np.maximum(np.log10(YOUNG / tokens), 0.0)
-        return published_losses(targets), np.diag(RUN_SCATTER**2 + young**2) + LEVEL_SCATTER**2
+        return JointForecast(published_losses(targets), np.diag(RUN_SCATTER**2 + young**2) + LEVEL_SCATTER**2)
 
-    def compare(self, targets: Sequence[Target], _reference: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return `predict`: what all targets share cancels in their differences."""
-        return self.predict(targets)
+    def compare(self, targets: Sequence[Target], _reference: int) -> JointForecast:
+        """Return `predict_jointly`: what all targets share cancels in their differences."""
+        return self.predict_jointly(targets)
+
+
+def published_losses(targets: Sequence[Target]) -> np.ndarray:
+    """Return the losses of the published surface, nats per token."""
+    return np.array([published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
 
 
 def has_published_level(run: TrainingRun) -> bool:

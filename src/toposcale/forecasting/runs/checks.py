@@ -77,6 +77,12 @@ def refuse_decision_point(run: TrainingRun) -> None:
         )
 
 
+def refuse_forecast(run: TrainingRun, value: float) -> None:
+    """Raise NoForecast where the forecast of the end lies above the present loss although the rate decays."""
+    if run.rate_decays and value > run.present_loss:
+        raise NoForecast(f"it would be {value:.4g}, above the present {run.present_loss:.4g} under a decaying rate")
+
+
 def _decrease(run: TrainingRun) -> tuple[float, float]:
     """Return the decrease of a curve for each tenfold of steps, as a share of the loss, and its standard error.
 

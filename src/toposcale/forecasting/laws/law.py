@@ -1,0 +1,122 @@
+"""What decisions ask of a law of the loss: joint forecasts for any size under any schedule."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
+
+FORECAST_POINTS = 48
+"""Most points of a forecast curve."""
+
+
+class JointForecast(NamedTuple):
+    """Losses of several targets and the covariance of their errors.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n_targets,)
+        Nats per token.
+    covariance : ndarray of shape (n_targets, n_targets)
+        Nats squared.
+    """
+
+    losses: np.ndarray
+    covariance: np.ndarray
+
+    def prediction(self, index: int) -> Prediction:
+        """Return one loss with its interval; NoForecast: it is not positive."""
+        return Prediction.of(float(self.losses[index]), float(np.sqrt(self.covariance[index, index])))
+
+
+class Law(ABC):
+    """A law of the loss of a family of runs, for any number of parameters and any learning-rate schedule.
+
+    Attributes
+    ----------
+    runs_ : sequence of TrainingRun
+        Runs that were read; none by a published law.
+    """
+
+    runs_: Sequence[TrainingRun] = ()
+
+    @property
+    def n_sizes(self) -> int:
+        """Number of sizes whose losses were read."""
+        return len({run.n_parameters for run in self.runs_})
+
+    @abstractmethod
+    def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
+        """Predict losses with the covariance of their errors, so that errors that targets share cancel in differences.
+
+        Parameters
+        ----------
+        targets : sequence of Target
+            Size, schedule and step of each loss.
+
+        Returns
+        -------
+        JointForecast
+            Losses and their covariance.
+        """
+
+    @abstractmethod
+    def compare(self, targets: Sequence[Target], reference: int) -> JointForecast:
+        """Predict losses for a comparison between targets.
+
+        Parameters
+        ----------
+        targets : sequence of Target
+            Size, schedule and step of each loss.
+        reference : int
+            Index of the target whose own forecast stays as it is.
+
+        Returns
+        -------
+        JointForecast
+            Losses and their covariance.
+        """
+
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Predict losses.
+
+        Parameters
+        ----------
+        targets : sequence of Target
+            Size, schedule and step of each loss, as of `TrainingRun.target`.
+
+        Returns
+        -------
+        list of Prediction
+            Losses in nats per token with their 95% intervals.
+
+        Raises
+        ------
+        NoForecast
+            If the law gives no positive loss.
+        """
+        joint = self.predict_jointly(targets)
+        return [joint.prediction(index) for index in range(len(targets))]
+
+    def forecast(self, run: TrainingRun, step: int | None = None) -> Prediction:
+        """Forecast the loss of a run of the family, which may not have started, at the end of its schedule or at a step."""
+        return self.predict([run.target(step)])[0]
+
+    def forecast_curve(self, run: TrainingRun) -> list[tuple[int, Prediction]]:
+        """Forecast the losses of a run from its next step to the end of its schedule.
+
+        Parameters
+        ----------
+        run : TrainingRun
+            A run of the family, which may not have started.
+
+        Returns
+        -------
+        list of (int, Prediction)
+            Up to `FORECAST_POINTS` steps, geometrically spaced, and their forecasts.
+        """
+        steps = np.unique(np.rint(np.geomspace(run.last_step + 1, run.final_step, FORECAST_POINTS)))
+        return [(int(step), self.forecast(run, int(step))) for step in steps]
