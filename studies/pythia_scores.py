@@ -10,9 +10,10 @@ import json
 import sys
 from pathlib import Path
 
+from toposcale.analysis import lm_eval
 from toposcale.analysis.scores import score_tables
 from toposcale.analysis.training_runs import model_rows
-from toposcale.io import lm_eval, schemas
+from toposcale.io import schemas
 
 # Sizes, batches and learning rates: Biderman et al. 2023, arXiv 2304.01373, table 1 and appendix E.
 MODELS = {"pythia-70m": (70_426_624, 1e-3), "pythia-160m": (162_322_944, 6e-4)}

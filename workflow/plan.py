@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import sweep
 from inspections import Inspections
 from paths import Paths
-from toposcale.checkpoints import FolderSource, Inspection, inspect
+from toposcale.checkpoints import FolderSource, Inspection, inspect, model_kinds
 from toposcale.forecasting.amounts import number_of
-from toposcale.io import model_kinds
 from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 from fingerprint import code_of
 from paths import ROOT, each
 from plan import ALL, Plan, span_of, step_of, training_settings
-from toposcale.analysis import ANALYSES
-from toposcale.checkpoints import Sizes
+from toposcale.analysis import ANALYSES, lm_eval
+from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.figures import FIGURES
-from toposcale.io import lm_eval, model_kinds, tables
+from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_noted
 from toposcale.monitor.folder import Folder

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from toposcale.analysis.lm_eval import Evaluated, read_results, scores
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.io.lm_eval import Evaluated, read_results, scores
 
 SHARED = Path(os.environ.get("TOPOSCALE_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 

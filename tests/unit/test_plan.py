@@ -8,9 +8,9 @@ import config_reading
 import plan
 from config_reading import schema
 from paths import ROOT
+from toposcale.checkpoints.model_kinds import MODEL_KINDS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
-from toposcale.io.model_kinds import MODEL_KINDS
 from toposcale.monitor.folder import Folder
 
 

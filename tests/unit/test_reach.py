@@ -110,8 +110,7 @@ LOGS = modules("""
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
 HUB = (CHECKPOINTS - modules("checkpoints: locations")) | modules("""
-    io: step_names
-    checkpoints: hub hub_client manifests
+    checkpoints: hub hub_client manifests step_names
 """)
 
 OF_A_SCRIPT = {
@@ -140,17 +139,17 @@ OF_A_SCRIPT = {
     "metrics_table": (
         JOB
         | modules("""
-            io: lm_eval notes step_names
-            analysis: user_tables
+            io: notes
+            analysis: lm_eval user_tables
             forecasting/logs: table_files
-            checkpoints: locations
+            checkpoints: locations step_names
             scripts: _checkpoints
         """)
     ),
     "models_table": JOB
     | RUNS
     | CHECKPOINTS
-    | modules("io: step_names\nforecasting/logs: trainer_states\ncheckpoints: sources"),
+    | modules("forecasting/logs: trainer_states\ncheckpoints: sources step_names"),
     "published": JOB | HUB | modules("scripts: fetch"),
     "report": (
         FRAMES
@@ -159,7 +158,7 @@ OF_A_SCRIPT = {
         | NAMES
         | WEIGHTS
         | modules("""
-            io: model_kinds
+            checkpoints: model_kinds
             analysis: claims
             features: diagram_distances ripser_check roles
             figures: configurations gallery panels style

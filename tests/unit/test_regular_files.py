@@ -9,8 +9,9 @@ from safetensors.numpy import save_file
 
 import config_reading
 from toposcale import checkpoints
+from toposcale.analysis import lm_eval
 from toposcale.forecasting.logs import loss_curves
-from toposcale.io import files, lm_eval, schemas, tables, tensor_files
+from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
 from toposcale.training import corpus
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toposcale.checkpoints.step_names import steps_by_name
 from toposcale.io.errors import UserError
-from toposcale.io.step_names import steps_by_name
 
 
 @pytest.mark.parametrize(

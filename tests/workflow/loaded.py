@@ -58,8 +58,9 @@ def _load() -> None:
     import targets  # noqa: F401
     from fingerprint import LIBRARY, SCRIPTS, fingerprint
     from toposcale import checkpoints  # noqa: F401
+    from toposcale.analysis import lm_eval  # noqa: F401
     from toposcale.forecasting.logs import loss_curves  # noqa: F401
-    from toposcale.io import lm_eval, notes  # noqa: F401
+    from toposcale.io import notes  # noqa: F401
     from toposcale.monitor import folder  # noqa: F401
 
     snakemake.cli.get_argument_parser()  # which looks for Snakemake's plugins among all that is installed

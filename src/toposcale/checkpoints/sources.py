@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes, tensor_shapes
+from toposcale.checkpoints.step_names import find_step, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
-from toposcale.io.step_names import find_step, steps_by_name
 from toposcale.io.tensor_files import read_metadata
 
 PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")

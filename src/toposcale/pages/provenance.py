@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from toposcale.checkpoints.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 from toposcale.features.ripser_check import ROUNDING
 from toposcale.io.files import read_json
-from toposcale.io.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 
 TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "WikiText-2"}
 

@@ -10,9 +10,9 @@ from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toposcale.checkpoints.step_names import steps_by_name
 from toposcale.io.errors import UserError, one_line
 from toposcale.io.files import parse_json, read_text
-from toposcale.io.step_names import steps_by_name
 
 logger = logging.getLogger(__name__)
 
