@@ -21,7 +21,7 @@ def modules(text):
 
 # What every job needs to write a table, and what a script has beside it.
 JOB = modules("""
-    io: errors files schemas table_schema tables
+    io: errors files schemas tables
     scripts: _job
 """)
 DESCRIBED = modules("""

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from toposcale.forecasting.logs.table_files import read_any
 from toposcale.io.errors import UserError
-from toposcale.io.table_schema import Table
+from toposcale.io.schemas import Table
 
 
 def read_user_table(table: Table, path: str | Path) -> pa.Table:

@@ -19,7 +19,7 @@ from pyarrow import csv
 from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, regular_file
-from toposcale.io.table_schema import Table
+from toposcale.io.schemas import Table
 
 _WHEN_DUE = ("code", "parts")  # params that decide when a job runs again
 
