@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from _notes import missing, note, repeated
 from toposcale.checkpoints.locations import moved, readable
 from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
 from toposcale.io.files import read_json
-from toposcale.io.notes import missing, note, repeated
 
 
 def measured(

@@ -1,8 +1,9 @@
 """Write the training log and the metrics of a model from the loss curve of the user."""
 
 import _job
+from _notes import note
 from toposcale.forecasting.logs import loss_curves
-from toposcale.io import notes, tables
+from toposcale.io import tables
 
 
 @_job.script
@@ -11,8 +12,6 @@ def main(snakemake):
     metadata = _job.provenance(snakemake)
     tables.write(curve.log(), snakemake.output.log, metadata | curve.note_columns())
     model = snakemake.wildcards.model
-    warning_rows = [
-        notes.note(model, "training log", text, "") for text in (*curve.notes, *curve.low_confidence_reasons)
-    ]
+    warning_rows = [note(model, "training log", text, "") for text in (*curve.notes, *curve.low_confidence_reasons)]
     rows = curve.metric_rows(model, snakemake.params.steps)
     tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, warning_rows))

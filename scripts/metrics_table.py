@@ -7,11 +7,11 @@ import pyarrow.compute as pc
 
 import _checkpoints
 import _job
+from _notes import note
 from toposcale.analysis import lm_eval
 from toposcale.analysis.user_tables import read_user_table
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.io.notes import note
 
 
 def each_once(rows):

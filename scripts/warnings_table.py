@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import _job
+import _notes
 import _tables
 from toposcale.analysis import warnings
-from toposcale.io import files, notes, tables
+from toposcale.io import files, tables
 
 
 def not_runnable(model, reason):
     remedy = "put config.json and the tokenizer beside the weights; what needs weights alone is measured"
-    return notes.note(
+    return _notes.note(
         model, "embeddings, landscape", f"not measured: {reason}, so the model cannot read a text", remedy
     )
 
@@ -19,7 +20,7 @@ def dropped(characters):
     """Return warnings on the characters of the corpus that the tokenizer dropped."""
     remedy = "set corpus.tokenizer: bpe, which keeps them, or take them out of the text"
     return [
-        notes.note("", f"corpus: the {name} text", f"{count} characters are not ASCII and were dropped", remedy)
+        _notes.note("", f"corpus: the {name} text", f"{count} characters are not ASCII and were dropped", remedy)
         for name, count in characters.items()
         if count
     ]
@@ -28,11 +29,11 @@ def dropped(characters):
 @_job.script
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
-    warning_rows = [row for model, reasons in params.missing.items() for row in notes.missing(model, reasons)]
+    warning_rows = [row for model, reasons in params.missing.items() for row in _notes.missing(model, reasons)]
     warning_rows += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     warning_rows += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     warning_rows += [
-        notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], path, leave_out=params.leave_out)
+        _notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], path, leave_out=params.leave_out)
         for path, fact in ((path, files.read_json(path)) for path in inputs.manifests)
         if fact.get("repeats")
     ]
@@ -41,4 +42,4 @@ def main(snakemake):
     features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
     table = warnings.warning_table(features, metrics, warning_rows)
     # For the last line of the run.
-    _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(warning_rows)))
+    _tables.write(snakemake, {"warnings": table}, left_out=str(_notes.left_out(warning_rows)))

@@ -2,15 +2,16 @@
 
 import _job
 from _checkpoints import measured
+from _notes import note
 from toposcale import checkpoints
 from toposcale.features import weights
-from toposcale.io import notes, tables
+from toposcale.io import tables
 
 
 def measure(checkpoint, settings, model, warning_rows):
     """Return the features and diagrams of a checkpoint by layer, and note its empty matrices."""
     path = checkpoints.locate(checkpoint)
-    warning_rows += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
+    warning_rows += [note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     return weights.compute_features(matrices, settings)

@@ -38,8 +38,7 @@ CHECKPOINTS = modules("""
     checkpoints: bin_files locations matrices quantisation
 """)
 MEASURED = CHECKPOINTS | modules("""
-    io: notes
-    scripts: _checkpoints
+    scripts: _checkpoints _notes
 """)
 RIPS = modules("homology: rips spanning_tree validation")
 CLOUDS = RIPS | modules("homology: diagrams sampling")
@@ -68,7 +67,7 @@ TRAINING = SCHEDULES | modules("""
 """)
 LANGUAGE_MODELS = MEASURED | TRAINING | modules("checkpoints: language_models")
 LANDSCAPE = (
-    (LANGUAGE_MODELS - modules("io: notes\nscripts: _checkpoints"))
+    (LANGUAGE_MODELS - modules("scripts: _checkpoints _notes"))
     | CLOUDS
     | DESCRIBED
     | modules("""
@@ -135,15 +134,14 @@ OF_A_SCRIPT = {
     "figures": FIGURE,
     "gather": JOB,
     "loss_landscape": JOB | LANDSCAPE | MEASURED,
-    "loss_table": JOB | SCHEDULES | LOGS | modules("io: notes\nforecasting/runs: series"),
+    "loss_table": JOB | SCHEDULES | LOGS | modules("scripts: _notes\nforecasting/runs: series"),
     "metrics_table": (
         JOB
         | modules("""
-            io: notes
             analysis: lm_eval user_tables
             forecasting/logs: table_files
             checkpoints: locations step_names
-            scripts: _checkpoints
+            scripts: _checkpoints _notes
         """)
     ),
     "models_table": JOB
@@ -172,7 +170,7 @@ OF_A_SCRIPT = {
     "training_path": JOB | LANDSCAPE,
     "trajectory": JOB | CLOUDS | modules("io: tensor_files\nfeatures: trajectory\nhomology: dimension"),
     "vectors": JOB | DISTANCES | modules("features: vectors"),
-    "warnings_table": (FRAMES | WEIGHTS | modules("io: notes\nanalysis: warnings\nhomology: distances")),
+    "warnings_table": (FRAMES | WEIGHTS | modules("scripts: _notes\nanalysis: warnings\nhomology: distances")),
     "weight_features": JOB | MEASURED | WEIGHTS,
 }
 OF_AN_ANALYSIS = {

@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 
+import _notes as notes
 from toposcale.analysis import warnings
-from toposcale.io import notes, schemas
+from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 
 METRICS = pd.DataFrame([("m", 10, "perplexity", np.inf)], columns=["model", "step", "metric", "value"])

@@ -60,7 +60,6 @@ def _load() -> None:
     from toposcale import checkpoints  # noqa: F401
     from toposcale.analysis import lm_eval  # noqa: F401
     from toposcale.forecasting.logs import loss_curves  # noqa: F401
-    from toposcale.io import notes  # noqa: F401
     from toposcale.monitor import folder  # noqa: F401
 
     snakemake.cli.get_argument_parser()  # which looks for Snakemake's plugins among all that is installed

@@ -149,7 +149,7 @@ def read_warnings(path: str | Path) -> list[dict[str, Any]]:
 
 
 def with_warnings(metadata: Mapping[str, str], noted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return metadata for `write` that also hold rows for the warnings table (see `notes.note`)."""
+    """Return metadata for `write` that also hold rows for the warnings table (see `_notes.note` of the scripts)."""
     return {**metadata, **({"warnings": json.dumps([dict(row) for row in noted])} if noted else {})}
 
 

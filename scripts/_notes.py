@@ -1,6 +1,6 @@
 """Rows of the `warnings` table that a job notes while it measures: missing and repeated checkpoints.
 
-Every job imports this module, so it does without pandas.
+Most jobs import this module, so it does without pandas.
 """
 
 from collections.abc import Iterable, Mapping
