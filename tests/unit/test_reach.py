@@ -72,7 +72,7 @@ LANDSCAPE = (
     | DESCRIBED
     | modules("""
     features: landscape
-    landscape: curvature graphs losses measure measures merge_tree planes subspaces surface
+    landscape: curvature graphs losses measure merge_tree planes subspaces surface
     scripts: _landscape
 """)
 )
@@ -126,7 +126,7 @@ OF_A_SCRIPT = {
         | NAMES
         | modules("""
             figures: landscape panels style
-            landscape: graphs measures merge_tree planes
+            landscape: graphs merge_tree planes
             pages: __init__ columns explorer
         """)
     ),
@@ -191,7 +191,7 @@ OF_AN_ANALYSIS = {
 OF_A_FIGURE = {
     "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
     "grids": modules("figures: grids"),
-    "landscape": modules("figures: landscape\nlandscape: graphs measures merge_tree planes"),
+    "landscape": modules("figures: landscape\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),
     "training": modules("figures: grids training\nanalysis: controls"),

@@ -16,8 +16,7 @@ from toposcale.figures.style import INK, MUTED, SEQUENTIAL
 from toposcale.forecasting.runs.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.graphs import grid_edges
-from toposcale.landscape.measures import THRESHOLD, persistence_threshold
-from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
+from toposcale.landscape.merge_tree import THRESHOLD, MergeTree, merge_tree, merge_tree_layout, persistence_threshold
 from toposcale.landscape.planes import PLANES, RANDOM, Plane, most_informative, plane_label
 
 SOURCE = "landscape"

@@ -11,22 +11,26 @@ from toposcale.landscape.merge_tree import (
     LandscapeProfile,
     MergeTree,
     MergeTreeLayout,
+    cubical_diagram,
+    landscape_features,
     landscape_profile,
     merge_tree,
     merge_tree_layout,
+    sharpness,
+    surface_edges,
 )
 
 _NAMES = {
     "graphs": ("GRAPHS", "GRID_GRAPHS", "POINT_GRAPHS", "grid_edges", "point_edges"),
     "surface": ("LossSurface", "loss_surface", "random_directions", "segment_losses"),
     "losses": ("probe_loss", "module_loss"),
-    "measures": ("cubical_diagram", "landscape_features", "sharpness", "surface_edges"),
     "curvature": ("SpectralDensity", "hessian_eigenpairs", "hessian_traces", "loss_gradients", "spectral_density"),
     "measure": ("Ball", "Landscape", "LandscapeSettings", "measure_landscape"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
-_USED_WITHIN = {"Ball", "GRID_GRAPHS", "POINT_GRAPHS", "segment_losses", "surface_edges"}  # by toposcale alone
-__all__ = sorted({"LandscapeProfile", "MergeTree", "landscape_profile", "merge_tree", *_HOME} - _USED_WITHIN)
+_OF_SURFACES = {"MergeTree", "merge_tree", "cubical_diagram", "landscape_features", "sharpness"}
+_USED_WITHIN = {"Ball", "GRID_GRAPHS", "POINT_GRAPHS", "segment_losses"}  # by toposcale alone
+__all__ = sorted({"LandscapeProfile", "landscape_profile", *_OF_SURFACES, *_HOME} - _USED_WITHIN)
 
 
 def __dir__() -> list[str]:

@@ -13,8 +13,13 @@ from torch import Tensor
 from toposcale.landscape import subspaces
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
 from toposcale.landscape.graphs import point_edges
-from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
-from toposcale.landscape.merge_tree import MergeTree, merge_tree
+from toposcale.landscape.merge_tree import (
+    MergeTree,
+    landscape_features,
+    merge_tree,
+    persistence_threshold,
+    tree_features,
+)
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, random_directions, rounding_of
 
