@@ -65,13 +65,13 @@ def main(snakemake):
         schedules=schemas.TABLES["schedules"].frame([row for rows in rows_of_models for row in rows.schedule]),
     )
     request = Request(**params.decision)
-    under_way = [training for training in trainings if training.model in with_losses and not training.is_over]
+    under_way = [training for training in trainings if training.model in with_losses and not training.progress.is_over]
     advices = [advise_on(training, trainings, request) for training in under_way]
     for advice in advices:
         print(f"\n{advice}", flush=True)
     print()
     for training in trainings:
-        if training.model in with_losses and training.is_over:
+        if training.model in with_losses and training.progress.is_over:
             print(wording.finished(training))
     for name in sorted(files.keys() - set(reported)):
         print(f"{name}: no loss of it is known yet, so there is nothing to forecast")

@@ -42,7 +42,7 @@ def main() -> None:
     for _, members in decayed.groupby(["family", "peak_rate", "steps"]):
         family, peak, steps = members.iloc[0][["family", "peak_rate", "steps"]].tolist()
         shares = {name: round(1 - start / steps, 3) for name, start in members["decay_start"].items()}
-        ends = {share: runs[str(name)].history.last_loss for name, share in shares.items()}
+        ends = {share: runs[str(name)].history.progress.loss for name, share in shares.items()}
         if len(ends) < FEWEST:
             continue
         trunk = runs[str(min(shares, key=lambda name: shares[name]))]

@@ -83,7 +83,7 @@ def left_out(runs: list[TrainingRun]) -> str:
         for r, run in enumerate(runs):
             for f, fraction in enumerate(FRACTIONS):
                 found = forecast(MultiPowerLawForecaster(tightness, misfit), run.first(fraction))
-                errors[g, r, f] = found.value - run.final_loss
+                errors[g, r, f] = found.value - run.progress.loss
                 widths[g, r, f] = found.value * np.log(found.high / found.value) / 1.96
     score = np.log(widths) + 0.5 * (errors / widths) ** 2
     chosen = []

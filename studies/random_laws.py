@@ -71,8 +71,8 @@ def forecasts(seeds: Iterable[int]) -> pd.DataFrame:
             now = whole.first(share)
             try:
                 end = Joint().fit(now).forecast(now)
-                covered = end.low <= whole.final_loss <= end.high
-                row |= {"error": end.value - whole.final_loss, "covered": float(covered)}
+                covered = end.low <= whole.progress.loss <= end.high
+                row |= {"error": end.value - whole.progress.loss, "covered": float(covered)}
             except NoForecast:
                 pass
             rows.append(row)

@@ -75,7 +75,7 @@ def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
         rng = np.random.default_rng(0)
         chosen = [members[index] for index in sorted(rng.permutation(len(members))[:MOST_RUNS])]
         for one, other in combinations(chosen, 2):
-            truth = other.final_loss - one.final_loss
+            truth = other.progress.loss - one.progress.loss
             if abs(truth) < APART:
                 continue
             for share in SHARES:

@@ -61,8 +61,8 @@ def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:
             if end is None:
                 rows.append(row | {"reason": advice.no_advice_because})
                 continue
-            inside = end.low <= run.final_loss <= end.high
-            rows.append(row | {"error": end.value - run.final_loss, "inside": float(inside), "reason": ""})
+            inside = end.low <= run.progress.loss <= end.high
+            rows.append(row | {"error": end.value - run.progress.loss, "inside": float(inside), "reason": ""})
     return pd.DataFrame(rows)
 
 

@@ -20,6 +20,7 @@ from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
 from toposcale.forecasting.decision.expected_regret import weigh
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 ALTERNATIVE = re.compile(r"(?P<size>.+)-after-(?P<base>.+)-(?P<percent>\d+)")
@@ -90,9 +91,9 @@ def _decision(
     now = history.first(fraction)
     known = [*smaller, now]
     starts = sorted((one for one in alternatives if one.fraction == fraction), key=lambda one: one.run.n_parameters)
-    outcomes = {CONTINUE: Outcome(history.final_loss)}
-    outcomes |= {f"scale up to {one.size}": Outcome(one.run.final_loss) for one in starts}
-    later = [one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size]
+    outcomes = {CONTINUE: Outcome(history.progress.loss)}
+    outcomes |= {f"scale up to {one.size}": Outcome(one.run.progress.loss) for one in starts}
+    later = [one.run.progress.loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size]
     among = _candidates(now, starts)
     decision = weigh(Joint(check=False).fit(now, known), among)
     advice = Choice.of(advise_on(now, smaller, among=among))
@@ -101,20 +102,20 @@ def _decision(
     choices["oracle"] = Choice(best_of(outcomes))
     family = Family(known)
     choices |= {method: lowest(decision, forecast(make(method, family), now)) for method in OF_THE_END}
-    return judged(choices, outcomes, Outcome(float(np.mean([*later, history.final_loss]))))
+    return judged(choices, outcomes, Outcome(float(np.mean([*later, history.progress.loss]))))
 
 
 def _candidates(now: TrainingRun, starts: Sequence[Alternative]) -> list[Candidate]:
-    steps = now.final_step - now.last_step
+    steps = now.final_step - now.progress.step
     return [
-        Candidate(CandidateKind.CONTINUE, CONTINUE, now.target(), steps, now.compute_left),
+        Candidate(CandidateKind.CONTINUE, CONTINUE, now.target(), steps, flop_left(now)),
         *(
             Candidate(
                 CandidateKind.SCALE_UP,
                 f"scale up to {one.size}",
                 one.run.target(),
                 one.run.final_step,
-                one.run.compute(one.run.final_step),
+                flop_of_steps(one.run, one.run.final_step),
             )
             for one in starts
         ),

@@ -57,7 +57,7 @@ MOST_OF_A_FAMILY = 24
 
 def is_readable(now: TrainingRun) -> bool:
     """Whether a run has come past two warm-ups, with rows enough for a law."""
-    return len(now.loss_curve.steps) >= FEWEST_ROWS and now.last_step >= 2 * now.schedule.warmup_steps
+    return len(now.loss_curve.steps) >= FEWEST_ROWS and now.progress.step >= 2 * now.schedule.warmup_steps
 
 
 def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
@@ -155,7 +155,7 @@ def _constants(family: Sequence[TrainingRun]) -> dict[str, float]:
     if not family:
         return dict.fromkeys(CONSTANTS, np.nan)
     sizes = sorted({run.n_parameters for run in family})
-    of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step)
+    of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.progress.step)
     law = Joint(START, check=False).fit(of.first(MOMENT), [run.first(MOMENT) for run in family])
     beliefs = law.laws_[0].posterior()
     alone = sizes[-1] < 4 * sizes[0]

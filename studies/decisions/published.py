@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
+from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.schedules import Schedule
@@ -183,7 +184,7 @@ class Start(NamedTuple):
         """The start as the advice sees it: only its size and its plan are known."""
         target = self.history.target()._replace(model="")
         name = f"scale up to {self.history.model}"
-        return Candidate(CandidateKind.SCALE_UP, name, target, target.step, self.history.compute(target.step))
+        return Candidate(CandidateKind.SCALE_UP, name, target, target.step, flop_of_steps(self.history, target.step))
 
 
 @dataclass(frozen=True)
@@ -200,13 +201,13 @@ class DecisionPoint:
     @property
     def name(self) -> str:
         """The base run, its length and the step where it stands."""
-        return f"{self.base.history.model} {self.whole.final_step} {self.now.last_step}"
+        return f"{self.base.history.model} {self.whole.final_step} {self.now.progress.step}"
 
     @property
     def continuing(self) -> Candidate:
         """To go on as planned."""
-        left = self.now.final_step - self.now.last_step
-        return Candidate(CandidateKind.CONTINUE, CONTINUE, self.now.target(), left, self.now.compute(left))
+        left = self.now.final_step - self.now.progress.step
+        return Candidate(CandidateKind.CONTINUE, CONTINUE, self.now.target(), left, flop_of_steps(self.now, left))
 
     @property
     def is_usual(self) -> bool:

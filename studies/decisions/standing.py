@@ -40,7 +40,7 @@ def standing_points(runs: Sequence[Run]) -> pd.DataFrame:
 def _rows(run: Run) -> Iterator[dict[str, object]]:
     for share in SHARES:
         now = run.history.first(share)
-        is_early = now.last_step < WARM_UPS * now.schedule.warmup_steps
+        is_early = now.progress.step < WARM_UPS * now.schedule.warmup_steps
         track = _track(now)
         if len(now.loss_curve.steps) < FEWEST_ROWS or is_early or track is None:
             continue

@@ -76,7 +76,7 @@ def test_the_pairs_are_as_many_as_the_definition_counts(published):
 def test_a_constant_run_that_is_cut_is_a_run_of_so_many_steps():
     base, larger = a_run("small", 1_000_000, 100_000), a_run("large", 4_000_000, 100_000)
     found = [one for one in decision_points([base, larger]) if one.whole.final_step == 50_000]
-    assert [one.now.last_step / 50_000 for one in found] == pytest.approx([0.2, 0.3, 0.5], abs=0.05)
+    assert [one.now.progress.step / 50_000 for one in found] == pytest.approx([0.2, 0.3, 0.5], abs=0.05)
     for moment, share in zip(found, (0.2, 0.3, 0.5), strict=True):
         [start] = moment.starts
         # What is left buys (1 - share) / 4 of the steps of a size four times as large.
@@ -94,7 +94,7 @@ def test_a_pair_of_runs_that_decay_gives_the_moment():
     fitting, too_long = (a_run(f"large{steps}", 4_000_000, steps, "cosine") for steps in (1_500, 2_400))
     too_near = a_run("near", 1_200_000, 3_000, "cosine")
     [moment] = decision_points([base, fitting, too_long, too_near])
-    assert moment.now.last_step <= 0.4 * 10_000 < moment.now.last_step * 1.3
+    assert moment.now.progress.step <= 0.4 * 10_000 < moment.now.progress.step * 1.3
     [start] = moment.starts
     assert start.history.model == "large1500"
     assert start.candidate.target.model == ""

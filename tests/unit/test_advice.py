@@ -10,6 +10,7 @@ from made_runs import changed
 from planted_laws import FINAL, SIZES, run, wsd
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
+from toposcale.forecasting.runs.compute import flop_left
 
 TWICE = Request(multiples=(2,))
 
@@ -19,7 +20,7 @@ def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
     live = run("100M", 100_000_000, until=0.7)
     advice = advise_on(live, SIZES[1:], TWICE)
     assert (advice["choice"], advice["confident"]) == ("continue", True)
-    assert advice["forecast_low"] < SIZES[0].final_loss < advice["forecast_high"]
+    assert advice["forecast_low"] < SIZES[0].progress.loss < advice["forecast_high"]
     assert advice["forecast"] < advice["loss"] - 0.04
     assert advice.sentence.startswith("Continue; ")
     assert advice.sentence.endswith(", confident.")
@@ -29,13 +30,13 @@ def test_a_finished_run_that_has_decayed_narrows_the_end_of_one_that_has_not():
     live = run("100M", 100_000_000, until=0.7)
     alone, beside = (advise_on(live, others, TWICE) for others in ([], SIZES[1:]))
     for advice in (alone, beside):
-        assert advice["forecast_low"] < SIZES[0].final_loss < advice["forecast_high"] < advice["loss"]
+        assert advice["forecast_low"] < SIZES[0].progress.loss < advice["forecast_high"] < advice["loss"]
     assert beside["forecast_high"] - beside["forecast_low"] < alone["forecast_high"] - alone["forecast_low"]
 
 
 def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
     live = run("100M", 100_000_000, until=0.2)
-    advice = advise_on(live, SIZES[1:], Request(40 * live.compute_left, (2,)))
+    advice = advise_on(live, SIZES[1:], Request(40 * flop_left(live), (2,)))
     assert advice["choice"].startswith("scale up to ")
     assert advice["gain"] > 0
     assert {"continue", "extend"} <= {row["candidate"] for row in advice["candidates"]}
@@ -52,7 +53,7 @@ def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
         assert finish[f"loss{end}"] == pytest.approx(advice[f"forecast{end}"], rel=1e-12)
     assert advice["forecast_curve"]["loss"][-1] == pytest.approx(advice["forecast"], rel=1e-12)
     assert advice["models_read"] == 1 + min(len(others), 2)
-    pressed = advise_on(live, finished, Request(0.5 * live.compute_left, (2,)))
+    pressed = advise_on(live, finished, Request(0.5 * flop_left(live), (2,)))
     shorter = next(row for row in pressed["candidates"] if row["candidate"] == "continue")
     assert pressed["forecast"] == advice["forecast"] < shorter["loss"]
 
@@ -136,7 +137,7 @@ def test_a_target_is_told_as_what_is_known_of_it():
 def test_compute_that_buys_nothing_ends_the_run():
     live = run("100M", 100_000_000, until=0.5)
     assert str(advise_on(live, [], Request(0.0))).endswith("The run ends here.")
-    text = str(advise_on(live, [], Request(0.5 * live.compute_left, ())))
+    text = str(advise_on(live, [], Request(0.5 * flop_left(live), ())))
     assert "what is left does not pay for the whole schedule" in text
 
 
@@ -158,7 +159,7 @@ def test_a_loss_that_rises_has_no_forecast():
 
 def test_a_log_that_ends_in_rows_that_are_no_numbers_says_so_first():
     whole = run("100M", 100_000_000, until=0.5)
-    steps = np.arange(10, whole.last_step + 1, 10)
+    steps = np.arange(10, whole.progress.step + 1, 10)
     losses = np.interp(steps, whole.checkpoint_steps, whole.checkpoint_losses)
     losses[-12:] = np.inf
     live = replace(whole, steps=steps, losses=losses, gradient_norms=np.full(len(steps), np.nan))

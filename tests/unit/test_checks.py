@@ -11,6 +11,7 @@ from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.reasons import CONFIDENT
 from toposcale.forecasting.runs.checks import looks_smoothed, smoothing_unknown_because
+from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_moving_average, rise
@@ -184,10 +185,10 @@ def test_a_stretch_that_has_not_come_back_is_no_excursion():
 
 def test_a_finished_run_with_compute_to_spend_is_held_against_leaving_it():
     whole = run("100M", 100_000_000)
-    advice = advise_on(whole, [], Request(remaining=4 * whole.compute(whole.final_step)))
+    advice = advise_on(whole, [], Request(remaining=4 * flop_of_steps(whole, whole.final_step)))
     rows = {row["candidate"]: row for row in advice["candidates"]}
     assert rows["continue"]["steps"] == rows["continue"]["flop"] == 0
-    assert rows["continue"]["loss"] == pytest.approx(whole.final_loss, abs=0.02)
+    assert rows["continue"]["loss"] == pytest.approx(whole.progress.loss, abs=0.02)
     starts = [row for name, row in rows.items() if name.startswith("scale up to ")]
     assert starts
     for row in starts:

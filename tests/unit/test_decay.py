@@ -24,9 +24,9 @@ def decision(now):
 def test_options_end_with_the_training_and_are_sorted_by_regret(now, decision):
     regrets = [candidate.expected_regret for candidate in decision.candidates]
     assert regrets == sorted(regrets)
-    assert all(now.last_step <= candidate.start < now.final_step for candidate in decision.candidates)
+    assert all(now.progress.step <= candidate.start < now.final_step for candidate in decision.candidates)
     assert sum(candidate.probability for candidate in decision.candidates) == pytest.approx(1)
-    assert {candidate.start for candidate in decision.candidates} >= {now.last_step}
+    assert {candidate.start for candidate in decision.candidates} >= {now.progress.step}
 
 
 def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decision):
@@ -39,7 +39,7 @@ def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decis
 
 
 def test_decaying_now_gives_less_than_the_present_and_further_tokens_are_worth_something(now, decision):
-    assert decision.cooled.value < now.present_loss
+    assert decision.cooled.value < now.loss_curve.level
     assert decision.worth > 0
 
 
@@ -55,4 +55,4 @@ def test_the_advice_tells_it(now):
     advice = advise_on(now)
     assert "  Decay      start " in str(advice)
     assert advice["decay"]["candidates"][0]["start"] == advice.decay.best.start
-    assert advice["decay"]["cooled_loss"] < now.present_loss
+    assert advice["decay"]["cooled_loss"] < now.loss_curve.level

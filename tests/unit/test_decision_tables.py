@@ -10,6 +10,7 @@ from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
 from toposcale.analysis.decisions import candidate_table, decision_points, decision_table
 from toposcale.analysis.regret import POLICIES
+from toposcale.forecasting.runs.compute import flop_left
 
 DECISION = {"remaining": None, "multiples": [2]}
 
@@ -35,7 +36,7 @@ def test_regret_is_the_loss_given_up_at_the_same_total_compute():
         assert group["remaining"].nunique() == 1
         finish = group[group["policy"] == "always_continue"].iloc[0]
         own = next(h for h in families() if h.model == finish["model"])
-        assert finish["loss"] == own.final_loss
+        assert finish["loss"] == own.progress.loss
         # The best of all candidates costs nothing; stopping at half time to start four times the size costs.
         assert group["regret"].min() == 0
         assert group.set_index("policy").loc["next_size", "regret"] > 0
@@ -44,13 +45,13 @@ def test_regret_is_the_loss_given_up_at_the_same_total_compute():
 def test_an_alternative_that_was_trained_is_an_observed_truth():
     """A 400M run whose whole compute is that of the rest of the 100M run, under the same course of the rate."""
     small = run("100M", 100_000_000)
-    rest = small.first(0.5).compute_left
+    rest = flop_left(small.first(0.5))
     steps = int(rest / (6 * 400_000_000 * small.tokens_per_step))
     fitting, other = run("400M-short", 400_000_000, wsd(steps)), run("400M-long", 400_000_000)
     with_it = decision_table([small, fitting, other], fractions=[0.5]).set_index("policy")
     without = decision_table([small, other], fractions=[0.5]).set_index("policy")
     assert with_it.loc["next_size", "truth"] == "observed"
-    assert with_it.loc["next_size", "loss"] == fitting.final_loss
+    assert with_it.loc["next_size", "loss"] == fitting.progress.loss
     assert without.loc["next_size", "truth"] == "modelled"
     assert without.loc["always_continue", "truth"] == "modelled"
 
@@ -98,14 +99,14 @@ def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping()
     table = decision_table(family, fractions=[0.9])
     own = table[table["model"] == "one"].set_index("policy")
     assert set(own.index) == {"advice", "always_continue"}
-    assert own.loc["always_continue", "loss"] == family[1].final_loss
+    assert own.loc["always_continue", "loss"] == family[1].progress.loss
 
 
 def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
     whole = run("100M", 100_000_000)
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
-    assert silent.is_over
+    assert silent.progress.is_over
     assert not candidate_table(decision_points([silent, run("400M", 400_000_000)]))["is_live"].any()
 
 

@@ -39,8 +39,8 @@ def test_the_gradient_is_that_of_the_law():
 def test_the_end_under_a_decay_that_was_not_seen(share):
     whole = run("100M", 100_000_000)
     found = fitted(whole.first(share)).forecast(whole.first(share))
-    assert found.low < whole.final_loss < found.high
-    assert found.value == pytest.approx(whole.final_loss, abs=0.05)
+    assert found.low < whole.progress.loss < found.high
+    assert found.value == pytest.approx(whole.progress.loss, abs=0.05)
 
 
 def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
@@ -143,7 +143,7 @@ def test_a_first_row_that_is_of_something_else_moves_nothing():
 def test_a_target_names_the_run_that_it_is_of():
     live = run("100M", 100_000_000, until=0.5)
     joint = fitted(live)
-    own = live.target(live.last_step + 1)
+    own = live.target(live.progress.step + 1)
     _, covariance = joint.predict_jointly([own, own._replace(model="")])
     assert covariance[0, 0] < covariance[1, 1]
 

@@ -77,5 +77,5 @@ def test_the_ends_of_runs_under_other_schedules_are_covered(schedule):
         run = simulated_run(schedule, seed)
         for share in SHARES:
             end = Joint().fit(run.first(share)).forecast(run.first(share))
-            covered.append(end.low <= run.final_loss <= end.high)
+            covered.append(end.low <= run.progress.loss <= end.high)
     assert np.mean(covered) >= 0.93

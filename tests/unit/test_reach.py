@@ -78,7 +78,7 @@ LANDSCAPE = (
 )
 RUNS = SCHEDULES | modules("""
     forecasting/runs: metrics
-    forecasting/runs: compute learning_rate_schedule metadata outliers series training_run
+    forecasting/runs: learning_rate_schedule metadata outliers series training_run
     analysis: series training_runs
 """)
 LAWS = (
@@ -95,6 +95,7 @@ FORECASTS = LAWS | modules("analysis: forecasts")
 DECISION = modules("""
     forecasting: pictures
     forecasting/decision: advice candidates decay expected_regret on_track picture reasons wording
+    forecasting/runs: compute
 """)
 DECISIONS = FORECASTS | DECISION | modules("analysis: regret")
 TESTS = modules("""

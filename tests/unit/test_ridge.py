@@ -70,7 +70,7 @@ def test_features_of_pure_noise_do_no_better_than_the_permutation_baseline():
 
 def test_a_feature_that_holds_the_answer_beats_the_permutation_baseline():
     histories = [
-        replace(history, features={"weights/h0_total": np.full(21, history.final_loss) + 1e-6 * np.arange(21)})
+        replace(history, features={"weights/h0_total": np.full(21, history.progress.loss) + 1e-6 * np.arange(21)})
         for history in family(8)
     ]
     forecasts = forecast_table(histories, fractions=[0.3], methods=["power_law", "ridge_topology"])
@@ -81,7 +81,7 @@ def test_a_feature_that_holds_the_answer_beats_the_permutation_baseline():
 
 def test_vectorised_diagrams_are_features_of_their_own():
     histories = [
-        replace(h, features={"weights/persistence_image": h.final_loss * np.ones((21, 6)) * np.arange(6)})
+        replace(h, features={"weights/persistence_image": h.progress.loss * np.ones((21, 6)) * np.arange(6)})
         for h in family(6)
     ]
-    assert forecast("ridge_topology", histories, 0.3).value == pytest.approx(histories[0].final_loss, abs=0.05)
+    assert forecast("ridge_topology", histories, 0.3).value == pytest.approx(histories[0].progress.loss, abs=0.05)

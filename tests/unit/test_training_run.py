@@ -17,8 +17,8 @@ def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():
     assert cut.checkpoint_steps[-1] == 300
     assert len(cut.features["weights/persistence_image"]) == len(cut.checkpoint_steps) == 7
     np.testing.assert_array_equal(cut.schedule.rates, whole.schedule.rates)
-    assert np.isnan(cut.final_loss)
-    assert whole.final_loss == whole.checkpoint_losses[-1]
+    assert not cut.is_finished
+    assert whole.progress.loss == whole.checkpoint_losses[-1]
 
 
 def test_a_history_cannot_be_written_to():
@@ -54,7 +54,7 @@ def test_a_last_checkpoint_without_a_loss_leaves_the_loss_that_was_measured_befo
         features={},
     )
     assert added.is_finished
-    assert added.final_loss == whole.final_loss
+    assert added.progress.loss == whole.progress.loss
 
 
 @pytest.mark.parametrize(

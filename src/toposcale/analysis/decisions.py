@@ -13,6 +13,7 @@ from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.decision.advice import Advice, advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
 from toposcale.forecasting.laws.joint import Joint, largest_run
+from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import shape_distance
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
@@ -70,13 +71,13 @@ def decision_points(
     """Return the decision points of runs under way now, and of finished ones at the first of `fractions`."""
     points = []
     for training in trainings:
-        if training.is_over:
+        if training.progress.is_over:
             share = min(fractions)
             advice = advise_on(training.first(share), _smaller(training, trainings), request)
         else:
-            share = training.last_step / training.final_step
+            share = training.progress.step / training.final_step
             advice = advise_on(training, trainings, request)
-        points.append(DecisionPoint(share, not training.is_over, advice))
+        points.append(DecisionPoint(share, not training.progress.is_over, advice))
     return points
 
 
@@ -128,15 +129,15 @@ class Hindsight(NamedTuple):
     def outcome(self, candidate: Candidate) -> Outcome:
         """Return the outcome of a candidate: observed where such a run was trained, else the loss that the law gives."""
         if candidate.name == CONTINUE:
-            return Outcome(self.training.final_loss)
+            return Outcome(self.training.progress.loss)
         for other in self.larger:
             if (
                 other.n_parameters == candidate.target.n_parameters
                 and other.schedule.is_known
-                and abs(other.compute(other.final_step) / candidate.compute - 1) <= SAME_COMPUTE
+                and abs(flop_of_steps(other, other.final_step) / candidate.compute - 1) <= SAME_COMPUTE
                 and shape_distance(other.schedule.every_rate, candidate.target.learning_rates) <= SAME_SHAPE
             ):
-                return Outcome(other.final_loss)
+                return Outcome(other.progress.loss)
         return Outcome(float(self.law.predict_jointly([candidate.target]).losses[0]), False)
 
     def random_stop(self, now: TrainingRun, size: float) -> Outcome:
@@ -144,10 +145,10 @@ class Hindsight(NamedTuple):
         unstarted = next(other for other in self.larger if other.n_parameters == size).unstarted()
         outcomes = []
         for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-            known = candidates(now, [unstarted], (1 - share) * now.compute_left, ())
+            known = candidates(now, [unstarted], (1 - share) * flop_left(now), ())
             start = next((candidate for candidate in known if candidate.from_scratch), None)
             # Too little is left to start anything: the run is as good as continued.
-            outcomes.append(self.outcome(start) if start else Outcome(self.training.final_loss))
+            outcomes.append(self.outcome(start) if start else Outcome(self.training.progress.loss))
         return Outcome(float(np.mean([o.loss for o in outcomes])), all(o.observed for o in outcomes))
 
 
@@ -187,8 +188,8 @@ def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: fl
     point = {
         "model": training.model,
         "fraction": fraction,
-        "spent": run.compute(run.last_step),
-        "remaining": run.compute_left,
+        "spent": flop_of_steps(run, run.progress.step),
+        "remaining": flop_left(run),
         "n_candidates": len(considered),
     }
     if not starts or not run.has_begun:

@@ -58,14 +58,14 @@ def forecast_table(
 
     A run under way has rows up to its last step. Fraction 0 is the joint law without any run of that size.
     """
-    finals = {training.model: training.final_loss for training in trainings}
+    finals = {training.model: training.progress.loss if training.is_finished else np.nan for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
     rows = []
     started = [training for training in trainings if training.has_begun or training.features]
     for fraction in fractions:
         family = [training.first(fraction) for training in started]
         # A run that has not come so far has no first part of this length.
-        due = [cut for cut, training in zip(family, started, strict=True) if training.reaches(fraction)]
+        due = [cut for cut, training in zip(family, started, strict=True) if has_reached(training, fraction)]
         actual = [finals[cut.model] for cut in due]
         for method in methods:
             forecaster = make(method, Family(family, finished, seed))
@@ -74,6 +74,11 @@ def forecast_table(
     if "joint" in methods:
         rows += _rows_of_sizes_not_seen(trainings, finals)
     return schemas.TABLES["forecasts"].frame(rows)
+
+
+def has_reached(training: TrainingRun, fraction: float) -> bool:
+    """Return whether a run has come to `fraction` of its end, or to its end."""
+    return training.is_finished or training.progress.step >= fraction * training.final_step * (1 - 1e-9)
 
 
 def calibrated_rows(
@@ -226,7 +231,7 @@ def _against_baseline(
 def _permutation(
     method: str, fraction: float, trainings: Sequence[TrainingRun], mae: float, permutations: int, seed: int
 ) -> dict[str, float]:
-    finals = {training.model: training.final_loss for training in trainings if np.isfinite(training.final_loss)}
+    finals = {training.model: training.progress.loss for training in trainings if training.is_finished}
     family = [training.first(fraction) for training in trainings]
     ridge = Ridge(method, family, {training.model: training for training in trainings if training.model in finals})
     problems = {}

@@ -103,7 +103,7 @@ class Ridge:
     def predict(self, step: float) -> Prediction:
         """Forecast the loss at a step from those of the others at the same share; 95% by Student's t on held-out errors."""
         share = step / self._final_step
-        targets = np.array([self.finished[model].loss_at(share) for model in self._problem.others])
+        targets = np.array([loss_at(self.finished[model], share) for model in self._problem.others])
         values, errors = self._problem.solve(targets[None, :])
         spread = np.sqrt(np.mean(errors**2) * (1 + 1 / len(targets)))
         half = float(student_t(len(np.unique(self._problem.groups)) - 1) * spread)
@@ -128,6 +128,14 @@ class Ridge:
         if not table.shape[1]:
             raise NoForecast(f"no feature of {self.kind} is finite in every model")
         return nested(table[:-1], groups, table[-1:], blocks, [other.model for other in others])
+
+
+def loss_at(run: TrainingRun, share: float) -> float:
+    """Return the loss of a finished run at a share of its training, interpolated in the logarithm of the step."""
+    if share >= 1:
+        return run.progress.loss
+    steps, losses = run.loss_curve
+    return float(np.interp(np.log(max(share * run.final_step, 1.0)), np.log(steps), losses))
 
 
 def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:

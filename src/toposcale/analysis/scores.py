@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.forecasts import calibrated_rows
+from toposcale.analysis.forecasts import calibrated_rows, has_reached
 from toposcale.analysis.methods import Family, default_method, forecast, make
 from toposcale.analysis.score_law import ScoreLaw, fit_score_law
 from toposcale.analysis.training_runs import trainings_from_tables
@@ -49,8 +49,8 @@ def score_tables(
         started = [run for run in trainings if run.model in series]
         for fraction in fractions:
             family = [run.first(fraction) for run in started]
-            due = [cut for cut, run in zip(family, started, strict=True) if run.reaches(fraction)]
-            actual = [_final(run, series[run.model]) for run in started if run.reaches(fraction)]
+            due = [cut for cut, run in zip(family, started, strict=True) if has_reached(run, fraction)]
+            actual = [_final(run, series[run.model]) for run in started if has_reached(run, fraction)]
             observed = {cut.model: series[cut.model].loc[: fraction * cut.final_step + 1e-6] for cut in family}
             for method, predictions in (
                 ("two_stages", _two_stages(family, due, observed)),
@@ -75,7 +75,7 @@ def evaluation_table(forecasts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _final(training: TrainingRun, scores: pd.Series) -> float:
-    return float(scores.iloc[-1]) if training.is_finished and scores.index[-1] >= training.last_step else np.nan
+    return float(scores.iloc[-1]) if training.is_finished and scores.index[-1] >= training.progress.step else np.nan
 
 
 def _two_stages(

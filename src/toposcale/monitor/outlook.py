@@ -24,7 +24,7 @@ CURVE = "estimated_final_loss"
 def outlook(folder: Folder) -> Outlook:
     """Return the outlook as it stands; no curve where a fact is not known, or the advice makes no forecast."""
     run = run_of(folder)
-    if run is None or run.is_over or not run.schedule.is_known:
+    if run is None or run.progress.is_over or not run.schedule.is_known:
         return Outlook()
     family = []
     for name in model_names(folder.path):

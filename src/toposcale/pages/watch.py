@@ -218,15 +218,15 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
 
 
 def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: int) -> dict[str, Any]:
-    if training.is_over or reached >= training.final_step:
+    if training.progress.is_over or reached >= training.final_step:
         return {"advice": f"The last of {training.final_step:,} steps is done."}
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}
     if curve := advice["forecast_curve"]:
         # It starts at the present loss, near which the law passes.
-        now = training.present_loss
+        now = training.loss_curve.level
         ends = {end: rounded([now, *curve[of]]) for end, of in {"values": "loss", "low": "low", "high": "high"}.items()}
-        outlook["forecast"] = {"name": "forecast", "steps": [training.measured_until, *curve["step"]], **ends}
+        outlook["forecast"] = {"name": "forecast", "steps": [int(training.measured.steps[-1]), *curve["step"]], **ends}
     return outlook
 
 

@@ -23,6 +23,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
+from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
@@ -97,7 +98,7 @@ class Advice(Mapping[str, Any]):
     @property
     def remaining(self) -> float:
         """FLOP that will still be spent."""
-        return self.run.compute_left if self.request.remaining is None else float(self.request.remaining)
+        return flop_left(self.run) if self.request.remaining is None else float(self.request.remaining)
 
     @property
     def sentence(self) -> str:
@@ -142,15 +143,15 @@ class Advice(Mapping[str, Any]):
         return {
             "version": VERSION,
             "model": run.model,
-            "step": run.last_step,
+            "step": run.progress.step,
             "final_step": run.final_step,
-            "loss": finite_or_none(run.last_loss),
+            "loss": finite_or_none(run.progress.loss),
             "metric": run.metadata.metric,
-            "spent_flop": finite_or_none(run.compute(run.last_step)),
+            "spent_flop": finite_or_none(flop_of_steps(run, run.progress.step)),
             "remaining_flop": finite_or_none(self.remaining),
             "schedule_provenance": schedule.provenance.value,
             "schedule_unknown_because": wording.why_schedule_unknown(run),
-            "learning_rate_now": finite_or_none(schedule.rate_at(run.last_step)),
+            "learning_rate_now": finite_or_none(schedule.rate_at(run.progress.step)),
             "learning_rate_at_the_end": finite_or_none(schedule.rate_at(run.final_step)) if schedule.is_known else None,
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
@@ -246,9 +247,8 @@ class Advice(Mapping[str, Any]):
         return self.text()
 
     def __repr__(self) -> str:
-        return (
-            f"<Advice on {self.run.model} at step {self.run.last_step:,} of {self.run.final_step:,}: {self.sentence}>"
-        )
+        step, final_step = self.run.progress.step, self.run.final_step
+        return f"<Advice on {self.run.model} at step {step:,} of {final_step:,}: {self.sentence}>"
 
     def _repr_png_(self) -> bytes:
         return pictures.rendered(self._figure(), "png")
@@ -278,7 +278,7 @@ class Advice(Mapping[str, Any]):
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
-        if self.run.is_over and self.decision is None:
+        if self.run.progress.is_over and self.decision is None:
             return wording.wrapped([wording.finished(self.run)], width)
         lines = [wording.progress(self.run), f"  Schedule   {wording.schedule(self.run)}"]
         if self.law and self.end:
@@ -340,14 +340,14 @@ def advise_on(
         if other.family == run.family and other.model != run.model and not run.is_the_same_as(other)
     )
     # Of a run that is over the family says nothing more.
-    advice = Advice(run, family, request, tracks=tracks_of(run, () if run.is_over else family))
+    advice = Advice(run, family, request, tracks=tracks_of(run, () if run.progress.is_over else family))
     law = None
     try:
         law = Joint().fit(run, family)
         refuse_choice(run, law)
         decision = decide(law, run, family, request, among)
     except NoForecast as error:
-        return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
+        return replace(advice, law=law, no_advice_because=wording.finished(run) if run.progress.is_over else str(error))
     reasons = low_confidence_reasons(run, law, decision, advice.tracks)
     return replace(advice, law=law, decision=decision, reasons=reasons)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.runs.compute import flop
+from toposcale.forecasting.runs.compute import flop, flop_left, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 
@@ -154,9 +154,9 @@ def _considered(
     run: TrainingRun, others: Sequence[TrainingRun], remaining: float | None, multiples: Sequence[float]
 ) -> Iterator[Candidate | DroppedCandidate]:
     """Yield every candidate, and those that are left out; nothing where the compute does not pay for one step."""
-    remaining = run.compute_left if remaining is None else remaining
-    per_step = run.compute(1)
-    ahead, affordable = run.final_step - run.last_step, int(remaining / per_step * (1 + 1e-9))
+    remaining = flop_left(run) if remaining is None else remaining
+    per_step = flop_of_steps(run, 1)
+    ahead, affordable = run.final_step - run.progress.step, int(remaining / per_step * (1 + 1e-9))
     if affordable < 1:
         return
     if ahead <= 0:  # a finished run stands for itself: to leave it costs nothing
@@ -224,7 +224,7 @@ def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> _Size:
 
 def _with_rest_over(run: TrainingRun, steps: int) -> Target:
     """Return the run so far, and the rest of its schedule over `steps` steps from now."""
-    now = run.last_step
+    now = run.progress.step
     if now + steps == run.final_step:
         return run.target()
     scheduled = run.schedule.rates_to(run.final_step)

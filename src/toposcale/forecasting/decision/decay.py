@@ -86,8 +86,10 @@ class DecayDecision(NamedTuple):
 
 def has_not_decayed(run: TrainingRun) -> bool:
     """Return whether the learning rate of a run is known, past its warm-up and still at its peak."""
-    rates = run.schedule.rates_to(run.last_step)
-    return run.rates_known and run.last_step > run.schedule.warmup_steps and rates[-1] >= (1 - CONSTANT) * rates.max()
+    rates = run.schedule.rates_to(run.progress.step)
+    return (
+        run.rates_known and run.progress.step > run.schedule.warmup_steps and rates[-1] >= (1 - CONSTANT) * rates.max()
+    )
 
 
 def when_to_decay(
@@ -112,10 +114,10 @@ def when_to_decay(
     DecayDecision or None
         None if the rate has begun to decay or is unknown, or the run is over.
     """
-    if run.is_over or not has_not_decayed(run):
+    if run.progress.is_over or not has_not_decayed(run):
         return None
-    lengths = {round(share * run.final_step) for share in shares} | {run.final_step - run.last_step}
-    starts = sorted({run.final_step - length for length in lengths if 0 < length <= run.final_step - run.last_step})
+    lengths = {round(share * run.final_step) for share in shares} | {run.final_step - run.progress.step}
+    starts = sorted({run.final_step - length for length in lengths if 0 < length <= run.final_step - run.progress.step})
     decays = [(start, shape) for shape in shapes for start in starts]
     odds = odds_of(law, [_decayed(run, start, run.final_step, shape) for start, shape in decays])
     rows = [
@@ -131,8 +133,8 @@ def _cooled(law: Law, run: TrainingRun) -> tuple[Prediction, float]:
     """Return the loss of a decay that begins now, and its decrease per further billion tokens."""
     more = max(round(BILLION / run.tokens_per_step), 1) if np.isfinite(run.tokens_per_step) else 0
     targets = [
-        _decayed(run, start, start + max(round(COOLDOWN * run.last_step), 1), "linear")
-        for start in (run.last_step, run.last_step + more)
+        _decayed(run, start, start + max(round(COOLDOWN * run.progress.step), 1), "linear")
+        for start in (run.progress.step, run.progress.step + more)
     ]
     cooled = law.predict_jointly(targets)
     worth = float(cooled.losses[0] - cooled.losses[1]) * BILLION / (more * run.tokens_per_step) if more else np.nan

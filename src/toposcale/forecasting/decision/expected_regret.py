@@ -18,7 +18,7 @@ from toposcale.forecasting.decision.candidates import (
 )
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
-from toposcale.forecasting.runs.compute import flop
+from toposcale.forecasting.runs.compute import flop, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
@@ -114,7 +114,7 @@ def decide(
     among = candidates(run, others, request.remaining, request.multiples) if among is None else among
     if not among:
         raise NoForecast(BUDGET_USED_UP)
-    decision, present = weigh(law, among), run.present_loss
+    decision, present = weigh(law, among), run.loss_curve.level
     if not run.has_begun:  # no loss with which a forecast could be compared
         return decision._replace(dropped=dropped)
     implausible = {row.candidate.name: row.loss for row in decision.candidates if not row.loss.is_plausible(present)}
@@ -193,12 +193,12 @@ def when_reached(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
     """Return the step at which a run reached, or is forecast to reach, a loss."""
     if (run.loss_curve.losses <= loss).any():
         return TargetLoss(float(run.loss_curve.steps[np.argmax(run.loss_curve.losses <= loss)]))
-    steps = np.unique(np.rint(np.linspace(run.last_step, run.final_step, 97)[1:]).astype(int))
+    steps = np.unique(np.rint(np.linspace(run.progress.step, run.final_step, 97)[1:]).astype(int))
     values, covariance = law.predict_jointly([run.target(int(step)) for step in steps])
     half = NORMAL * np.sqrt(np.diag(covariance))
     crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half, values + half)]
     ahead = StepsToLoss(*(float(steps[found[0]]) if len(found) else np.inf for found in crossings))
-    return TargetLoss(None, ahead, run.compute(ahead.forecast))
+    return TargetLoss(None, ahead, flop_of_steps(run, ahead.forecast))
 
 
 class BestSize(NamedTuple):

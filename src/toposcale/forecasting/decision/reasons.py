@@ -108,8 +108,8 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield "whether the learning rate had a warm-up is unknown"
     if not is_checkable(run):
         yield "the curve has too few points after the warm-up to check the law on it"
-    if run.present_loss < LOWEST_LOSS:
-        yield f"a loss of {run.present_loss:.4g} can hardly be in nats per token"
+    if run.loss_curve.level < LOWEST_LOSS:
+        yield f"a loss of {run.loss_curve.level:.4g} can hardly be in nats per token"
     if law.inflation_ * NORMAL > LARGEST_ERROR:
         yield f"from its first half the law forecasts the present {law.inflation_ * NORMAL:.1f} standard deviations off"
     if law.discrepancy_ > LARGEST_DISCREPANCY:

@@ -20,6 +20,7 @@ from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve
+from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.outliers import is_spike
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
@@ -308,7 +309,7 @@ def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = 
             refuse_curve(run)
         except NoForecast as error:
             raise UserError(f"{run.model}: {error}") from None
-        if not np.isfinite(run.last_loss):
+        if not np.isfinite(run.progress.loss):
             raise UserError(f"{run.model}: it has no loss")
     first, *others = runs
     ends = tuple(end_of(law, run) for run in runs)
@@ -323,7 +324,7 @@ def end_of(law: Joint, run: TrainingRun) -> End:
     """Return what is known of the final loss of a run."""
     if run.schedule.end_assumed:
         return End(
-            reason=f"{run.model}: its rows end at step {run.last_step:,}, and its last step is unknown (--steps)"
+            reason=f"{run.model}: its rows end at step {run.progress.step:,}, and its last step is unknown (--steps)"
         )
     if run.is_finished:
         return End()
@@ -347,7 +348,7 @@ def _pair(
     else:
         seeds = float(np.sqrt(2) * seed_noise)
     units = {Axis.STEPS: (1.0, 1.0), Axis.TOKENS: (first.tokens_per_step, second.tokens_per_step)}
-    units[Axis.COMPUTE] = (first.compute(1), second.compute(1))
+    units[Axis.COMPUTE] = (flop_of_steps(first, 1), flop_of_steps(second, 1))
     known_units = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
     rows = {
         axis: replace(difference_at(axis, *curves, unit, seeds), comparisons=comparisons)

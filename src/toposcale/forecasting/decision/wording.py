@@ -14,6 +14,7 @@ from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
 from toposcale.forecasting.runs.checks import is_checkable, smoothing_unknown_because
+from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -87,21 +88,21 @@ def _any_larger(decision: Decision) -> str:
 
 def progress(run: TrainingRun) -> str:
     """Return how far a run is, its present loss and the compute spent."""
-    share = run.last_step / max(run.final_step, 1)
-    text = f"{run.model}: step {run.last_step:,} of {run.final_step:,} ({share:.0%})"
-    if np.isfinite(run.last_loss):
-        text += f", {run.metadata.metric} {run.last_loss:.4g}"
-        if run.measured_until != run.last_step:
-            text += f" at step {run.measured_until:,}"
-    spent = run.compute(run.last_step)
+    share = run.progress.step / max(run.final_step, 1)
+    text = f"{run.model}: step {run.progress.step:,} of {run.final_step:,} ({share:.0%})"
+    if np.isfinite(run.progress.loss):
+        text += f", {run.metadata.metric} {run.progress.loss:.4g}"
+        if (step := int(run.measured.steps[-1])) != run.progress.step:
+            text += f" at step {step:,}"
+    spent = flop_of_steps(run, run.progress.step)
     return text + (f", {spent:.3g} FLOP spent" if spent > 0 else "")
 
 
 def finished(run: TrainingRun) -> str:
     """Return one line on a run that has nothing left to decide."""
-    text = f"{run.model}: finished at step {run.last_step:,}"
-    if np.isfinite(run.last_loss):
-        text += f", {run.metadata.metric} {run.last_loss:.4g}"
+    text = f"{run.model}: finished at step {run.progress.step:,}"
+    if np.isfinite(run.progress.loss):
+        text += f", {run.metadata.metric} {run.progress.loss:.4g}"
     if not run.schedule.is_known or run.schedule.provenance is ScheduleProvenance.LOGGED:
         text += "; if it goes on after that step, give its schedule"
     return "; ".join((text, *run.metadata.notes))
@@ -116,7 +117,7 @@ def schedule(run: TrainingRun) -> str:
     """Return the learning rate now and at the end, and its provenance."""
     if not run.schedule.is_known:
         return f"unknown: {why_schedule_unknown(run)}"
-    now, end = run.schedule.rate_at(run.last_step), run.schedule.rate_at(run.final_step)
+    now, end = run.schedule.rate_at(run.progress.step), run.schedule.rate_at(run.final_step)
     of_peak = " of the peak" if run.schedule.peak_rate == 1 else ""
     ahead = "constant to the end" if abs(end - now) <= 0.01 * now else f"{end:.3g} at the end"
     provenance = _PROVENANCE.get(run.schedule.provenance)
@@ -157,7 +158,7 @@ def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
 def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
     """Yield when to decay, and the loss of a decay that begins now."""
     best, cooled = decision.best, decision.cooled
-    where = "now" if best.start <= run.last_step else f"at step {best.start:,}"
+    where = "now" if best.start <= run.progress.step else f"at step {best.start:,}"
     share = percent(1 - best.start / run.final_step)
     yield (
         f"start {where}, over the last {share} ({best.shape}): {best.loss.value:.4g} ({best.loss.low:.4g} to "
@@ -225,7 +226,7 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         yield "the loss is that of the law of Hoffmann et al. 2022; another text or tokenizer has another level"
         yield "compute is 6 x parameters x tokens, in FLOP"
         return
-    yield f"the {run.metadata.metric} that was read, up to step {run.measured_until:,}, is in nats per token"
+    yield f"the {run.metadata.metric} that was read, up to step {int(run.measured.steps[-1]):,}, is in nats per token"
     yield from run.metadata.notes
     if because := smoothing_unknown_because(run):
         yield f"{NOT_SMOOTHED}: {because}"
@@ -248,10 +249,10 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
 def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
     """Yield the assumptions about other runs of the family."""
     for other in others:
-        if other.has_begun and not other.is_over and other.schedule.is_known:
+        if other.has_begun and not other.progress.is_over and other.schedule.is_known:
             yield (
-                f"{other.model} is under way, at step {other.last_step:,} of {other.final_step:,}; state its steps if it "
-                "ended there"
+                f"{other.model} is under way, at step {other.progress.step:,} of {other.final_step:,}; state its steps if "
+                "it ended there"
             )
     unread = sorted(other.model for other in others if other.is_finished and not other.rates_known)
     if unread and any(other.rates_known for other in (*others, run)):
@@ -265,11 +266,11 @@ def _assumed_of_decision(
     if decision is None:
         return
     going_on = decision.weighed(CONTINUE)
-    if going_on and run.last_step + going_on.candidate.steps < run.final_step:
+    if going_on and run.progress.step + going_on.candidate.steps < run.final_step:
         steps = going_on.candidate.steps
         yield (
-            f"what is left does not pay for the whole schedule: continuing ends at step {run.last_step + steps:,}, with "
-            f"the rest of the schedule compressed into {steps:,} steps"
+            f"what is left does not pay for the whole schedule: continuing ends at step {run.progress.step + steps:,}, "
+            f"with the rest of the schedule compressed into {steps:,} steps"
         )
     if not any(weighed.candidate.from_scratch for weighed in decision.candidates):
         return
@@ -297,12 +298,12 @@ def find_out_first(
     if best.expected_regret < LITTLE:
         return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"
     if law.n_sizes < 2 and (best.candidate.from_scratch or second.candidate.from_scratch):
-        cost = run.compute(run.final_step) / 16
+        cost = flop_of_steps(run, run.final_step) / 16
         return (
             "how the loss scales with size: train a quarter of the size on a quarter of the tokens, to the end of the "
             f"same schedule ({cost:.2g} FLOP), and give it as a known run"
         )
-    later = min(run.last_step + max(run.final_step // 10, 1), run.final_step)
+    later = min(run.progress.step + max(run.final_step // 10, 1), run.final_step)
     return f"ask again at step {later:,}: by then the forecast of continuing is narrower"
 
 

@@ -100,7 +100,7 @@ class Joint(Law):
     ... )
     >>> law = Joint().fit(run)
     >>> [end] = law.predict([run.target()])
-    >>> end.low < end.value < end.high < run.present_loss
+    >>> end.low < end.value < end.high < run.loss_curve.level
     True
     >>> law.predict_jointly([run.target(3000), run.target()]).covariance.shape
     (2, 2)
@@ -149,7 +149,7 @@ class Joint(Law):
             ) from error
         end = self.forecast(run)
         refuse_forecast(run, end.value)
-        if not end.is_plausible(run.present_loss):
+        if not end.is_plausible(run.loss_curve.level):
             raise NoForecast(f"the forecast of its end, {end.value:.4g}, is not plausible")
         return self
 
@@ -236,7 +236,7 @@ def largest_run(runs: Sequence[TrainingRun]) -> TrainingRun:
 def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the longest runs of the size of `about` and of each of the other sizes nearest to it."""
     by_size: dict[int, list[TrainingRun]] = {}
-    for run in sorted(known, key=lambda run: (-run.last_step * run.tokens_per_step, run.model)):
+    for run in sorted(known, key=lambda run: (-run.progress.step * run.tokens_per_step, run.model)):
         if run.model != about.model:
             by_size.setdefault(run.n_parameters, []).append(run)
     nearest = sorted(by_size, key=lambda size: (abs(np.log(size / about.n_parameters)), size))

@@ -118,5 +118,5 @@ class Law(ABC):
         list of (int, Prediction)
             Up to `FORECAST_POINTS` steps, geometrically spaced, and their forecasts.
         """
-        steps = np.unique(np.rint(np.geomspace(run.last_step + 1, run.final_step, FORECAST_POINTS)))
+        steps = np.unique(np.rint(np.geomspace(run.progress.step + 1, run.final_step, FORECAST_POINTS)))
         return [(int(step), self.forecast(run, int(step))) for step in steps]

@@ -62,7 +62,7 @@ def refuse_level(run: TrainingRun) -> None:
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
     # A loss in the warm-up has no upper bound, so only the lower bound applies at first.
-    points = [(float(run.last_step), run.present_loss, LEVELS[1])]
+    points = [(float(run.progress.step), run.loss_curve.level, LEVELS[1])]
     if logged.any():
         points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
     for step, loss, highest in points:

@@ -57,8 +57,8 @@ def refuse_curve(run: TrainingRun) -> None:
 def refuse_decision_point(run: TrainingRun) -> None:
     """Raise NoForecast where it is too early to decide: inside the warm-up, in a spike, or before the loss decreases."""
     warmup = run.schedule.warmup_steps
-    if run.last_step < WARM_UPS * warmup and not run.is_over:
-        verb = "rose" if run.last_step >= warmup else "still rises,"
+    if run.progress.step < WARM_UPS * warmup and not run.progress.is_over:
+        verb = "rose" if run.progress.step >= warmup else "still rises,"
         raise NoForecast(
             f"the learning rate {verb} until step {warmup:,}: ask again from step {round(WARM_UPS * warmup):,} on"
         )
@@ -70,7 +70,7 @@ def refuse_decision_point(run: TrainingRun) -> None:
             "loss has come back"
         )
     decrease, error = _decrease(run)
-    if not run.is_over and decrease < max(LEAST_DECREASE, DECREASE_IN_ERRORS * error):
+    if not run.progress.is_over and decrease < max(LEAST_DECREASE, DECREASE_IN_ERRORS * error):
         raise NoForecast(
             f"the loss does not decrease as in published runs: by {decrease:.1%} +- {error:.1%} for each tenfold "
             "of steps, where theirs decreases by 9% and more; ask again when it does"
@@ -79,8 +79,8 @@ def refuse_decision_point(run: TrainingRun) -> None:
 
 def refuse_forecast(run: TrainingRun, value: float) -> None:
     """Raise NoForecast where the forecast of the end lies above the present loss although the rate decays."""
-    if run.rate_decays and value > run.present_loss:
-        raise NoForecast(f"it would be {value:.4g}, above the present {run.present_loss:.4g} under a decaying rate")
+    if run.rate_decays and value > run.loss_curve.level:
+        raise NoForecast(f"it would be {value:.4g}, above the present {run.loss_curve.level:.4g} under a decaying rate")
 
 
 def _decrease(run: TrainingRun) -> tuple[float, float]:
@@ -160,7 +160,7 @@ def validation_departs(run: TrainingRun) -> bool:
 
 def in_early_steps(run: TrainingRun) -> bool:
     """Return whether fewer than `USUAL_WARM_UPS` warm-ups have passed."""
-    return run.last_step < USUAL_WARM_UPS * run.schedule.warmup_steps and not run.is_over
+    return run.progress.step < USUAL_WARM_UPS * run.schedule.warmup_steps and not run.progress.is_over
 
 
 def first_half(run: TrainingRun) -> TrainingRun:

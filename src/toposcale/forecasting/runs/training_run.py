@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.forecasting.runs.compute import flop
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
@@ -35,6 +34,29 @@ class Curve(NamedTuple):
 
     steps: np.ndarray
     losses: np.ndarray
+
+    @property
+    def level(self) -> float:
+        """Level at the end: the median of the last three points; NaN without a point."""
+        return float(np.median(self.losses[-3:])) if len(self.losses) else np.nan
+
+
+class Progress(NamedTuple):
+    """Where a run is.
+
+    Parameters
+    ----------
+    step : int
+        Last step of which anything is known; a row without a loss is not progress.
+    loss : float
+        Last measured loss, nats per token; of a log alone the median of its last rows; NaN without one.
+    is_over : bool
+        Whether no step remains, with or without a loss at the end.
+    """
+
+    step: int
+    loss: float
+    is_over: bool
 
 
 class Target(NamedTuple):
@@ -94,7 +116,7 @@ class TrainingRun:
     ...     steps=np.array([100, 200, 400]),
     ...     losses=np.array([6.0, 5.0, 4.0]),
     ... )
-    >>> run.last_step, run.is_over, run.first(0.2).last_step
+    >>> run.progress.step, run.is_finished, run.first(0.2).progress.step
     (400, False, 200)
     """
 
@@ -222,71 +244,14 @@ class TrainingRun:
         """Step at which the run ends."""
         return self.schedule.final_step
 
-    @property
-    def last_step(self) -> int:
-        """Last step of which anything is known; a row without a loss is not progress."""
+    @cached_property
+    def progress(self) -> Progress:
+        """Where the run is: its last step, its last measured loss, and whether no step remains."""
         logged = self.steps[np.isfinite(self.losses)]
-        return int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0), self.metadata.reached_step))
-
-    def reaches(self, fraction: float) -> bool:
-        """Return whether the run has come to `fraction` of its end, or to its end."""
-        return self.is_finished or self.last_step >= fraction * self.final_step * (1 - 1e-9)
-
-    @property
-    def rates_known(self) -> bool:
-        """Return whether the rate is known as far as the run has come; a checkpoint may follow the last logged row."""
-        return len(self.schedule.rates) > 0.95 * self.last_step
-
-    @property
-    def rate_decays(self) -> bool:
-        """Return whether the rate is known to be lower at the end than now."""
-        return self.schedule.decays_after(self.last_step)
-
-    def compute(self, steps: float) -> float:
-        """Return the training compute of so many steps in FLOP; NaN where the tokens of a step are not known."""
-        return float(flop(self.n_parameters, self.tokens_per_step * steps))
-
-    @property
-    def compute_left(self) -> float:
-        """Compute from now to the end of the schedule, FLOP."""
-        return self.compute(max(self.final_step - self.last_step, 0))
-
-    @property
-    def has_begun(self) -> bool:
-        """Return whether the run has a loss that a law can read."""
-        return bool(len(self.loss_curve.steps))
-
-    @property
-    def final_loss(self) -> float:
-        """Metric at the end of a finished run, the target of every forecast; NaN of an unfinished one."""
-        return self.last_loss if self.is_finished else np.nan
-
-    @property
-    def last_loss(self) -> float:
-        """Last measured loss; of a log alone the median of its last rows; NaN without one."""
-        measured = self.checkpoint_losses[np.isfinite(self.checkpoint_losses)]
-        losses = measured if len(measured) else self.loss_curve.losses
-        return float(losses[-1]) if len(losses) else np.nan
-
-    @property
-    def measured_until(self) -> int:
-        """Step of `last_loss`; 0 without one."""
-        measured = self.checkpoint_steps[np.isfinite(self.checkpoint_losses)]
-        steps = measured if len(measured) else self.loss_curve.steps
-        return int(steps[-1]) if len(steps) else 0
-
-    @property
-    def present_loss(self) -> float:
-        """Level of the curve now: the median of the last three points that a law reads; NaN without a point."""
-        losses = self.loss_curve.losses
-        return float(np.median(losses[-3:])) if len(losses) else np.nan
-
-    def loss_at(self, share: float) -> float:
-        """Return the loss of a finished run at a share of its training, interpolated in the logarithm of the step."""
-        if share >= 1:
-            return self.final_loss
-        steps, losses = self.loss_curve
-        return float(np.interp(np.log(max(share * self.final_step, 1.0)), np.log(steps), losses))
+        step = int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0), self.metadata.reached_step))
+        losses = self.measured.losses
+        loss = float(losses[-1]) if len(losses) else np.nan
+        return Progress(step, loss, self.is_finished or step >= self.final_step)
 
     @property
     def is_finished(self) -> bool:
@@ -296,9 +261,27 @@ class TrainingRun:
         return bool(len(measured) and measured[-1] >= self.final_step - min(interval, 0.01 * self.final_step))
 
     @property
-    def is_over(self) -> bool:
-        """Return whether no step remains, with or without a loss at the end."""
-        return self.is_finished or self.last_step >= self.final_step
+    def rates_known(self) -> bool:
+        """Return whether the rate is known as far as the run has come; a checkpoint may follow the last logged row."""
+        return len(self.schedule.rates) > 0.95 * self.progress.step
+
+    @property
+    def rate_decays(self) -> bool:
+        """Return whether the rate is known to be lower at the end than now."""
+        return self.schedule.decays_after(self.progress.step)
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether the run has a loss that a law can read."""
+        return bool(len(self.loss_curve.steps))
+
+    @property
+    def measured(self) -> Curve:
+        """Measured losses: the metric at the checkpoints, or, of a log alone, the points of its curve."""
+        usable = np.isfinite(self.checkpoint_losses)
+        if not usable.any():
+            return self.loss_curve
+        return Curve(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
 
     @cached_property
     def loss_curve(self) -> Curve:
