@@ -86,8 +86,8 @@ def main() -> None:
     assert math.isclose(values["frobenius_norm"], 6.0)
     assert math.isclose(values["h0_total"], 8 * math.sqrt(8))
     write_curve(folder / "losses.csv")
-    plan = "--schedule", "cosine", "--warmup", "500", "--steps", "10000"
-    size = "--size", "100e6", "--parameters", "25e6", "--tokens-per-step", "65536"
+    plan = "--schedule", "cosine", "--warmup-steps", "500", "--steps", "10000"
+    size = "--sizes", "100e6", "--n-parameters", "25e6", "--tokens-per-step", "65536"
     assert "scale up to 100M" in called(*toposcale, "advise", "losses.csv", *plan, *size, folder=folder)
     print("help, describe and advise work")
 

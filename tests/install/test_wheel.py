@@ -77,8 +77,8 @@ assert moved.query("feature == 'h0_wasserstein_1'")["change"].gt(0).all()
     curves = pd.read_csv(ROOT / "studies/decisions/published_runs/curves.csv.gz").set_index("run")
     curve = curves.loc["multi-power-law-25m-cosine-24000"]
     curve[curve["step"] <= 9600].to_csv(installed / "losses.csv", index=False)
-    plan = "--schedule", "cosine", "--warmup", "2160", "--steps", "24000", "--size", "100e6"
-    size = "--parameters", "25e6", "--tokens-per-step", "524288"
+    plan = "--schedule", "cosine", "--warmup-steps", "2160", "--steps", "24000", "--sizes", "100e6"
+    size = "--n-parameters", "25e6", "--tokens-per-step", "524288"
     advised = run(python, "-m", "toposcale", "advise", "losses.csv", *size, *plan, folder=installed)
     assert advised.returncode == 0, advised.stderr
     assert "scale up to 100M" in advised.stdout

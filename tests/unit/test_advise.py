@@ -1,8 +1,12 @@
 """From a loss curve to the advice in one call: `toposcale.advise`, and the same in a terminal."""
 
+import argparse
 import json
 import re
+import subprocess
+import sys
 import time
+from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -13,13 +17,14 @@ import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
 from toposcale.forecasting.amounts import amount
+from toposcale.forecasting.decision import advise_command
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}
-PLAN = ("--schedule", "wsd", "--warmup", "200", "--decay-start", "3200", "--final", "0.1", "--steps", str(FINAL))
-RUN = ("--parameters", "1e8", "--tokens-per-step", "500000", *PLAN)
+PLAN = ("--schedule", "wsd", "--warmup-steps", "200", "--decay-start", "3200", "--final", "0.1", "--steps", str(FINAL))
+RUN = ("--n-parameters", "1e8", "--tokens-per-step", "500000", *PLAN)
 
 
 def columns(size=100_000_000, until=0.5, every=50):
@@ -82,12 +87,12 @@ def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
 
 def test_in_a_terminal_there_are_a_table_and_the_sentence_in_less_than_three_seconds(curve, capsys):
     start = time.process_time()
-    status, output, _ = told(capsys, curve, *RUN, "--size", "4e8")
+    status, output, _ = told(capsys, curve, *RUN, "--sizes", "4e8")
     assert time.process_time() - start < 3
     assert status == 0
     for shown in ("scale up to 400M", "continue", f"{FINAL:,}", "nats"):
         assert shown in output
-    status, text, _ = told(capsys, curve, *RUN, "--size", "4e8", "--json")
+    status, text, _ = told(capsys, curve, *RUN, "--sizes", "4e8", "--json")
     given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
     assert json.loads(text) == toposcale.advise(curve, **given, sizes=[4e8])
 
@@ -95,7 +100,7 @@ def test_in_a_terminal_there_are_a_table_and_the_sentence_in_less_than_three_sec
 def test_a_known_run_in_a_terminal(curve, tmp_path, capsys):
     other = tmp_path / "other.csv"
     pd.DataFrame(columns(400_000_000, until=1.0)).to_csv(other, index=False)
-    status, text, _ = told(capsys, curve, *RUN, "--size", "4e8", "--known", f"{other}:4e8", "--json")
+    status, text, _ = told(capsys, curve, *RUN, "--sizes", "4e8", "--known", f"{other}:4e8", "--json")
     assert (status, json.loads(text)["models_read"]) == (0, 2)
     for wrong in (str(other), "4e8", f"{other}:big", f"{other}:4e8:steps=3"):
         status, _, [line] = told(capsys, curve, *RUN, "--known", wrong)
@@ -106,7 +111,7 @@ def test_a_known_run_in_a_terminal(curve, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("missing", "asked"),
-    [("--parameters", "n_parameters"), ("--tokens-per-step", "tokens_per_step"), ("--steps", "steps")],
+    [("--n-parameters", "n_parameters"), ("--tokens-per-step", "tokens_per_step"), ("--steps", "steps")],
 )
 def test_what_is_not_given_and_not_in_the_curve_is_asked_for_in_one_line(curve, capsys, missing, asked):
     at = RUN.index(missing)
@@ -122,7 +127,7 @@ def test_a_trainers_folder_needs_its_size_alone(tmp_path, capsys):
     ]
     state = {"log_history": log, "max_steps": FINAL, "global_step": 2000}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    status, text, _ = told(capsys, tmp_path, "--parameters", "1e8", "--tokens-per-step", "500000", "--json")
+    status, text, _ = told(capsys, tmp_path, "--n-parameters", "1e8", "--tokens-per-step", "500000", "--json")
     assert (status, json.loads(text)["final_step"]) == (0, FINAL)
     status, _, [line] = told(capsys, tmp_path / "trainer_state.json", "--tokens-per-step", "500000")
     assert status == 1
@@ -130,7 +135,7 @@ def test_a_trainers_folder_needs_its_size_alone(tmp_path, capsys):
 
 
 def test_a_curve_longer_than_the_plan_is_refused(curve, capsys):
-    status, _, [line] = told(capsys, curve, "--parameters", "1e8", "--tokens-per-step", "500000", "--steps", "1000")
+    status, _, [line] = told(capsys, curve, "--n-parameters", "1e8", "--tokens-per-step", "500000", "--steps", "1000")
     assert status == 1
     assert "step 2,000" in line
     assert "step 1,000" in line
@@ -247,19 +252,19 @@ def test_the_reason_of_a_finished_run_is_the_same_in_words_and_as_a_value():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--parameters", "-5"), "n_parameters: -5, but it must be at least 1"),
-        (("--parameters", "inf"), "n_parameters: inf"),
+        (("--n-parameters", "-5"), "n_parameters: -5, but it must be at least 1"),
+        (("--n-parameters", "inf"), "n_parameters: inf"),
         (("--tokens-per-step", "1e30"), "tokens_per_step: 1e+30"),
         (("--steps", "nan"), "steps: nan"),
         (("--steps", "1e18"), "steps: 1e+18"),
         (("--steps", "4000.7"), "steps: 4000.7, but it must be a whole number"),
-        (("--warmup", "nan"), "warmup_steps: nan"),
-        (("--size", "0"), "sizes (--size): 0, but it must be at least 1"),
-        (("--size", "100"), "sizes (--size): 100 parameters make no language model; write 25e6 or 25M"),
+        (("--warmup-steps", "nan"), "warmup_steps: nan"),
+        (("--sizes", "0"), "sizes (--sizes): 0, but it must be at least 1"),
+        (("--sizes", "100"), "sizes (--sizes): 100 parameters make no language model; write 25e6 or 25M"),
         (("--remaining", "-1"), "remaining: -1"),
-        (("--target", "nan"), "target_loss: nan"),
-        (("--parameters", "25"), "n_parameters: 25 parameters make no language model; write 25e6 or 25M"),
-        (("--warmup", "4000"), "it lies between the end of the warm-up, 4000, and the end, 4000"),
+        (("--target-loss", "nan"), "target_loss: nan"),
+        (("--n-parameters", "25"), "n_parameters: 25 parameters make no language model; write 25e6 or 25M"),
+        (("--warmup-steps", "4000"), "it lies between the end of the warm-up, 4000, and the end, 4000"),
         (("--schedule", "cosine"), "decay_start: not used by cosine"),
         (("--schedule", "cosin"), "cosin: neither a shape (constant, linear, cosine, wsd) nor a file"),
     ],
@@ -271,14 +276,16 @@ def test_a_number_that_fits_no_training_is_one_line(curve, capsys, arguments, li
 
 
 def test_numbers_may_be_written_as_people_do(curve, capsys):
-    plain, *others = (told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e8", "400M", "400,000,000"))
+    plain, *others = (
+        told(capsys, curve, *RUN, "--sizes", size, "--json")[1] for size in ("4e8", "400M", "400,000,000")
+    )
     assert others == [plain] * 2
     advices = [toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e8, "100M", "100,000,000")]
     assert [dict(advice) for advice in advices] == [dict(advices[0])] * 3
     with pytest.raises(UserError, match="n_parameters: '1,00' is not a number"):
         toposcale.advise(curve, **GIVEN | {"n_parameters": "1,00"})
     with pytest.raises(SystemExit):
-        main(["advise", str(curve), "--parameters", "many"])
+        main(["advise", str(curve), "--n-parameters", "many"])
     assert "'many' is not a number, for example 25e6 or 25M" in capsys.readouterr().err
 
 
@@ -330,7 +337,7 @@ def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
 
 @pytest.mark.parametrize("option", [("--final", "0.1"), ("--peak", "1e-3"), ("--decay-start", "3200")])
 def test_a_part_of_a_schedule_without_a_schedule_is_refused_by_name(curve, capsys, option):
-    plan = ("--parameters", "1e8", "--tokens-per-step", "500000", "--steps", str(FINAL))
+    plan = ("--n-parameters", "1e8", "--tokens-per-step", "500000", "--steps", str(FINAL))
     status, _, [line] = told(capsys, curve, *plan, *option)
     assert status == 1
     assert f"{option[0]}: not used without --schedule" in line
@@ -344,10 +351,10 @@ def plan_file(tmp_path):
 
 
 def test_a_schedule_file_is_the_whole_schedule(curve, plan_file, capsys):
-    size = ("--parameters", "1e8", "--tokens-per-step", "500000")
+    size = ("--n-parameters", "1e8", "--tokens-per-step", "500000")
     status, text, _ = told(capsys, curve, *size, "--schedule", plan_file, "--json")
     assert (status, json.loads(text)["final_step"]) == (0, FINAL)
-    for option in ("--steps", "--warmup", "--final", "--peak", "--decay-start"):
+    for option in ("--steps", "--warmup-steps", "--final", "--peak", "--decay-start"):
         status, _, [line] = told(capsys, curve, *size, "--schedule", plan_file, option, "200")
         assert status == 1
         assert option in line
@@ -488,15 +495,15 @@ def test_a_finished_trainers_folder_is_finished_where_its_log_ends_before(tmp_pa
     log = [{"step": step, "loss": 5.0 - step / 100} for step in (50, 100)]
     state = {"log_history": log, "max_steps": 130, "global_step": 130, "num_input_tokens_seen": 13_000}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    status, output, _ = told(capsys, tmp_path, "--parameters", "1e8")
+    status, output, _ = told(capsys, tmp_path, "--n-parameters", "1e8")
     assert status == 0
     assert "finished at step 130" in output
 
 
 def test_no_line_is_longer_than_the_terminal(curve, capsys, monkeypatch):
-    whole = told(capsys, curve, *RUN, "--size", "4e8")[1]
+    whole = told(capsys, curve, *RUN, "--sizes", "4e8")[1]
     monkeypatch.setenv("COLUMNS", "60")
-    narrow = told(capsys, curve, *RUN, "--size", "4e8")[1]
+    narrow = told(capsys, curve, *RUN, "--sizes", "4e8")[1]
     assert max(map(len, whole.splitlines())) > 60
     assert max(map(len, narrow.splitlines())) <= 60
     numbers = [text.split("=>")[1].split() for text in (whole, narrow)]
@@ -512,9 +519,10 @@ def test_a_port_that_is_none_is_one_line(tmp_path, capsys, port):
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (("--size", "50e6", "100e6"), "--size 50e6 --size 100e6"),
+        (("--sizes", "50e6", "100e6"), "--sizes 50e6 --sizes 100e6"),
         (("--lr", "3e-4"), "did you mean --peak?"),
         (("--learning-rate=3e-4",), "did you mean --peak?"),
+        (("--n-paramters", "5"), "did you mean --n-parameters?"),
         (("--tokens-per-stap", "5"), "did you mean --tokens-per-step?"),
     ],
 )
@@ -545,7 +553,7 @@ def test_what_the_log_states_need_not_be_stated(tmp_path, capsys):
     stated = toposcale.advise(with_tokens(), **GIVEN)
     assert (stated["forecast"], "as the log states" in str(stated)) == (advice["forecast"], False)
     pd.DataFrame(with_tokens()).to_csv(file := tmp_path / "losses.csv", index=False)
-    assert main(["advise", str(file), "--parameters", "1e8", "--steps", str(FINAL)]) == 0
+    assert main(["advise", str(file), "--n-parameters", "1e8", "--steps", str(FINAL)]) == 0
     assert "500,000 tokens per step, as the log states" in capsys.readouterr().out
 
 
@@ -560,7 +568,7 @@ def test_tokens_per_step_that_contradict_the_log_are_refused(tmp_path, share, ca
     with pytest.raises(UserError, match=told):
         toposcale.compare_runs(table, columns(), tokens_per_step=500_000)
     pd.DataFrame(table).to_csv(file := tmp_path / "losses.csv", index=False)
-    assert main(["advise", str(file), "--parameters", "1e8", "--tokens-per-step", "5e5", "--steps", str(FINAL)]) == 1
+    assert main(["advise", str(file), "--n-parameters", "1e8", "--tokens-per-step", "5e5", "--steps", str(FINAL)]) == 1
     assert re.search(told, capsys.readouterr().err)
 
 
@@ -574,7 +582,7 @@ def test_tokens_per_step_may_be_rounded_and_a_known_run_has_its_own():
 
 
 def test_parameters_that_contradict_the_log_are_refused():
-    told = r"n_parameters \(--parameters\) is 100,000,000, but the log has 25,000,000; leave the wrong one out"
+    told = r"n_parameters \(--n-parameters\) is 100,000,000, but the log has 25,000,000; leave the wrong one out"
     with pytest.raises(UserError, match=told):
         toposcale.advise(columns() | {"n_parameters": np.full(len(columns()["step"]), 25e6)}, **GIVEN)
 
@@ -585,15 +593,15 @@ def test_epochs_that_contradict_the_unique_tokens_are_refused(curve, capsys):
         with pytest.raises(UserError, match=rf"epochs \(--epochs\) is {epochs}, .* makes 4 epochs of unique_tokens"):
             toposcale.advise(columns(), **GIVEN, epochs=epochs, unique_tokens=tokens / 4)
     assert toposcale.advise(columns(), **GIVEN, epochs=4, unique_tokens=tokens / 4.2).choice
-    plan = ["--parameters", "1e8", "--tokens-per-step", "5e5", "--steps", str(FINAL)]
+    plan = ["--n-parameters", "1e8", "--tokens-per-step", "5e5", "--steps", str(FINAL)]
     assert main(["advise", str(curve), *plan, "--epochs", "8", "--unique-tokens", str(tokens / 4)]) == 1
     assert "makes 4 epochs of unique_tokens (--unique-tokens)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--parameters", "--tokens-per-step", "--peak", "--remaining"])
+@pytest.mark.parametrize("option", ["--n-parameters", "--tokens-per-step", "--peak", "--remaining"])
 def test_a_negative_number_is_refused_as_a_number(curve, option, capsys):
     """Not as an option that lacks its argument."""
-    plan = ["--tokens-per-step", "5e5", "--parameters", "25e6", "--steps", str(FINAL)]
+    plan = ["--tokens-per-step", "5e5", "--n-parameters", "25e6", "--steps", str(FINAL)]
     plan += ["--schedule", "constant"] if option == "--peak" else []
     assert main(["advise", str(curve), *plan, option, "-25e6"]) == 1
     assert re.search(r": -2\.5e\+07, but it must be (at least|above) [01]", capsys.readouterr().err)
@@ -677,3 +685,27 @@ def test_the_epoch_of_a_trainer_tells_how_often_its_text_is_read(tmp_path):
         for stated in ({}, {"epochs": 3}, {"unique_tokens": "7M"})
     ]
     assert read == pytest.approx([15e5, 300e5, 7e6])
+
+
+def test_the_options_are_the_arguments_of_the_call_from_python():
+    parser = argparse.ArgumentParser()
+    advise_command.add_arguments(parser)
+    of_the_picture_and_the_schedule = {"plot", "json", "decay_start", "peak", "final"}
+    stated = set(vars(parser.parse_args([]))) - of_the_picture_and_the_schedule
+    assert stated == {*signature(toposcale.advise).parameters} - {"name", "unknown"}
+
+
+def test_the_short_options_mean_the_same(curve, capsys):
+    long = told(capsys, curve, *RUN, "--sizes", "4e8", "--target-loss", "2.9", "--json")
+    short = {"--n-parameters": "--parameters", "--warmup-steps": "--warmup"}
+    run = [short.get(word, word) for word in RUN]
+    assert told(capsys, curve, *run, "--size", "4e8", "--target", "2.9", "--json") == long
+
+
+def test_a_command_loads_what_it_calls_alone(curve):
+    code = (
+        "import sys; from toposcale.__main__ import main; main(sys.argv[1:]);"
+        "print({'gudhi', 'torch', 'toposcale.features', 'toposcale.pages'} & sys.modules.keys(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "check", curve], capture_output=True, text=True, check=True)
+    assert done.stderr == "set()\n"

@@ -42,7 +42,7 @@ def test_a_small_model_on_very_many_tokens_is_to_be_larger():
 
 
 def test_the_command_needs_no_curve(capsys):
-    arguments = ["--parameters", "1e9", "--tokens-per-step", "5e5", "--steps", "20000", "--size", "500M"]
+    arguments = ["--n-parameters", "1e9", "--tokens-per-step", "5e5", "--steps", "20000", "--sizes", "500M"]
     assert main(["advise", *arguments]) == 0
     out = capsys.readouterr().out
     assert "law of Hoffmann et al. 2022" in out

@@ -76,8 +76,8 @@ def test_what_is_not_stated_of_a_known_run_is_as_in_this_run(advice, known):
 def test_the_command_says_the_same(advice, known, tmp_path, capsys):
     LIVE.to_csv(tmp_path / "live.csv", index=False)
     DONE.to_csv(tmp_path / "done.csv", index=False)
-    plan = ("--schedule", "cosine", "--warmup", 100, "--peak", 1e-3, "--final", 1e-4, "--steps", FINAL)
-    arguments = [tmp_path / "live.csv", "--parameters", SIZE, "--tokens-per-step", TOKENS, *plan]
+    plan = ("--schedule", "cosine", "--warmup-steps", 100, "--peak", 1e-3, "--final", 1e-4, "--steps", FINAL)
+    arguments = [tmp_path / "live.csv", "--n-parameters", SIZE, "--tokens-per-step", TOKENS, *plan]
     arguments += ["--known", f"{tmp_path / 'done.csv'}:{SMALLER}"] if known else []
     assert main(["advise", "--json", *map(str, arguments)]) == 0
     assert_same(json.loads(capsys.readouterr().out), advice)

@@ -29,7 +29,7 @@ def test_names_and_labels_in_a_log_cannot_write_to_the_terminal(tmp_path, capsys
         f"{step},{rank},{3 + 8 / (1 + step / 50)},1" for step in range(0, 3000, 50) for rank in (f"a{ESCAPES}", "b")
     ]
     path.write_text("\n".join([f"step,rank,loss,{ESCAPES}", *rows]).replace("\r", "") + "\n")
-    facts = ["--parameters", "50e6", "--tokens-per-step", "5e5", "--schedule", "constant", "--steps", "6000"]
+    facts = ["--n-parameters", "50e6", "--tokens-per-step", "5e5", "--schedule", "constant", "--steps", "6000"]
     assert (
         main([command, *[str(path)] * (2 if command == "curves" else 1), *(facts if command != "check" else [])]) == 0
     )

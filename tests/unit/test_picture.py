@@ -51,7 +51,7 @@ def test_the_command_writes_it(tmp_path, capsys):
     curve = tmp_path / "losses.csv"
     curve.write_text("step,loss\n" + "".join(f"{step},{2 + 40 * step**-0.5}\n" for step in STEPS))
     arguments = [
-        "--parameters",
+        "--n-parameters",
         "25e6",
         "--tokens-per-step",
         "5e5",

@@ -119,7 +119,7 @@ def test_the_command_tells_what_python_does(tmp_path, capsys):
     assert capsys.readouterr().out == f"{expected}\n"
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(dict(expected)))
-    assert main([*arguments, "--parameters", "1e6", "2e6", "3e6"]) == 1
+    assert main([*arguments, "--n-parameters", "1e6", "2e6", "3e6"]) == 1
     assert "one for each of the 2 curves (- for none)" in capsys.readouterr().err
     assert main(arguments[:2]) == 1
     assert "give two or more" in capsys.readouterr().err
@@ -215,7 +215,7 @@ def test_among_many_replicates_a_run_that_differs_is_rare():
 
 def test_the_example_curves_are_compared_under_their_own_schedules(tmp_path, capsys):
     files = [str(ROOT / "examples" / name) for name in ("losses.csv", "losses-wsd.csv")]
-    options = "--parameters 25e6 --tokens-per-step 524288 --warmup 2160 --steps 24000 --final 0.1"
+    options = "--n-parameters 25e6 --tokens-per-step 524288 --warmup-steps 2160 --steps 24000 --final 0.1"
     own = "--schedule cosine wsd --decay-start - 20000"
     picture = tmp_path / "curves.svg"
     assert main(["curves", *files, *options.split(), *own.split(), "--json", "--plot", str(picture)]) == 0

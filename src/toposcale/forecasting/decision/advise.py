@@ -128,7 +128,7 @@ def advise(
     run = run_of_curve(stated)
     given: Sequence[Any] = [known] if isinstance(known, Mapping | str | Path) else known
     others = [known_run(other, index, run, stated) for index, other in enumerate(given, 1)]
-    starts = {parameters(size, "sizes (--size)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
+    starts = {parameters(size, "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
     others += [run.unstarted(amount(size), round(size)) for size in sorted(starts)]
     request = Request(
         remaining=number(remaining, "remaining", None),

@@ -330,7 +330,7 @@ def end_of(law: Joint, run: TrainingRun) -> End:
         return End()
     try:
         if not run.n_parameters:
-            raise NoForecast("its number of parameters is unknown (--parameters)")
+            raise NoForecast("its number of parameters is unknown (--n-parameters)")
         if not run.schedule.is_known:
             raise NoForecast("its learning-rate schedule is not known to the end")
         return End(copy(law).fit(run))

@@ -19,8 +19,8 @@ from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 NAME_ANOTHER_SIZE = (
-    "To compare, name another size (--size; in a run an entry of `kind: planned`, or a multiple in decision.multiples), of "
-    f"which the compute that is left pays for at least {SHORTEST_START} steps"
+    "To compare, name another size (--sizes; in a run an entry of `kind: planned`, or a multiple in decision.multiples), "
+    f"of which the compute that is left pays for at least {SHORTEST_START} steps"
 )
 
 NOT_SMOOTHED = "the losses are as they were measured, not a moving average, which could not be checked"
@@ -238,7 +238,8 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
     yield "the batch size and the data mixture do not change, and the evaluated weights are not an average (EMA)"
     if run.schedule.warmup_assumed:
         yield (
-            "there was no warm-up: none was stated and no rates are logged; state its steps (--warmup, warmup_steps), or 0"
+            "there was no warm-up: none was stated and no rates are logged; "
+            "state its steps (--warmup-steps, warmup_steps), or 0"
         )
     if not is_checkable(run):
         yield "the curve follows the law: it has too few points to check that, so no answer is confident"

@@ -108,7 +108,7 @@ def _made_of_losses(
     last = given.steps if given else stated.steps or (like.final_step if like else facts.final_step)
     of = f" of {facts.adapter_of}, of which the weights there are an adapter" if facts.adapter_of else ""
     required = {
-        f"n_parameters{of} (--parameters)": stated.n_parameters or facts.n_parameters,
+        f"n_parameters{of} (--n-parameters)": stated.n_parameters or facts.n_parameters,
         "tokens_per_step (--tokens-per-step)": stated.tokens_per_step or facts.tokens_per_step or tokens_per_step,
         "schedule (--schedule), or steps (--steps), the last step of the run": last,
     }
@@ -141,7 +141,7 @@ def _made_of_losses(
 
 def _refuse_contradictions(stated: Stated, facts: "Facts") -> None:
     """Raise UserError where the user and the log state two numbers of parameters, or of tokens per step."""
-    for name, option in (("n_parameters", "--parameters"), ("tokens_per_step", "--tokens-per-step")):
+    for name, option in (("n_parameters", "--n-parameters"), ("tokens_per_step", "--tokens-per-step")):
         given, logged = getattr(stated, name), getattr(facts, name)
         if given and logged and max(given / logged, logged / given) > LARGEST_RATIO[name]:
             raise UserError(
@@ -354,7 +354,7 @@ def _given_schedule(
     if isinstance(schedule, str) and schedule in SHAPES:
         schedule = {"shape": schedule}
     if isinstance(schedule, str | Path):
-        given = {"steps (--steps)": steps, "warmup_steps (--warmup)": warmup_steps}
+        given = {"steps (--steps)": steps, "warmup_steps (--warmup-steps)": warmup_steps}
         unused = [name for name, value in given.items() if value is not None]
         if unused and Path(schedule).exists():
             raise UserError(f"{' and '.join(unused)}: not used with the schedule file {schedule}")

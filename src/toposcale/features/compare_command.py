@@ -1,0 +1,16 @@
+"""`toposcale compare`: what changed between two checkpoints."""
+
+import argparse
+
+from toposcale.features import description
+from toposcale.features.describe_command import add_options, measure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    add_options(parser, "before", "after")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print the table."""
+    measure(given, description.changes_of if given.all else description.compare, given.before, given.after)

@@ -1,0 +1,156 @@
+"""`toposcale describe`: the weight matrices of a model; and what it shares with `toposcale compare`."""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from toposcale.features import description
+from toposcale.io.errors import UserError, listed, one_line
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    add_options(parser, "checkpoint")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print the table."""
+    measure(given, description.features_of if given.all else description.describe, given.checkpoint)
+
+
+def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
+    """Add the arguments of a command that measures some checkpoints."""
+    for checkpoint in checkpoints:
+        parser.add_argument(checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder")
+    parser.add_argument("more", nargs="*", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--all", action="store_true", help="every feature in long form: layer, feature, value")
+    parser.add_argument(
+        "--features", action="append", metavar="GROUP", help="only topology, norms or spectra; may be repeated"
+    )
+    parser.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
+    parser.add_argument(
+        "--layers", action="append", metavar="GLOB", help="only matrices of such a name; may be given again"
+    )
+    parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg or .png")
+
+
+def measure(given: argparse.Namespace, call: Callable[..., Any], *checkpoints: str) -> None:
+    """Print the table that a function of `description` makes of checkpoints."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    if given.more:
+        raise UserError(
+            f"{given.command}: too many checkpoints ({listed(given.more, 3)}): describe takes one, compare two; "
+            "the workflow measures a whole training (kind: folder under models)"
+        )
+    if given.plot:  # what is wrong with it is said before minutes of work
+        from toposcale.forecasting.pictures import kind_of
+
+        kind_of(given.plot)
+        if given.all:
+            raise UserError("--plot: it draws the table of one row per matrix; leave --all out")
+    groups = {"features": tuple(given.features)} if given.features else {}
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        table = call(
+            *checkpoints,
+            layers=given.layers or "*",
+            **groups,
+            progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
+        )
+    if given.plot:
+        from toposcale import plot_matrices
+
+        plot_matrices(table, given.plot)
+    _show(table, given)
+
+
+def _show(table: Any, given: argparse.Namespace) -> None:
+    """Print a table of `describe` or `compare`, and its notes below it or, with CSV, on standard error."""
+    notes = [one_line(note) for note in table.attrs["notes"]]
+    if "shape" in table:
+        table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
+    if given.csv:
+        if sys.stdout.isatty():
+            table = table.rename(index=one_line).map(lambda value: one_line(value) if isinstance(value, str) else value)
+        table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
+        print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
+    elif given.all:
+        _print_table(table, dict.fromkeys(table.columns[2:], "{:.6g}".format))
+        print(*notes, sep="\n", end="\n" if notes else "")
+    else:
+        print("\n".join([*_print_summary(table, given.command == "compare"), *notes]))
+    sys.stdout.flush()
+
+
+_MOST_NAMED = 10
+_BESIDE_THE_NAME = 68  # characters of the other columns
+
+
+def _print_summary(table: Any, is_change: bool) -> list[str]:
+    """Print the table of `describe` or `compare` with short names; return the lines below it: odd layers and the legend."""
+    from toposcale.features.feature import SUMMARY
+    from toposcale.features.names import feature_name
+    from toposcale.features.registry import lookup
+    from toposcale.forecasting.amounts import amount
+    from toposcale.io.schemas import ALL_LAYERS
+
+    shown, lines = table.reset_index(), [""]
+    features = {name: short for name, short in SUMMARY.items() if name in table}
+    legend = {
+        name: f"{short:>5}  {feature_name(name)} ({name}, {lookup(name).unit})" for name, short in features.items()
+    }
+    if is_change:
+        lines += [
+            "relative change from the first checkpoint (- if only one has the layer), and the layer of the largest:"
+        ]
+        for name, change in table.drop(index=ALL_LAYERS)[list(features)].abs().items():
+            if change.max() > 0:
+                layer = change.idxmax()
+                legend[name] += f": {one_line(layer)} {_change(table.at[layer, name])}"
+    else:
+        odd = table[table["odd"] != ""]
+        lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MOST_NAMED).items()]
+        lines += [f"* odd: {len(odd) - _MOST_NAMED} more, in the column odd of --csv"] if len(odd) > _MOST_NAMED else []
+        shown["layer"] += [" *" if reason else "" for reason in shown.pop("odd")]
+        shown["parameters"] = list(map(amount, shown["parameters"]))
+    form = _change if is_change else "{:.4g}".format
+    _print_table(shown.rename(columns=features | {"parameters": "params"}), dict.fromkeys(features.values(), form))
+    return lines + list(legend.values())
+
+
+def _change(relative: float) -> str:
+    return "from 0" if math.isinf(relative) else f"{relative:+.1%}"
+
+
+def _print_table(table: Any, formats: dict[str, Callable[[float], str]]) -> None:
+    """Print a table, the columns in `formats` as right-aligned numbers; NaN is shown as -."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from toposcale.features.names import short_layer
+
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
+        # A narrow terminal gets shorter names, not broken ones.
+        table["layer"] = list(map(short_layer, table["layer"]))
+    shown = Table(box=None, pad_edge=False)
+    for name in table.columns:
+        folds = name == "layer"
+        shown.add_column(
+            name,
+            justify="right" if name in formats else "left",
+            no_wrap=not folds,
+            overflow="fold" if folds else "crop",
+        )
+    for row in table.to_dict("records"):
+        cells = [
+            one_line(value) if name not in formats else "-" if value != value else formats[name](value)
+            for name, value in row.items()
+        ]
+        shown.add_row(*map(Text, cells))
+    console.print(shown)

@@ -1,0 +1,72 @@
+"""`toposcale advise`: continue a training run, or train another size."""
+
+import argparse
+import json
+import shutil
+from typing import Any
+
+from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.decision.advise import advise
+from toposcale.forecasting.decision.run_options import (
+    NAMES_IN_OTHER_TOOLS,
+    OPTIONS,
+    PLOT,
+    add_option,
+    add_run_options,
+    amount,
+    arguments,
+)
+from toposcale.io.errors import UserError, printable
+
+__all__ = ["NAMES_IN_OTHER_TOOLS", "add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started"
+    parser.add_argument("curve", metavar="CURVE", nargs="?", help=text)
+    add_run_options(parser)
+    text = "parameters of a model that could be trained; may be given again"
+    add_option(parser, "sizes", type=amount, action="append", default=[], metavar="PARAMETERS", help=text)
+    text = "another run of the family, all else as in this run but for what its log states; may be given again"
+    add_option(parser, "known", action="append", default=[], metavar="CURVE:PARAMETERS", help=text)
+    add_option(parser, "remaining", type=amount, metavar="FLOP", help="compute that will still be spent")
+    text = "a loss; the advice says when it is reached"
+    add_option(parser, "target_loss", type=float, metavar="LOSS", help=text)
+    parser.add_argument("--plot", metavar="FILE", help=PLOT)
+    parser.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print the advice."""
+    options = {name: value for name in OPTIONS if (value := getattr(given, name)) is not None}
+    advice = advise(
+        given.curve,
+        **arguments(options),
+        sizes=given.sizes,
+        known=[_known(text) for text in given.known],
+        remaining=given.remaining,
+        target_loss=given.target_loss,
+    )
+    if given.plot:
+        advice.plot(given.plot)
+    if given.json:
+        print(json.dumps(dict(advice), indent=1, allow_nan=False))
+    else:
+        # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
+        width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
+        print(printable(advice.text(width)))
+
+
+def _known(text: str) -> dict[str, Any]:
+    """Return another run from CURVE:PARAMETERS; the name of a file may contain colons."""
+    curve, _, size = text.rpartition(":")
+    try:
+        if not curve:
+            raise ValueError
+        return {"curve": curve, "n_parameters": number_of(size)}
+    except ValueError:
+        raise UserError(
+            f"--known {text}: it must be CURVE:PARAMETERS; a run with another schedule is given in Python "
+            "(toposcale.advise) or under models in a configuration"
+        ) from None

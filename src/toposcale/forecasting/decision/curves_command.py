@@ -1,0 +1,56 @@
+"""`toposcale curves`: which of several training runs is better."""
+
+import argparse
+import json
+from typing import Any
+
+from toposcale.forecasting.decision.compare_runs import compare_runs
+from toposcale.forecasting.decision.run_options import (
+    NAMES_IN_OTHER_TOOLS,
+    OPTIONS,
+    PLOT,
+    add_option,
+    add_run_options,
+    amount,
+    arguments,
+    option,
+)
+from toposcale.io.errors import UserError, printable
+
+__all__ = ["NAMES_IN_OTHER_TOOLS", "add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    text = "losses of A, B, ..., as for advise; each is compared with A"
+    parser.add_argument("curves", nargs="+", metavar="CURVE", help=text)
+    add_run_options(parser, several=True)
+    text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
+    add_option(parser, "seed_noise", type=amount, metavar="NATS", help=text)
+    parser.add_argument("--plot", metavar="FILE", help=PLOT)
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print the comparison."""
+    count = len(given.curves)
+    if count < 2:
+        raise UserError("curves: give two or more; advise forecasts one")
+    runs: list[dict[str, Any]] = []
+    for index, curve in enumerate(given.curves):
+        options = {}
+        for name in OPTIONS:
+            values = getattr(given, name) or [None]
+            if len(values) not in (1, count):
+                raise UserError(f"{option(name)}: one value, or one for each of the {count} curves (- for none)")
+            value = values[index % len(values)]
+            if value not in (None, "-"):
+                options[name] = value
+        try:
+            runs.append({"curve": curve, **arguments(options)})
+        except UserError as error:
+            raise UserError(f"{curve}: {error}") from None
+    comparison = compare_runs(*runs, seed_noise=given.seed_noise)
+    if given.plot:
+        comparison.plot(given.plot)
+    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else printable(comparison))

@@ -1,0 +1,87 @@
+"""The options that state the facts of a training run, by the names of the arguments of `toposcale.advise`."""
+
+import argparse
+import os
+from typing import Any
+
+from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.runs.schedules import SHAPES
+from toposcale.io.errors import UserError
+
+OPTIONS = {
+    "n_parameters": "number of parameters, such as 25e6",
+    "tokens_per_step": "tokens that one step reads",
+    "schedule": "constant, linear, cosine or wsd, or a file with the columns step and learning_rate",
+    "warmup_steps": "steps of warm-up",
+    "decay_start": "wsd: the step at which the decay begins",
+    "steps": "the last step of the run",
+    "peak": "highest learning rate",
+    "final": "minimum learning rate, 0 if left out; without --peak its ratio to the peak",
+    "loss_column": "the column of the loss, if its name is not a usual one",
+    "step_column": "the column of the step, if its name is not a usual one",
+    "unique_tokens": "unique tokens of the training text, if it is repeated",
+    "epochs": "epochs of the whole run over the training text",
+    "optimizer": "such as adamw; under another or unknown one the forecast of a decay is less certain",
+}
+"""What each option means."""
+
+PLOT = "also write a picture, .svg or .png"
+_TEXTS = ("schedule", "loss_column", "step_column", "optimizer")
+_OF_A_SHAPE = ("decay_start", "peak", "final")
+_ALIASES = {"n_parameters": "--parameters", "warmup_steps": "--warmup", "sizes": "--size", "target_loss": "--target"}
+NAMES_IN_OTHER_TOOLS = {
+    **dict.fromkeys(("--lr", "--learning-rate", "--max-lr"), "--peak"),
+    **dict.fromkeys(("--min-lr", "--end-lr"), "--final"),
+    **dict.fromkeys(("--params", "--model-size"), "--n-parameters"),
+    **dict.fromkeys(("--batch-size", "--batch-tokens"), "--tokens-per-step"),
+    **dict.fromkeys(("--max-steps", "--total-steps"), "--steps"),
+    **dict.fromkeys(("--lr-schedule", "--scheduler"), "--schedule"),
+}
+"""Options by their names in other tools."""
+
+
+def add_option(parser: argparse.ArgumentParser, name: str, **settings: Any) -> None:
+    """Add the option of an argument, with its alias."""
+    names = [option(name), *([_ALIASES[name]] if name in _ALIASES else [])]
+    parser.add_argument(*names, **{"metavar": name.upper()} | settings)
+
+
+def add_run_options(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add every option of a run, which takes a value for each of `several` runs."""
+    for name, meaning in OPTIONS.items():
+        if several:
+            kind = str if name in _TEXTS else _amount_or_none
+            meaning += "; if the runs differ a value each, - for none"
+            add_option(parser, name, nargs="+", type=kind, help=meaning)
+        else:
+            add_option(parser, name, type=str if name in _TEXTS else amount, help=meaning)
+
+
+def option(name: str) -> str:
+    """Return the option of an argument."""
+    return f"--{name.replace('_', '-')}"
+
+
+def amount(text: str) -> float:
+    """Return the number that a text stands for, such as 25e6 or 25M; raise argparse's error for another text."""
+    try:
+        return number_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, for example 25e6 or 25M") from None
+
+
+def _amount_or_none(text: str) -> float | None:
+    return None if text == "-" else amount(text)
+
+
+def arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run as arguments of `toposcale.advise`; raise UserError for an option that does not apply."""
+    facts = {name: value for name, value in options.items() if name not in _OF_A_SHAPE}
+    of_shape = {name: options[name] for name in _OF_A_SHAPE if name in options}
+    if options.get("schedule") in SHAPES:
+        facts["schedule"] = {"shape": options["schedule"], **of_shape}
+    elif of_shape and ("schedule" not in options or os.path.exists(options["schedule"])):
+        named = " and ".join(map(option, of_shape))
+        where = f"with the file {options['schedule']}" if "schedule" in options else "without --schedule"
+        raise UserError(f"{named}: not used {where}; it belongs to --schedule {', '.join(SHAPES)}")
+    return facts

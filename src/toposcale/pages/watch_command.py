@@ -1,0 +1,23 @@
+"""`toposcale watch`: a local page that follows a training."""
+
+import argparse
+
+from toposcale.io.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("folder", metavar="FOLDER")
+    parser.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
+    parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Serve the page until it is interrupted."""
+    try:
+        from toposcale.pages.watch import watch
+    except ImportError as error:
+        raise UserError(f"watch needs {error.name}: run it in the environment of the workflow (make watch)") from error
+    if not 0 <= given.port <= 65535:
+        raise UserError(f"--port {given.port}: a port is a number from 0, for any that is free, to 65535")
+    watch(given.folder, port=given.port, every=given.every)
