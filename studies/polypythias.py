@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from studies import small_tables
 from studies.nulls.configurations import RUNS, table_of
-from toposcale.analysis.over_seeds import EarlyValues, early_values
+from studies.over_seeds import EarlyValues, early_values
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson

@@ -275,7 +275,7 @@ class ModelFromElsewhere(Section):
     after the warm-up. For Pythia it is 1430."""
     configuration: Name | MISSING = MISSING
     """What this training shares with others that differ from it by their seeds alone, such as pythia-14m. If it is
-    left out, the training is a configuration of its own. The tests over seeds need 8 trainings in a configuration."""
+    left out, the training is a configuration of its own."""
     seed: Seed | MISSING = MISSING
     """The seed of this training, for the tables."""
     schedule: OrFile[WholeSchedule] | MISSING = MISSING

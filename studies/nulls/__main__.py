@@ -27,8 +27,8 @@ import pandas as pd
 from studies import small_tables
 from studies.nulls.configurations import RUNS, Configuration, configurations_of
 from studies.nulls.crossed import CrossedResiduals, Tested, rates, run_permutations
+from studies.over_seeds import early_values
 from toposcale.analysis.controls import CONTROLS, NUCLEAR_NORM, Control
-from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.simulated_features import SimulatedFeatures
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.errors import UserError

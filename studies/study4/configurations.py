@@ -12,8 +12,7 @@ import pandas as pd
 import plan  # in workflow/: `make study-4` puts it on the path
 from config_reading import read, rebased, resolve
 from studies.norms import NORMS
-from studies.over_seeds import LATER
-from toposcale.analysis.over_seeds import EARLY, SHARE
+from studies.over_seeds import EARLY, LATER, SHARE
 
 PLAN = "studies/study4/study.yaml"
 TABLE = "models"

@@ -14,7 +14,16 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from studies.norms import NORMS
-from studies.over_seeds import STUDY_DRAWS, between_rows, fisher_interval, later_loss, partial_correlations
+from studies.over_seeds import (
+    SHARE,
+    STUDY_DRAWS,
+    EarlyValues,
+    between_rows,
+    early_values,
+    fisher_interval,
+    later_loss,
+    partial_correlations,
+)
 from studies.study4.configurations import (
     FEATURES,
     H0,
@@ -25,7 +34,6 @@ from studies.study4.configurations import (
     surrogate,
     surrogate_error,
 )
-from toposcale.analysis.over_seeds import SHARE, EarlyValues, early_values
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats, orthogonal_to

@@ -17,10 +17,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from studies import small_tables
+from studies.over_seeds import SHARE
 from studies.study4.configurations import Configuration, planned
 from studies.study4.runs import begin, checkpoint_at, matrices_of, text_of
 from toposcale import homology
-from toposcale.analysis.over_seeds import SHARE
 from toposcale.homology.sampling import SeedPart
 from toposcale.statistics.coefficients import Floats
 from toposcale.training import trainer

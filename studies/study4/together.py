@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from studies.over_seeds import SHARE
 from studies.study4.configurations import LOSS_SHARES, Configuration, planned
 from studies.study4.runs import begin, checkpoint_at, processor, text_of
-from toposcale.analysis.over_seeds import SHARE
 from toposcale.io import tensor_files
 from toposcale.training import trainer
 from toposcale.training.gpt import GPT, GPTShape

@@ -22,6 +22,7 @@ import torch
 import plan
 from studies import small_tables
 from studies.norms import MEAN_LAYER_NORM, MEAN_ROW_NORM, mean_row_norm
+from studies.over_seeds import SHARE
 from studies.study4 import together
 from studies.study4.configurations import (
     FEATURES,
@@ -36,7 +37,6 @@ from studies.study4.configurations import (
     surrogate_error,
 )
 from studies.study4.runs import begin, checkpoint_at, facts, matrices_of, settings_of, text_of
-from toposcale.analysis.over_seeds import SHARE
 from toposcale.features import weights
 from toposcale.features.feature import WEIGHT_NORM
 from toposcale.features.registry import aggregate

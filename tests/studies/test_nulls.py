@@ -8,9 +8,9 @@ import pytest
 from studies.nulls import __main__ as nulls
 from studies.nulls.configurations import RUNS, configurations_of, table_of
 from studies.nulls.crossed import CrossedResiduals, rates, run_permutations
+from studies.over_seeds import run_permutation_table
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.correlations import joint_test
-from toposcale.analysis.over_seeds import run_permutation_table
 from toposcale.analysis.sensitivity import PARAMETERS
 from toposcale.io.errors import UserError
 

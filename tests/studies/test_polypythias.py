@@ -15,9 +15,9 @@ import config_reading
 import plan
 from paths import ROOT
 from small_hub import Repository, SmallHub
+from studies.over_seeds import between_runs_table, run_permutation_table
 from tiny_model import TEXT, save_checkpoints
 from toposcale import checkpoints
-from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.checkpoints import language_models
 from toposcale.checkpoints.hub import HubSource
 from toposcale.features import embeddings, weights

@@ -99,8 +99,8 @@ DECISION = modules("""
 """)
 DECISIONS = FORECASTS | DECISION | modules("analysis: regret")
 TESTS = modules("""
-    analysis: aligned controls correlations over_seeds questions sensitivity series simulated_features verdicts
-    statistics: coefficients freedman_lane multiple_testing permutations prewhitening resampling run_permutation
+    analysis: aligned controls correlations questions sensitivity series simulated_features verdicts
+    statistics: coefficients multiple_testing permutations prewhitening resampling
 """)
 ANSWERS = TESTS | DECISIONS | modules("analysis: feature_answers forecast_answers\nfeatures: names")
 LOGS = modules("""

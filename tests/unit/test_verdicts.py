@@ -9,7 +9,6 @@ from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis.aligned import aligned_series
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.correlations import correlation_table, joint_test, partial_correlation_table
-from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
@@ -204,7 +203,7 @@ def test_q_is_corrected_within_a_question_and_stands_in_no_other_table(run):
 
 
 def test_a_question_has_a_row_where_it_is_asked_and_nowhere_else(analysed):
-    """Each of three questions of every pair of each run and of all runs; those over seeds of whole models over all runs."""
+    """Each of three questions of every pair of each run and of all runs."""
     verdicts = analysed[2]
     assert not verdicts.duplicated(["model", "source", "layer", "feature", "metric", "question"]).any()
     counts = verdicts.question.value_counts()
@@ -212,9 +211,6 @@ def test_a_question_has_a_row_where_it_is_asked_and_nowhere_else(analysed):
     asked = ("follows_the_loss", "beyond_the_norm", "beyond_the_spectrum")
     assert [counts[question] for question in asked] == [everywhere] * 3
     assert set(verdicts[verdicts.question == "beyond_the_variance"].feature) == {"neural_persistence"}
-    seeds = verdicts[verdicts.question.isin(["within_configurations", "between_runs"])]
-    assert set(seeds.model) == {POOLED}
-    assert len(seeds) == 2 * 8
     assert set(verdicts.question) == set(QUESTIONS)
 
 
@@ -332,65 +328,6 @@ def test_models_that_share_their_noise_do_not_vote_twice(run):
     assert p_values[1] == pytest.approx(p_values[0], rel=1e-6)
 
 
-def test_a_configuration_of_eight_seeds_is_tested_within_and_between_its_runs():
-    """One feature feels the noise of its own run, one that of all runs, one tells early which run ends lower."""
-    rng, n = np.random.default_rng(7), 30
-    time, features, metrics = np.arange(n), [], []
-    shared = rng.standard_normal(n)
-    for seed in range(10):
-        model, own, end = f"m.seed{seed}", rng.standard_normal(n), rng.standard_normal()
-        loss = 3 - np.log1p(time) / 4 + 0.02 * (own + shared) + 0.3 * end * (time > 20)
-        features += [
-            rows(model, "frobenius_norm", np.sqrt(time + 1) + 0.1 * rng.standard_normal(n)),
-            rows(model, "h0_total", 0.1 * time + own + 0.5 * rng.standard_normal(n)),
-            rows(model, "h1_total", 0.1 * time + shared + 0.1 * rng.standard_normal(n)),
-            rows(model, "neural_persistence", end + 0.1 * rng.standard_normal(n)),
-        ]
-        metrics.append(pd.DataFrame({"model": model, "step": STEPS[:n], "metric": "validation_loss", "value": loss}))
-    names = [f"m.seed{seed}" for seed in range(10)]
-    models = pd.DataFrame({"model": names, "configuration": "m", "warmup_steps": 0, "final_step": STEPS[n - 1]})
-    tables = verdict_tables(pd.concat(features), pd.concat(metrics), models, resamples=20)
-    answers = tables["verdicts"][tables["verdicts"].model == POOLED].pivot(
-        index="feature", columns="question", values="answer"
-    )
-    assert answers.within_configurations["h0_total"] == "yes"
-    assert answers.within_configurations[["h1_total", "neural_persistence"]].tolist() == ["no", "no"]
-    assert answers.between_runs["neural_persistence"] == "yes"
-    assert answers.between_runs[["h0_total", "h1_total"]].tolist() == ["no", "no"]
-    row = one(tables["over_seeds"], question="within_configurations", feature="h1_total")
-    assert row.correlation == pytest.approx(row.null_expectation, abs=0.15)
-    assert row.null_expectation > 0.4
-    assert (row.n_runs, row.n_configurations, row.exact) == (10, 1, False)
-    few = verdict_tables(
-        *(table[table.model.isin(names[:7])] for table in (pd.concat(features), pd.concat(metrics), models)),
-        resamples=20,
-    )["verdicts"]
-    few = few[few.question == "within_configurations"]
-    assert (few.answer == "not tested").all()
-    assert (few.reason == "no configuration has 8 seeds").all()
-    assert len(few) == 4
-    norm = one(tables["verdicts"], feature="frobenius_norm", question="between_runs")
-    assert norm.reason == "fully explained by the controls, or too few runs"
-
-
-def test_a_feature_without_the_first_checkpoint_is_tested_over_seeds_like_the_others():
-    rng, n = np.random.default_rng(8), 30
-    names = [f"m.seed{seed}" for seed in range(8)]
-    features = [
-        rows(model, feature, np.sqrt(np.arange(n)) + rng.standard_normal(n))
-        for model in names
-        for feature in ("frobenius_norm", "h0_total", "h0_wasserstein")
-    ]
-    table = pd.concat(features)
-    table = table[(table.feature != "h0_wasserstein") | (table.step > STEPS[0])]
-    loss = [
-        pd.DataFrame({"model": m, "step": STEPS[:n], "metric": "training_loss", "value": rng.random(n)}) for m in names
-    ]
-    models = pd.DataFrame({"model": names, "configuration": "m", "warmup_steps": STEPS[2], "final_step": STEPS[n - 1]})
-    found = run_permutation_table(table, pd.concat(loss), models, metric="training_loss", seed=0)
-    assert set(found["feature"]) == {"frobenius_norm", "h0_total", "h0_wasserstein"}
-
-
 def test_over_runs_stand_the_median_and_the_range_of_configurations(run, analysed):
     runs, pooled = plain(analysed[0]), analysed[1]
     row = one(pooled, feature="neural_persistence", control="nothing")
@@ -429,18 +366,3 @@ def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):
     pd.testing.assert_frame_equal(again[columns], whole[columns], check_exact=True)
     other = correlation_table(features, metrics, seed=2, resamples=200)
     assert (other["spearman_low"] != plain(analysed[0]).reset_index(drop=True)["spearman_low"]).any()
-
-
-def test_runs_that_are_under_way_are_not_taken_for_finished_ones():
-    rng, names = np.random.default_rng(9), [f"m.seed{seed}" for seed in range(12)]
-    features = pd.concat([rows(m, f, 1 + rng.random(N)) for m in names for f in ("frobenius_norm", "h0_total")])
-    loss = pd.concat(
-        [pd.DataFrame({"model": m, "step": STEPS, "metric": "validation_loss", "value": rng.random(N)}) for m in names]
-    )
-    models = pd.DataFrame({"model": names, "configuration": "m", "final_step": STEPS[-1]})
-    whole = between_runs_table(features, loss, models, metric="validation_loss", seed=0)
-    assert set(whole["n_runs"]) == {12}
-    part = loss[(loss["model"] != names[0]) | (loss["step"] < 0.9 * STEPS[-1])]
-    assert set(between_runs_table(features, part, models, metric="validation_loss", seed=0)["n_runs"]) == {11}
-    nothing_early = loss[loss["step"] > 0.25 * STEPS[-1]]
-    assert between_runs_table(features, nothing_early, models, metric="validation_loss", seed=0).empty

@@ -28,7 +28,7 @@ ANALYSES = {
         "verdicts.verdict_tables",
         "Correlations of every feature with every metric, and the verdicts",
         reads=_RUN,
-        makes=(*_VERDICTS, "correlations", "over_seeds", "power"),
+        makes=(*_VERDICTS, "correlations", "power"),
         settings=("seed", "resamples", "tasks"),
     ),
     "scaling": Analysis(

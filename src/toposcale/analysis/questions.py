@@ -7,12 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import pandas as pd
-
 from toposcale.analysis.controls import CONTROLS, NOTHING
-from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.simulated_features import SimulatedFeatures
-from toposcale.statistics.run_permutation import MIN_SEEDS
 
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""
@@ -29,11 +25,7 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Question:
-    """One question about a feature and a metric.
-
-    Estimate and p come from the column `estimate` of `correlations` and `pooled_correlations`, or from `over_seeds`,
-    which `test` fills.
-    """
+    """One question about a feature and a metric; `estimate` is a column of `correlations` and `pooled_correlations`."""
 
     name: str
     asks: str  # the question in words
@@ -44,7 +36,6 @@ class Question:
     needs: str = ""  # data needed
     given: str = ""  # words for the legend of figures
     estimate: str = "residual_correlation"
-    test: Callable[..., pd.DataFrame] | None = None
     simulation: Callable[..., SimulatedFeatures] | None = None  # features of a known effect, for control and power
 
     @property
@@ -57,8 +48,6 @@ class Question:
         """True if a p-value decides, and not the size of the estimate."""
         return self.estimate != "spearman"
 
-
-_SEEDS = "features of whole models, on the headline metric; all runs of configurations with at least 8 seeds"
 
 QUESTIONS = {
     question.name: question
@@ -96,26 +85,6 @@ QUESTIONS = {
             asked="neural persistence of the weights, every layer and metric; each run, and all runs together",
             beyond="the variance of the weights",
             simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_variance"]),
-        ),
-        Question(
-            "within_configurations",
-            "Do the feature's prewhitened residuals follow the loss of its own run more than the losses of other seeds?",
-            "weight_norm",
-            asked=_SEEDS,
-            shows="mean over runs of the correlation of prewhitened residuals with the loss of the same run",
-            needs=f"{MIN_SEEDS} seeds of a configuration",
-            estimate="",
-            test=run_permutation_table,
-        ),
-        Question(
-            "between_runs",
-            "Does the feature at 30% of training predict which run of a configuration ends lower, beyond the loss so far?",
-            "loss_and_weight_norm",
-            asked=_SEEDS,
-            shows="partial correlation of the final value of the metric with the feature",
-            needs=f"{MIN_SEEDS} seeds of a configuration, all finished",
-            estimate="",
-            test=between_runs_table,
         ),
     )
 }

@@ -14,7 +14,6 @@ from scipy.spatial.distance import squareform
 from toposcale.analysis import series
 from toposcale.analysis.aligned import aligned_series, warmups_of
 from toposcale.analysis.correlations import RESAMPLES, correlation_table, partial_correlation_table, pooled_table
-from toposcale.analysis.over_seeds import NO_SEEDS, full_configurations
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.io import schemas
@@ -47,50 +46,26 @@ def verdict_tables(
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
     headline = series.headline_metric(metrics["metric"], tasks)
-    tables = verdicts_on_features(features, metrics, models, headline, seed=seed, resamples=resamples)
-    pooled = pooled_verdicts(tables["verdicts"], headline)
-    on_headline = metrics[metrics["metric"] == headline]
-    return {
-        **tables,
-        "tested_features": tested_features_table(features, on_headline, models, pooled),
-        **sensitivity_tables(features, on_headline, models, pooled, seed=seed),
-    }
-
-
-def verdicts_on_features(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    headline: str | None,
-    *,
-    seed: int,
-    resamples: int,
-) -> dict[str, pd.DataFrame]:
-    """Make the verdicts and the tables of correlations and tests; headline: the metric of the tests over seeds."""
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
     partial = partial_correlation_table(features, metrics, models, seed=seed, resamples=resamples)
     correlations = schemas.TABLES["correlations"].frame(pd.concat([plain, partial], ignore_index=True))
-    over_seeds = [
-        question.test(features, metrics, models, metric=headline, seed=seed).assign(question=question.name)
+    pooled = pooled_table(features, metrics, models, correlations)
+    answers = [
+        _answered(question, _correlation_rows(question, correlations, pooled)).reindex(
+            columns=schemas.TABLES["verdicts"].names
+        )
         for question in QUESTIONS.values()
-        if question.test and headline
     ]
-    tables = {
+    verdicts = schemas.TABLES["verdicts"].frame(pd.concat(answers, ignore_index=True))
+    judged = pooled_verdicts(verdicts, headline)
+    on_headline = metrics[metrics["metric"] == headline]
+    return {
         "correlations": correlations,
-        "pooled_correlations": pooled_table(features, metrics, models, correlations),
-        "over_seeds": schemas.TABLES["over_seeds"].frame(pd.concat(over_seeds) if over_seeds else []),
+        "pooled_correlations": pooled,
+        "verdicts": verdicts,
+        "tested_features": tested_features_table(features, on_headline, models, judged),
+        **sensitivity_tables(features, on_headline, models, judged, seed=seed),
     }
-    pooled, tests = tables["pooled_correlations"], tables["over_seeds"]
-    on_headline = series.whole_model(pooled[pooled["metric"] == headline])
-    has_seeds = headline is not None and bool(full_configurations(features, metrics, models, headline))
-    verdicts = []
-    for question in QUESTIONS.values():
-        if question.test is None:
-            rows = _correlation_rows(question, correlations, pooled)
-        else:
-            rows = _over_seeds(on_headline, tests[tests["question"] == question.name], has_seeds)
-        verdicts.append(_answered(question, rows).reindex(columns=schemas.TABLES["verdicts"].names))
-    return tables | {"verdicts": schemas.TABLES["verdicts"].frame(pd.concat(verdicts, ignore_index=True))}
 
 
 def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
@@ -107,16 +82,6 @@ def _correlation_rows(question: Question, runs: pd.DataFrame, pooled: pd.DataFra
     pooled = pooled.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
     columns = ["model", *series.PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
     return pd.concat([table.assign(estimate=table[name])[columns] for table in (runs, pooled)], ignore_index=True)
-
-
-def _over_seeds(pooled: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
-    """Return the same for a question over seeds, with why it was not tested."""
-    pairs = pooled[series.PAIR_KEY].drop_duplicates()
-    rows = pairs.merge(tests, on=series.PAIR_KEY, how="left", indicator=True, validate="one_to_one")
-    absent = "not measured at the same checkpoints in every run" if has_seeds else NO_SEEDS
-    why = np.where(rows["_merge"] == "both", "fully explained by the controls, or too few runs", absent)
-    rows["reason"] = np.where(rows["p"].isna(), why, "")
-    return rows.rename(columns={"correlation": "estimate"}).assign(model=POOLED)
 
 
 def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:

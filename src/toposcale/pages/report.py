@@ -28,7 +28,7 @@ LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
 
 LISTED = (
-    *("verdicts", "tested_features", "sensitivity", "over_seeds"),
+    *("verdicts", "tested_features", "sensitivity"),
     *("pooled_correlations", "correlations", "scaling", "transitions", "early_stopping_summary"),
     *("forecasts", "forecast_evaluation", "score_forecasts", "score_evaluation"),
     *("decisions", "decision_evaluation"),
