@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from fingerprint import code_of
 from paths import ROOT, each
 from plan import ALL, Plan, span_of, step_of, training_settings
-from toposcale.analysis import ANALYSES, lm_eval
+from toposcale import analysis, reproduction
+from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.figures import FIGURES
 from toposcale.io import tables
@@ -376,11 +377,12 @@ class RunTables:
         plan, paths, config = inputs.plan, inputs.paths, inputs.plan.config
         self.gathered = _gathered(inputs)
         needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
-        self.analyses = {name: analysis for name, analysis in ANALYSES.items() if needed.get(name, True)}
-        self.made = [table for analysis in self.analyses.values() for table in analysis.makes]
+        analyses = analysis.ANALYSES | reproduction.ANALYSES
+        self.analyses = {name: entry for name, entry in analyses.items() if needed.get(name, True)}
+        self.made = [table for entry in self.analyses.values() for table in entry.makes]
         names = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
         self.files: dict[str, str | list[str]] = {
-            "published": str(ROOT / "workflow/published_values.csv"),
+            "published": str(ROOT / "src/toposcale/reproduction/published_values.csv"),
             "training": each(paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
             "all_features": paths.table("features"),
             **{table: paths.table(table) for table in names},

@@ -11,8 +11,7 @@ import scipy.stats
 import config_reading
 from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
-from toposcale import statistics
-from toposcale.analysis import ANALYSES, load
+from toposcale import analysis, reproduction, statistics
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_tables
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.transitions import transition_tables
@@ -144,7 +143,8 @@ def test_the_array_modules_do_not_import_pandas():
 
 def test_weights_without_any_loss_go_through_every_analysis(run):
     features, metrics, _ = run
-    tables = {table: schemas.TABLES[table].frame([]) for name in ANALYSES for table in ANALYSES[name].makes}
+    analyses = analysis.ANALYSES | reproduction.ANALYSES
+    tables = {table: schemas.TABLES[table].frame([]) for entry in analyses.values() for table in entry.makes}
     tables |= {
         "features": features,
         "metrics": metrics[:0],
@@ -155,7 +155,9 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         "training": schemas.TABLES["training"].frame([]).assign(model=""),
         "vectors": schemas.TABLES["vectors"].frame([]),
         "schedules": schemas.TABLES["schedules"].frame([]),
-        "published": pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}),
+        "published": pd.read_csv(
+            ROOT / "src/toposcale/reproduction/published_values.csv", dtype={"value": str, "table": str}
+        ),
     }
     config = config_reading.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
     settings = {
@@ -164,11 +166,11 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         **{"fractions": [0.5], "decision": config["decision"], "tasks": config["metrics"]["tasks"]},
         **{"training_settings": config["training"], "corpus_settings": config["corpus"], "seeds": [0]},
     }
-    for name, analysis in ANALYSES.items():
-        chosen = {key: settings[key] for key in analysis.settings} | (
-            {"resamples": 20} if "resamples" in analysis.settings else {}
+    for name, entry in analyses.items():
+        chosen = {key: settings[key] for key in entry.settings} | (
+            {"resamples": 20} if "resamples" in entry.settings else {}
         )
-        made = load(name)(**{table: tables[table] for table in analysis.reads}, **chosen)
+        made = entry.load()(**{table: tables[table] for table in entry.reads}, **chosen)
         tables |= made
         assert all(list(made[table].columns) == schemas.TABLES[table].names for table in made), name
     assert tables["verdicts"].empty

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from toposcale.analysis import ANALYSES
-from toposcale.analysis.claims import CLAIMS, ClaimAnswer, claims_tables
 from toposcale.io import schemas
+from toposcale.reproduction import ANALYSES
+from toposcale.reproduction.claims import CLAIMS, ClaimAnswer, claims_tables
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
-PUBLISHED = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str})
+PUBLISHED = pd.read_csv(ROOT / "src/toposcale/reproduction/published_values.csv", dtype={"value": str})
 EMPTY = {name: schemas.TABLES[name].frame([]) for name in ANALYSES["claims"].reads if name != "published"}
 
 

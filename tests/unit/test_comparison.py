@@ -6,10 +6,10 @@ import pytest
 
 from paths import ROOT
 from toposcale import homology
-from toposcale.analysis import comparison
 from toposcale.io import schemas
+from toposcale.reproduction import comparison
 
-PUBLISHED = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
+PUBLISHED = pd.read_csv(ROOT / "src/toposcale/reproduction/published_values.csv", dtype={"value": str, "table": str})
 WEIGHTS = {"source": "weights", "layer": "all"}
 LAW = {"law": "power_law", "exponent": -0.1, "r_squared": 0.9, "spearman": -1.0, "p": 0.01}
 RUN = {

@@ -23,6 +23,7 @@ FLOORS = [
     "checkpoints",
     "features",
     "analysis",
+    "reproduction",
     "figures",
     "pages",
 ]

@@ -9,8 +9,10 @@ import pytest
 
 import fingerprint
 from paths import ROOT
-from toposcale.analysis import ANALYSES
+from toposcale import analysis, reproduction
 from toposcale.figures import FIGURES
+
+ANALYSES = analysis.ANALYSES | reproduction.ANALYSES
 
 
 def modules(text):
@@ -100,7 +102,7 @@ DECISION = modules("""
 DECISIONS = FORECASTS | DECISION | modules("analysis: regret")
 TESTS = modules("""
     analysis: aligned controls correlations questions sensitivity series simulated_features verdicts
-    statistics: coefficients multiple_testing permutations prewhitening resampling
+    statistics: coefficients multiple_testing prewhitening resampling
 """)
 ANSWERS = TESTS | DECISIONS | modules("analysis: feature_answers forecast_answers\nfeatures: names")
 LOGS = modules("""
@@ -158,7 +160,7 @@ OF_A_SCRIPT = {
         | WEIGHTS
         | modules("""
             checkpoints: model_kinds
-            analysis: claims
+            reproduction: claims
             features: diagram_distances ripser_check roles
             figures: configurations gallery panels style
             homology: distances
@@ -185,8 +187,8 @@ OF_AN_ANALYSIS = {
     "forecasts": FORECASTS,
     "scores": FORECASTS | modules("analysis: score_law scores"),
     "decisions": DECISIONS | modules("analysis: decisions"),
-    "comparison": modules("analysis: comparison"),
-    "claims": ANSWERS | modules("analysis: claims\nfeatures: roles\nlandscape: planes"),
+    "comparison": modules("reproduction: comparison"),
+    "claims": ANSWERS | modules("reproduction: claims\nfeatures: roles\nlandscape: planes"),
     "summary": ANSWERS | modules("analysis: summary"),
 }
 OF_A_FIGURE = {
@@ -222,9 +224,8 @@ def test_a_rule_depends_on_the_modules_that_its_numbers_depend_on(script):
 
 @pytest.mark.parametrize("name", OF_AN_ANALYSIS)
 def test_an_analysis_depends_on_its_own_module_and_what_that_uses(name):
-    module = ANALYSES[name].function.partition(".")[0]
-    expected = FRAMES | modules("analysis: analyses") | OF_AN_ANALYSIS[name]
-    assert reached("analyse", f"toposcale.analysis.{module}") == expected
+    expected = FRAMES | modules("analysis: analyses\nreproduction: analyses") | OF_AN_ANALYSIS[name]
+    assert reached("analyse", ANALYSES[name].module) == expected
 
 
 @pytest.mark.parametrize("module", OF_A_FIGURE)

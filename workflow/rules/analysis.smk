@@ -1,4 +1,4 @@
-# Analyses: from tables to tables. `toposcale.analysis.ANALYSES` lists them, with what each reads, makes and is set by.
+# Analyses: from tables to tables. `ANALYSES` of `toposcale.analysis` and `toposcale.reproduction` list them.
 ANALYSIS_SETTINGS = targets.analysis_settings(PLAN)
 
 
@@ -24,7 +24,7 @@ for name, analysis in TABLES.analyses.items():
         params:
             analysis=name,
             settings={key: ANALYSIS_SETTINGS[key] for key in analysis.settings},
-            code=code_of("analyse.py", f"toposcale.analysis.{analysis.function.partition('.')[0]}"),
+            code=code_of("analyse.py", analysis.module),
         message:
             analysis.title
         script:

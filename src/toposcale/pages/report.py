@@ -10,7 +10,6 @@ import pandas as pd
 from markupsafe import Markup
 
 from toposcale import pages
-from toposcale.analysis.claims import ClaimAnswer
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import with_metrics
@@ -23,6 +22,7 @@ from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.pages.cards import cards
 from toposcale.pages.columns import columns, described, keys_of
+from toposcale.reproduction.claims import ClaimAnswer
 
 LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
