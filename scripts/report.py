@@ -55,7 +55,7 @@ def main(snakemake):
     config_text = Path(inputs.configuration).read_text()
     config = yaml.safe_load(config_text)
     corpus = files.read_json(inputs.corpus) if inputs.corpus else None
-    frames = _tables.read_inputs(snakemake, ("models", "summary", "claims", "metrics", "features"))
+    frames = _tables.read_inputs(snakemake, ("models", "summary", "metrics", "features"))
     table_files = {Path(path).stem: path for path in inputs.made}
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
@@ -69,7 +69,8 @@ def main(snakemake):
         listings=[listing(table_files[name]) for name in report.LISTED if name in table_files],
         warnings=listing(inputs.warnings),
         advice=_tables.read(table_files["advice"]),
-        comparison=listing(inputs.comparison),
+        claims=_tables.read(table_files["claims"]) if "claims" in table_files else None,
+        comparison=listing(table_files["comparison"]) if "comparison" in table_files else None,
         agreement=agreement(*compared, config["weights"]) if (compared := inputs.compared_with_ripser) else "",
         runtimes=provenance.runtimes(params.logs, list(frames["models"]["model"])),
         rerun=provenance.rerun(

@@ -404,6 +404,9 @@ class Config(Section):
     run: Name = "default"
     """Name of the run; its results are in results/{run}/. A file without it is a run of the file's own name, without
     the ending."""
+    reproduces: Distinct[Literal["research_plan", "paper", "embedding_report", "landscape_review"]] = Field([])
+    """Sources that this run repeats. The tables claims and comparison, and a section of the report, hold their claims and
+    published values beside those of the run."""
     seeds: Distinct[Seed] = Field([42], min_length=1)
     """Seeds of the models that are trained here. A model trained with the first seed keeps its name; a model trained
     with another seed is named {model}.seed{seed}."""

@@ -377,7 +377,7 @@ class RunTables:
         plan, paths, config = inputs.plan, inputs.paths, inputs.plan.config
         self.gathered = _gathered(inputs)
         needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
-        analyses = analysis.ANALYSES | reproduction.ANALYSES
+        analyses = analysis.ANALYSES | (reproduction.ANALYSES if config["reproduces"] else {})
         self.analyses = {name: entry for name, entry in analyses.items() if needed.get(name, True)}
         self.made = [table for entry in self.analyses.values() for table in entry.makes]
         names = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
@@ -417,6 +417,7 @@ def analysis_settings(plan: Plan) -> dict[str, Any]:
         "training_settings": training_settings(config["training"]),
         "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
         "seeds": config["seeds"],
+        "reproduces": config["reproduces"],
     }
 
 

@@ -164,7 +164,12 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         **config["statistics"],
         **{"score_metrics": [], "loss_metric": None},
         **{"fractions": [0.5], "decision": config["decision"], "tasks": config["metrics"]["tasks"]},
-        **{"training_settings": config["training"], "corpus_settings": config["corpus"], "seeds": [0]},
+        **{
+            "training_settings": config["training"],
+            "corpus_settings": config["corpus"],
+            "seeds": [0],
+            "reproduces": ["paper"],
+        },
     }
     for name, entry in analyses.items():
         chosen = {key: settings[key] for key in entry.settings} | (

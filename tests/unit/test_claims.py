@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import config_reading
 from paths import ROOT
 from toposcale.io import schemas
 from toposcale.reproduction import ANALYSES
@@ -11,13 +12,16 @@ from toposcale.reproduction.claims import CLAIMS, ClaimAnswer, claims_tables
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 PUBLISHED = pd.read_csv(ROOT / "src/toposcale/reproduction/published_values.csv", dtype={"value": str})
+SOURCES = {claim.source for claim in CLAIMS}
 EMPTY = {name: schemas.TABLES[name].frame([]) for name in ANALYSES["claims"].reads if name != "published"}
 
 
 def answers(sizes=SIZES, **tables):
     """The rows of the claims by source and name."""
     models = pd.DataFrame({"model": list(sizes), "n_parameters": list(sizes.values()), "final_step": 1000})
-    made = claims_tables(published=PUBLISHED, **(EMPTY | {"models": schemas.TABLES["models"].frame(models)} | tables))
+    made = claims_tables(
+        published=PUBLISHED, reproduces=SOURCES, **(EMPTY | {"models": schemas.TABLES["models"].frame(models)} | tables)
+    )
     return made["claims"].set_index(["source", "claim"])
 
 
@@ -43,6 +47,12 @@ def test_without_data_every_claim_is_not_tested_with_a_reason():
     assert len(rows) == len(CLAIMS) == len(set(rows.index))
     assert set(rows["answer"]) == {ClaimAnswer.NOT_TESTED}
     assert (rows["reason"] != "").all()
+
+
+def test_a_run_is_held_against_the_sources_that_it_repeats_and_a_source_is_a_word_of_the_configuration():
+    made = claims_tables(published=PUBLISHED, reproduces=["paper"], **EMPTY)["claims"]
+    assert set(made["source"]) == {"paper"}
+    assert set(config_reading.schema()["properties"]["reproduces"]["items"]["enum"]) == SOURCES
 
 
 def test_the_published_values_stand_beside_the_claim():

@@ -308,6 +308,14 @@ def test_an_analysis_is_made_where_its_subject_is(tables_of):
             assert set(analysis.settings) <= set(targets.analysis_settings(plan_of()))
 
 
+def test_a_run_that_repeats_no_source_carries_none_of_their_claims(tables_of):
+    of_a_source = {"claims", "comparison"}
+    own, repeated = tables_of(), tables_of(reproduces=["paper"])
+    assert of_a_source.isdisjoint(own.analyses)
+    assert of_a_source.isdisjoint(own.files)
+    assert set(repeated.analyses) - set(own.analyses) == of_a_source
+
+
 def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):
     without, whole = tables_of(embeddings={"enabled": False}), tables_of(landscape={"enabled": True})
     assert set(without.figures) < set(whole.figures)

@@ -105,6 +105,7 @@ CHANGES = {
     "decision.multiples": ([8], {"decisions"}),
     # It is read by the advice alone.
     "decision.target_loss": (2.0, set()),
+    "reproduces": (["paper"], {"claims", "comparison"}),
     "figures.dpi": (100, {"figures"}),
     "models.{name}.d_model": (8, {"train", "models_table"}),
     "models.{name}.n_layers": (2, {"train", "models_table"}),

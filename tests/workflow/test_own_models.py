@@ -130,6 +130,8 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     own.snakemake()
     page = (own.results / "report.html").read_text()
     assert "features are NaN" in held(page, "data-table-warnings")
+    assert "Claims of the sources" not in page
+    assert {path.stem for path in (own.results / "tables").glob("*.parquet")}.isdisjoint({"claims", "comparison"})
     assert '<a href="#warnings">no warnings' not in page
     assert table(own, "summary")["answer"].str.contains("needs a loss").all()
     features = table(own, "features").query("feature == 'frobenius_norm' and source == 'weights'")

@@ -22,6 +22,7 @@ def small_configuration() -> dict:
     """Two models, three checkpoints each, a few seconds in all."""
     return {
         "run": "small",
+        "reproduces": ["research_plan", "paper", "embedding_report", "landscape_review"],
         "models": {
             "one": {"d_model": 8, "n_layers": 1, "n_heads": 1},
             "two": {"d_model": 12, "n_layers": 1, "n_heads": 2},

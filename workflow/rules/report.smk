@@ -24,7 +24,7 @@ rule report:
     input:
         rules.tables.input,
         rules.figures.input,
-        **{table: TABLES.files[table] for table in ("summary", "claims", "comparison", "features", "metrics", "models")},
+        **{table: TABLES.files[table] for table in ("summary", "features", "metrics", "models")},
         configuration=rules.resolved_configuration.output[0],
         corpus=rules.corpus.output.description if PLAN.with_weights else [],
         compared_with_ripser=INPUTS.compared_with_ripser,

@@ -99,18 +99,21 @@ def report(
     config_text: str,
     models: pd.DataFrame,
     summary: pd.DataFrame,
-    claims: pd.DataFrame,
+    claims: pd.DataFrame | None,
     warnings: Listing,
     advice: pd.DataFrame,
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
-    comparison: Listing,
+    comparison: Listing | None,
     runtimes: pd.DataFrame,
     **words: Any,
 ) -> str:
-    """Return the page as text, from tables of the run; `words` are its name and the results of `pages.provenance`."""
+    """Return the page as text, from tables of the run; `words` are its name and the results of `pages.provenance`.
+
+    claims, comparison: None if the run reproduces no source.
+    """
     left_out = {picture.entry.title: picture.missing for picture in pictures if picture.missing}
     pictures = [picture for picture in pictures if not picture.missing]
     shown = [
@@ -123,16 +126,15 @@ def report(
         "report.html",
         cards=cards(models, metrics, features, warnings.rows, advice),
         answers=summary.sort_values("position").to_dict("records"),
-        claims=table(claimed(claims)),
-        counts=", ".join(f"{(claims['answer'] == answer).sum()} {answer}" for answer in ClaimAnswer),
+        claims=None if claims is None else table(claimed(claims)),
+        counts="" if claims is None else counted(claims),
         needs=[question for question in QUESTIONS.values() if question.needs],
         left_out=left_out,
         overview=next((picture for picture in shown if picture["name"] == "overview"), None),
         figures=shown,
         categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
         listings=[table(listing) for listing in listings],
-        comparison=table(comparison),
-        compares=bool(comparison.rows["ours"].notna().any()),
+        comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
         warnings=table(warnings),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
@@ -150,6 +152,11 @@ def claimed(claims: pd.DataFrame) -> Listing:
     shown = claims[["statement", "answer", "numbers"]].assign(decides=decides)
     shown.insert(0, "claim", about)
     return Listing("claims", shown, "", len(claims))
+
+
+def counted(claims: pd.DataFrame) -> str:
+    """Return the number of claims with each answer as text."""
+    return ", ".join(f"{(claims['answer'] == answer).sum()} {answer}" for answer in ClaimAnswer)
 
 
 def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:

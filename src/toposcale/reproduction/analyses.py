@@ -8,7 +8,7 @@ ANALYSES = {
         "Published values beside those of this run",
         reads=("published", *RUN_TABLES, "correlations", "scaling", "transitions", "forecast_evaluation"),
         makes=("comparison",),
-        settings=("training_settings", "corpus_settings", "seeds"),
+        settings=("training_settings", "corpus_settings", "seeds", "reproduces"),
     ),
     "claims": Analysis(
         "reproduction.claims.claims_tables",
@@ -18,6 +18,7 @@ ANALYSES = {
             *("transitions", "scaling", "early_stopping", "forecasts", "forecast_evaluation"),
         ),
         makes=("claims",),
+        settings=("reproduces",),
     ),
 }
 """Every analysis by name, as in `toposcale.analysis.ANALYSES`."""

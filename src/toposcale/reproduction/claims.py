@@ -3,7 +3,7 @@
 `CLAIMS` is the registry; a new claim is one entry.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -26,7 +26,7 @@ from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, SUBSPACES, most_informative
 from toposcale.statistics.coefficients import MAX_PERMUTED, correlation_p_value, permutation_p_value, spearman
 
-PLAN, PAPER, EMBEDDINGS, LANDSCAPES = "research plan", "paper", "embedding report", "landscape review"
+PLAN, PAPER, EMBEDDINGS, LANDSCAPES = "research_plan", "paper", "embedding_report", "landscape_review"
 FEWEST_SIZES, MOST_LISTED = 5, 6
 """Fewest sizes for which Spearman's correlation can have an exact p of at most 0.05; most models that are listed singly."""
 EARLY, FREE = 0.1, 0.01
@@ -474,15 +474,24 @@ def final_loss(run: Run) -> pd.Series:
     return run.by_size(losses.groupby("model")["value"].last())
 
 
-def claims_tables(*, published: pd.DataFrame, **tables: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Make the table claims: a row for each of `CLAIMS`."""
+def claims_tables(
+    *, published: pd.DataFrame, reproduces: Collection[str], **tables: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Make the table claims: a row for each of `CLAIMS` whose source is one of `reproduces`."""
     rows, run = [], Run(tables)
     for position, claim in enumerate(CLAIMS, 1):
+        if claim.source not in reproduces:
+            continue
         answer, numbers, reason = claim.check(run)
         values = (
             published.loc[published["quantity"] == claim.published, "value"].astype(str).str.lstrip("<").astype(float)
         )
         statement = claim.statement + (f" Published: {span(values)}." if len(values) else "")
-        row = {"position": position, "source": claim.source, "claim": claim.name, "statement": statement}
+        row = {
+            "position": position,
+            "source": claim.source.replace("_", " "),
+            "claim": claim.name,
+            "statement": statement,
+        }
         rows.append(row | {"answer": str(answer), "numbers": numbers, "test": claim.test, "reason": reason})
     return {"claims": schemas.TABLES["claims"].frame(rows)}

@@ -40,11 +40,12 @@ def comparison_tables(
     training_settings: Mapping[str, Any],
     corpus_settings: Mapping[str, Any],
     seeds: list[int],
+    reproduces: Collection[str],
     **run: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
-    """Make the table comparison from the published values and the tables of a run that `analyses` lists."""
+    """Make the table comparison from the values that the sources `reproduces` publish and the tables of a run."""
     setting = setting_differences(training_settings, corpus_settings, seeds)
-    return {"comparison": compare(published, run, setting)}
+    return {"comparison": compare(published[published["source"].isin(reproduces)], run, setting)}
 
 
 def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
