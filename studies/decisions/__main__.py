@@ -29,7 +29,7 @@ from studies.decisions.picture import ends, regrets
 from studies.decisions.priors import learnt, priors
 from studies.decisions.published import decision_points, judged_points, read
 from studies.decisions.standing import standing_points, standing_table
-from toposcale.analysis.regret import MEANS
+from toposcale.analysis.decisions import MEANS
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables

@@ -12,8 +12,8 @@ import pandas as pd
 from studies.decisions import single_threaded
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
+from toposcale.analysis.decisions import AT_RANDOM, Choice, Outcome, best_of, judged
 from toposcale.analysis.methods import forecast, make
-from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
 from toposcale.forecasting.decision.candidates import CONTINUE
 from toposcale.forecasting.decision.expected_regret import Decision, decide
 from toposcale.forecasting.decision.on_track import tracks_of

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from studies.decisions.judge import lowest
+from toposcale.analysis.decisions import Choice, Outcome, best_of, judged, mean_regret, usual_choices
 from toposcale.analysis.methods import METHODS, Family, forecast, make
-from toposcale.analysis.regret import Choice, Outcome, best_of, judged, mean_regret, usual_choices
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
 from toposcale.forecasting.decision.expected_regret import weigh

@@ -29,7 +29,7 @@ from studies.nulls.configurations import RUNS, Configuration, configurations_of
 from studies.nulls.crossed import CrossedResiduals, Tested, rates, run_permutations
 from studies.over_seeds import early_values
 from toposcale.analysis.controls import CONTROLS, NUCLEAR_NORM, Control
-from toposcale.analysis.simulated_features import SimulatedFeatures
+from toposcale.analysis.sensitivity import SimulatedFeatures
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.errors import UserError
 from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration

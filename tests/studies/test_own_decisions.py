@@ -17,7 +17,7 @@ from studies.decisions.own import (
     policy_table_of_own,
     where_starting_was_right,
 )
-from toposcale.analysis.regret import OBSERVED
+from toposcale.analysis.decisions import OBSERVED
 from toposcale.forecasting.runs.schedules import Schedule
 
 TABLES = ROOT / "studies/decisions/tables"

@@ -8,8 +8,7 @@ import pytest
 
 from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
-from toposcale.analysis.decisions import candidate_table, decision_points, decision_table
-from toposcale.analysis.regret import POLICIES
+from toposcale.analysis.decisions import POLICIES, candidate_table, decision_points, decision_table
 from toposcale.forecasting.runs.compute import flop_left
 
 DECISION = {"remaining": None, "multiples": [2]}

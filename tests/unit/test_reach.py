@@ -99,12 +99,12 @@ DECISION = modules("""
     forecasting/decision: advice candidates decay expected_regret on_track picture reasons wording
     forecasting/runs: compute
 """)
-DECISIONS = FORECASTS | DECISION | modules("analysis: regret")
+DECISIONS = FORECASTS | DECISION | modules("analysis: decisions")
 TESTS = modules("""
-    analysis: aligned controls correlations questions sensitivity series simulated_features verdicts
+    analysis: aligned controls correlations questions sensitivity series verdicts
     statistics: coefficients multiple_testing prewhitening resampling
 """)
-ANSWERS = TESTS | DECISIONS | modules("analysis: feature_answers forecast_answers\nfeatures: names")
+ANSWERS = TESTS | DECISIONS | modules("analysis: answers\nfeatures: names")
 LOGS = modules("""
     forecasting: amounts
     forecasting/logs: columns log_files log_rows loss_curves table_files text_logs trainer_states
@@ -186,7 +186,7 @@ OF_AN_ANALYSIS = {
     "early_stopping": modules("analysis: early_stopping series\nstatistics: patience"),
     "forecasts": FORECASTS,
     "scores": FORECASTS | modules("analysis: score_law scores"),
-    "decisions": DECISIONS | modules("analysis: decisions"),
+    "decisions": DECISIONS,
     "comparison": modules("reproduction: comparison"),
     "claims": ANSWERS | modules("reproduction: claims\nfeatures: roles\nlandscape: planes"),
     "summary": ANSWERS | modules("analysis: summary"),

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis.regret import MEANS, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
+from toposcale.analysis.decisions import MEANS, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
 
 OUTCOMES = {"continue": Outcome(2.0), "scale up to b": Outcome(1.5), "scale up to c": Outcome(1.75)}
 

@@ -3,12 +3,9 @@
 Verdicts, positive controls, answers, figures and pages read it; a new question is one entry.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
-from toposcale.analysis.controls import CONTROLS, NOTHING
-from toposcale.analysis.simulated_features import SimulatedFeatures
+from toposcale.analysis.controls import NOTHING
 
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""
@@ -36,7 +33,6 @@ class Question:
     needs: str = ""  # data needed
     given: str = ""  # words for the legend of figures
     estimate: str = "residual_correlation"
-    simulation: Callable[..., SimulatedFeatures] | None = None  # features of a known effect, for control and power
 
     @property
     def title(self) -> str:
@@ -68,7 +64,6 @@ QUESTIONS = {
             beyond="the norm of the weights",
             needs=NEEDED,
             given="given the weight norm",
-            simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm"]),
         ),
         Question(
             "beyond_the_spectrum",
@@ -76,7 +71,6 @@ QUESTIONS = {
             "weight_norm_and_spectrum",
             beyond="the spectrum of the weights",
             given="given norm and spectrum",
-            simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_spectrum"]),
         ),
         Question(
             "beyond_the_variance",
@@ -84,7 +78,6 @@ QUESTIONS = {
             "weight_norm_and_variance",
             asked="neural persistence of the weights, every layer and metric; each run, and all runs together",
             beyond="the variance of the weights",
-            simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_variance"]),
         ),
     )
 }

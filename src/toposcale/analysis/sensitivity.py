@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
+from toposcale.analysis.controls import CONTROLS, Control
+from toposcale.analysis.correlations import run_test, run_weights
 from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, QUESTIONS, YES
+from toposcale.analysis.series import configurations_of, whole_model
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
+from toposcale.statistics.prewhitening import Prewhitened, SharedFlips, prewhiten, residual_test, with_squares
 
 CONTROL_CORRELATION = 0.9
 POWER_WANTED = 0.8
@@ -35,12 +40,12 @@ def sensitivity_tables(
     """Make the tables sensitivity and power; verdicts over all runs: the number of tests sets the corrected threshold."""
     rows, curves = [], []
     for question in QUESTIONS.values():
-        if question.simulation is None:
+        if not question.is_tested:
             continue
         answers = verdicts[verdicts["question"] == question.name]
         p_values = answers["p"].to_numpy(np.float64)
         n_tested = int(np.isfinite(p_values).sum())
-        simulated = question.simulation(features, metrics, models)
+        simulated = SimulatedFeatures(features, metrics, models, control=CONTROLS[question.control])
         row: dict[str, Any] = {"question": question.name, "control": question.control, "n_tested": n_tested}
         row |= {"n_runs": len(simulated.names), "outside": outside(models, simulated.names)}
         if not simulated.names or not n_tested:
@@ -89,3 +94,49 @@ def detectable(correlations: Floats, shares: Floats) -> float:
     last = int(np.flatnonzero(~enough)[-1])
     share = (POWER_WANTED - shares[last]) / (shares[last + 1] - shares[last])
     return float(correlations[last] + share * (correlations[last + 1] - correlations[last]))
+
+
+class SimulatedFeatures:
+    """Simulated features for the test of prewhitened residuals; runs: the longest testable segment of each of `names`."""
+
+    def __init__(
+        self, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, control: Control
+    ) -> None:
+        warmups = warmups_of(models)
+        best: dict[str, Aligned] = {}
+        for group in aligned_series(whole_model(features), metrics, control):
+            test, cut, _ = run_test(group, warmups)
+            if test is None or np.isnan(_prewhitened(cut).values).any():
+                continue
+            if group.model not in best or cut.n > best[group.model].n:
+                best[group.model] = cut
+        self.names = sorted(best)
+        self.runs = [best[model] for model in self.names]
+        self._weights = run_weights(set(best), configurations_of(models))
+
+    @property
+    def n_points(self) -> int:
+        """Median number of checkpoints of a run."""
+        return int(np.median([run.n for run in self.runs]))
+
+    def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
+        """Test one feature per correlation of residuals in `effects`; return measured correlations and p-values."""
+        pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
+        measured, total = np.zeros(len(effects)), 0.0
+        for index, run in enumerate(self.runs):
+            new = _prewhitened(run)
+            size = np.sqrt((new.values**2).sum(axis=1) / (new.values.shape[1] - new.n_fitted))[:, None]
+            random = np.random.default_rng([seed, purpose, index])
+            scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
+            noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
+            test = residual_test(noisy, run.targets, with_squares(run.controls))
+            weight = self._weights[run.model]
+            pool.add(test, run.steps, weight=weight)
+            measured += weight * np.nan_to_num(test.correlation[:, 0])
+            total += weight
+        return measured / total, pool.p_values()
+
+
+def _prewhitened(run: Aligned) -> Prewhitened:
+    """Prewhiten the metric as `residual_test` does."""
+    return prewhiten(run.targets, with_squares(run.controls), half_cosine=True)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from toposcale.analysis import feature_answers
-from toposcale.analysis.feature_answers import UNTESTED, Answer
-from toposcale.analysis.forecast_answers import deciding, forecasting, now, trusted
+from toposcale.analysis import answers
+from toposcale.analysis.answers import UNTESTED, Answer
 from toposcale.analysis.questions import QUESTIONS, YES
 from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
@@ -38,8 +37,8 @@ def summary_tables(
     Answers about features are over all runs, whole models and the headline metric.
     """
     metric = headline_metric(metrics["metric"], tasks)
-    powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
-    asks = {question.name: f"Which add information to {question.beyond}?" for question in powered}
+    tested = [question for question in QUESTIONS.values() if question.is_tested]
+    asks = {question.name: f"Which add information to {question.beyond}?" for question in tested}
     follow = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
     if metric is None:
         first, on_features = NEEDS_A_CHOICE, dict.fromkeys([follow, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))
@@ -47,28 +46,28 @@ def summary_tables(
         on_metric = pooled_verdicts(verdicts, metric)
         correlations = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
         first = topology_sentence(on_metric, sensitivity, metric)
-        on_features = {follow: feature_answers.following(on_metric, correlations)} | {
-            asks[question.name]: feature_answers.beyond(on_metric, tested_features, sensitivity, question, metric)
-            for question in powered
+        on_features = {follow: answers.following(on_metric, correlations)} | {
+            asks[question.name]: answers.beyond(on_metric, tested_features, sensitivity, question, metric)
+            for question in tested
         }
         norm = on_features[asks["beyond_the_norm"]]
-        numbers = norm.numbers + feature_answers.coinciding(correlations)
+        numbers = norm.numbers + answers.coinciding(correlations)
         on_features[asks["beyond_the_norm"]] = norm._replace(numbers=numbers)
-    on_features["Does topology improve the forecast of the final loss?"] = forecasting(forecast_evaluation)
-    live, best = now(advice), trusted(forecast_evaluation)
+    on_features["Does topology improve the forecast of the final loss?"] = answers.forecasting(forecast_evaluation)
+    live, best = answers.now(advice), answers.trusted(forecast_evaluation)
     on_runs = {} if live is None else {"What should be done with the runs under way?": live}
     on_runs["Which forecast of the final loss can be trusted?"] = best
-    on_runs["Would following the advice have helped?"] = deciding(decision_evaluation)
-    answers = on_features | on_runs
+    on_runs["Would following the advice have helped?"] = answers.deciding(decision_evaluation)
+    by_question = on_features | on_runs
     if metrics.empty:
-        first, answers = NEEDS_A_LOSS, dict.fromkeys(answers, Answer(UNTESTED, NEEDS_A_LOSS))
+        first, by_question = NEEDS_A_LOSS, dict.fromkeys(by_question, Answer(UNTESTED, NEEDS_A_LOSS))
     elif verdicts.empty:  # a run of loss curves alone leads with its forecasts and advice
         leading = live or best
-        first, answers = f"{leading.verdict}. {leading.text}", on_runs | on_features
+        first, by_question = f"{leading.verdict}. {leading.text}", on_runs | on_features
     rows = [
         {"position": position, "question": question, "verdict": verdict, "answer": text, "numbers": numbers}
         for position, (question, (verdict, text, numbers)) in enumerate(
-            {"In one sentence": Answer("", first), **answers}.items()
+            {"In one sentence": Answer("", first), **by_question}.items()
         )
     ]
     return {"summary": schemas.TABLES["summary"].frame(rows)}
@@ -76,14 +75,14 @@ def summary_tables(
 
 def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
     """Say in one sentence whether topology adds to the norm, or whether that could have been found."""
-    name, (power, why) = metric_name(metric), feature_answers.power_of(sensitivity, "beyond_the_norm")
+    name, (power, why) = metric_name(metric), answers.power_of(sensitivity, "beyond_the_norm")
     if power is None:
         return f"This run could not test whether topology adds information to the norm of the weights: {why}."
-    passed = verdicts[(verdicts["answer"] == YES) & feature_answers.is_topology(verdicts)]
+    passed = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
     beyond_norm = passed[passed["question"] == "beyond_the_norm"]
-    runs = feature_answers.counting(power["n_runs"], "run")
+    runs = answers.counting(power["n_runs"], "run")
     if len(beyond_norm):
-        count = feature_answers.counting(len(beyond_norm), "topological feature")
+        count = answers.counting(len(beyond_norm), "topological feature")
         also = len(beyond_norm.merge(passed[passed["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
         return (
             f"A search of {int(power['n_tested'])} features over {runs} found {count} adding information about "
@@ -94,5 +93,5 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
         return (
             f"{clause}: with {power['n_points']:.0f} checkpoints of {runs} its test does not detect the {name} itself."
         )
-    could = feature_answers.could(power["detectable"], "the run")
-    return f"No test found that topology adds information to the norm of the weights; {could}."
+    power_words = answers.could(power["detectable"], "the run")
+    return f"No test found that topology adds information to the norm of the weights; {power_words}."

@@ -114,8 +114,8 @@ def tested_features_table(
             values = spearman(cut.values[keys.index], cut.values[keys.index])
             likeness.setdefault(str(source), []).append((list(keys["feature"]), np.abs(values)))
     rows = []
-    simulated = [question.name for question in QUESTIONS.values() if question.simulation]
-    for (question, of_source), asked in pooled[pooled["question"].isin(simulated)].groupby(["question", "source"]):
+    questions = [question.name for question in QUESTIONS.values() if question.is_tested]
+    for (question, of_source), asked in pooled[pooled["question"].isin(questions)].groupby(["question", "source"]):
         tested = asked[asked["p"].notna()]
         rows.append(
             {

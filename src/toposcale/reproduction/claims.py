@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis import forecast_answers
+from toposcale.analysis import answers
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.feature_answers import could
 from toposcale.analysis.questions import CLOSE, LEVEL, YES
 from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
 from toposcale.analysis.verdicts import POOLED
@@ -187,7 +186,7 @@ def is_efficient(run: Run) -> Outcome:
     tested = rows[rows["metric"].isin(LOSSES)].dropna(subset=["p"]).sort_values("metric")
     if tested.empty:
         return not_tested(next(filter(None, [*rows["reason"], *power["reason"]]), "not measured"))
-    row, limit = tested.iloc[-1], "".join(f"; {could(value)}" for value in power["detectable"])
+    row, limit = tested.iloc[-1], "".join(f"; {answers.could(value)}" for value in power["detectable"])
     numbers = f"correlation with the {row['metric']} {row['estimate']:.2f}, p = {row['p']:.2g}{limit}"
     is_significant = row["p"] <= LEVEL
     if not is_significant and not (power["found"] == YES).any():
@@ -232,10 +231,10 @@ def scales(run: Run, sign: int | None, *series: str, source: str = "weights") ->
 
 def improves(run: Run) -> Outcome:
     """Return whether topology improves the forecasts."""
-    verdict, text, numbers = forecast_answers.forecasting(run.tables["forecast_evaluation"])
-    if verdict not in (forecast_answers.IMPROVES, forecast_answers.WORSENS, forecast_answers.NOT_SHOWN):
+    verdict, text, numbers = answers.forecasting(run.tables["forecast_evaluation"])
+    if verdict not in (answers.IMPROVES, answers.WORSENS, answers.NOT_SHOWN):
         return not_tested(text, numbers)
-    return outcome(verdict == forecast_answers.IMPROVES, verdict == forecast_answers.WORSENS, numbers)
+    return outcome(verdict == answers.IMPROVES, verdict == answers.WORSENS, numbers)
 
 
 def improves_late(run: Run) -> Outcome:
