@@ -115,7 +115,7 @@ def test_a_norm_with_opposite_signs_in_two_models_follows_the_loss_in_each():
     for lowest, highest, said in ((-0.97, 0.99, "follows it with opposite signs"), (-0.97, 0.3, "does not follow it")):
         is_norm = pooled["feature"] == "frobenius_norm"
         pooled.loc[is_norm, ["spearman_lowest", "spearman_highest"]] = lowest, highest
-        assert f"The norm of the weights {said}." in wording.following(both, pooled).text
+        assert f"The norm of the weights {said}." in wording.answer_correlated(both, pooled).text
 
 
 def test_who_says_something_beyond_the_norm():

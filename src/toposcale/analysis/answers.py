@@ -9,9 +9,9 @@ import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.decisions import POLICIES
-from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MOST_OF_THEM
+from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MIN_FORECAST_SHARE
 from toposcale.analysis.methods import METHODS
-from toposcale.analysis.questions import CLOSE, LEVEL, NOT_TESTED, YES, Question
+from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NOT_TESTED, YES, Question
 from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.feature import WEIGHT_NORM
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     numbers: str = ""
 
 
-def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
+def answer_correlated(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     """Count the whole-model features that follow the metric, with the closest topological one and the weight norm."""
     answers = verdicts[verdicts["question"] == "follows_the_loss"].drop(columns="control")
     plain = pooled.loc[pooled["control"] == NOTHING, [*SERIES_KEY, "spearman_lowest", "spearman_highest"]]
@@ -52,21 +52,21 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     topological = followers[is_topology(followers)]
     if len(topological):
         closest = topological.iloc[topological["estimate"].abs().argmax()]
-        text += f" The closest topological feature is {name_of(closest)}."
-        numbers.append(f"{name_of(closest)}: {_rho(closest)}")
+        text += f" The closest topological feature is {name_with_source(closest)}."
+        numbers.append(f"{name_with_source(closest)}: {_rank_correlation_text(closest)}")
     norm = correlated[(correlated[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
-        text += f" The norm of the weights {_follows(norm.iloc[0])}."
-        numbers.append(f"norm: {_rho(norm.iloc[0])}")
+        text += f" The norm of the weights {_follow_clause(norm.iloc[0])}."
+        numbers.append(f"norm: {_rank_correlation_text(norm.iloc[0])}")
     return Answer(count, text, ". ".join(numbers) + "." if numbers else "")
 
 
-def beyond(
+def answer_beyond(
     verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
     """Answer which features add information to a control, with positive control and power."""
-    control, (power, why) = question.beyond, power_of(sensitivity, question.name)
-    counts = counted(tested[tested["question"] == question.name])
+    control, (power, why) = question.beyond, sensitivity_row(sensitivity, question.name)
+    counts = tested_sentence(tested[tested["question"] == question.name])
     if power is None:
         return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
     answers = verdicts[verdicts["question"] == question.name]
@@ -81,14 +81,14 @@ def beyond(
         limit = f" Its false-positive rate was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
     for _, row in answers.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
-        numbers += f" Strongest: {name_of(row)}, correlation of prewhitened residuals {row['estimate']:.2f}, "
+        numbers += f" Strongest: {name_with_source(row)}, correlation of prewhitened residuals {row['estimate']:.2f}, "
         numbers += f"p = {row['p']:.2g}, q = {row['q']:.2g}."
-    least = f" {could(power['detectable'])}."
+    least = f" {power_sentence(power['detectable'])}."
     if len(passed):
         n_tested = int(power["n_tested"])
         text = (
             f"{len(passed)} of {n_tested} tested features passed for the {metric_name(metric)}; "
-            f"the most significant is {name_of(passed.iloc[0])}."
+            f"the most significant is {name_with_source(passed.iloc[0])}."
         )
         # Where something was found, the limit comes first.
         text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
@@ -99,7 +99,7 @@ def beyond(
     return Answer("None found", f"No feature adds information to {control}.{least}{limit}", numbers)
 
 
-def counted(tested: pd.DataFrame) -> str:
+def tested_sentence(tested: pd.DataFrame) -> str:
     """Describe how many features of each source were tested, and why others were not."""
     parts = [
         f"{row.source} {row.tested} of {row.testable} testable ({row.measured} measured), {row.distinct} distinct"
@@ -111,7 +111,7 @@ def counted(tested: pd.DataFrame) -> str:
     return "; ".join(parts) + "." if parts else ""
 
 
-def coinciding(pooled: pd.DataFrame) -> str:
+def coincidence_sentence(pooled: pd.DataFrame) -> str:
     """Say that rank correlations given the norm and given the step coincide, if they do."""
     by_series = pooled.set_index(SERIES_KEY)
     norm, step = (by_series[by_series["control"] == name] for name in ("weight_norm", "step"))
@@ -122,7 +122,7 @@ def coinciding(pooled: pd.DataFrame) -> str:
     return ""
 
 
-def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None, str]:
+def sensitivity_row(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None, str]:
     """Return the row of a question in `sensitivity`; None and the reason if it was not tested."""
     rows = sensitivity[sensitivity["question"] == question]
     if rows.empty:
@@ -131,7 +131,7 @@ def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None
     return (None, power["reason"]) if power["found"] == NOT_TESTED else (power, "")
 
 
-def could(detectable: float, subject: str = "This run") -> str:
+def power_sentence(detectable: float, subject: str = "This run") -> str:
     """Describe the smallest correlation that would have been found."""
     if math.isnan(detectable):
         return f"{subject} had power only for features that are almost the loss itself"
@@ -143,50 +143,52 @@ def is_topology(rows: pd.DataFrame) -> np.ndarray:
     return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
 
 
-def _follows(row: pd.Series) -> str:
+def _follow_clause(row: pd.Series) -> str:
     """Say whether a feature follows the metric; two configurations may follow it with opposite signs."""
     if row["answer"] == YES:
         return "follows it too"
-    has_both_signs = row["spearman_lowest"] <= -CLOSE and row["spearman_highest"] >= CLOSE
+    has_both_signs = row["spearman_lowest"] <= -FOLLOWS_RHO and row["spearman_highest"] >= FOLLOWS_RHO
     return "follows it with opposite signs" if has_both_signs else "does not follow it"
 
 
-def _rho(row: pd.Series) -> str:
+def _rank_correlation_text(row: pd.Series) -> str:
     low, high = row["spearman_lowest"], row["spearman_highest"]
     return f"rank correlation {row['estimate']:.2f} (median over configurations; {low:.2f} to {high:.2f})"
 
 
-def name_of(row: pd.Series) -> str:
+def name_with_source(row: pd.Series) -> str:
     """Name a feature and its source: "H₀ total persistence of the weights"."""
     return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
 
 
-def counting(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a count with its noun: "1 feature", "2 features"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def trusted(evaluation: pd.DataFrame) -> Answer:
+def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:
     """Name the method with the least error at the smallest share of training at which one can be judged."""
-    rows = _first(evaluation[evaluation["method"].isin(BASELINES)].dropna(subset=["mae"]))
+    rows = _at_smallest_share(evaluation[evaluation["method"].isin(BASELINES)].dropna(subset=["mae"]))
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to evaluate.")
-    most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
+    most = rows[rows["n_forecasts"] >= MIN_FORECAST_SHARE * rows["n_forecasts"].max()].sort_values("mae")
     best = most.iloc[0]
     text = (
         f"From the first {best['fraction']:.0%} of training, its mean absolute error for the final loss is "
-        f"{best['mae']:.3f} nats over {counting(int(best['n_forecasts']), 'run')}. The empirical coverage of its own 95% "
+        f"{best['mae']:.3f} nats over {counted(int(best['n_forecasts']), 'run')}. The empirical coverage of its own 95% "
         f"interval, before calibration, is {best['interval_coverage']:.0%}."
     )
-    numbers = ", ".join(f"{_words(row.method)} has an error of {row.mae:.3f}" for row in most.iloc[1:4].itertuples())
+    numbers = ", ".join(
+        f"{_method_words(row.method)} has an error of {row.mae:.3f}" for row in most.iloc[1:4].itertuples()
+    )
     numbers += "." if numbers else ""
-    unsafe = map(_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
+    unsafe = map(_method_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
     if names := " and ".join(unsafe):
         numbers += f" The intervals of {names} have a coverage below {LEAST_COVERAGE:.0%}."
-    return Answer(sentence(_words(best["method"])), text, numbers.strip())
+    return Answer(sentence(_method_words(best["method"])), text, numbers.strip())
 
 
-def forecasting(evaluation: pd.DataFrame) -> Answer:
+def answer_topological_forecast(evaluation: pd.DataFrame) -> Answer:
     """Compare each method that reads topology with the best baseline, at the smallest share of training that allows it.
 
     Yes only if the improvement and its interval are above 0, p passes Holm's correction, and at least
@@ -196,14 +198,14 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     baselines = evaluation[evaluation["method"] == evaluation["baseline"]].dropna(subset=["mae"])
     compared = evaluation[evaluation["method"].isin(topological)].dropna(subset=["improvement_percent"])
     comparable = baselines[baselines["fraction"].isin(compared["fraction"])]
-    first = _first(baselines if comparable.empty else comparable)
+    first = _at_smallest_share(baselines if comparable.empty else comparable)
     if first.empty:
         return Answer(UNTESTED, "No baseline could forecast the final loss, so there is nothing to compare with.")
     baseline = first.iloc[0]
     text = (
         f"From the first {baseline['fraction']:.0%} of training, the best forecast without topology, "
-        f"{_words(baseline['method'])}, has a mean absolute error of {baseline['mae']:.3f} nats "
-        f"over {counting(int(baseline['n_forecasts']), 'run')}."
+        f"{_method_words(baseline['method'])}, has a mean absolute error of {baseline['mae']:.3f} nats "
+        f"over {counted(int(baseline['n_forecasts']), 'run')}."
     )
     judged = compared[compared["fraction"] == baseline["fraction"]]
     if judged.empty:
@@ -215,12 +217,12 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         sign = 1 if row["improvement_percent"] >= 0 else -1
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
         change = _error_change(row["improvement_percent"])
-        comparisons.append(f"{_words(row['method'])} has {change} {_interval(low, high, '.0f')}")
+        comparisons.append(f"{_method_words(row['method'])} has {change} {_interval(low, high, '.0f')}")
     numbers = "; ".join(comparisons) + "."
     n_compared = int(judged["n_compared"].max())
     if n_compared < FEWEST_FOR_A_VERDICT:
         numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
-        return Answer(f"Not tested: {counting(n_compared, 'run')}", text, numbers)
+        return Answer(f"Not tested: {counted(n_compared, 'run')}", text, numbers)
     # A method whose test could not be made counts among the tests, and is never found.
     corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
     enough = judged["n_compared"] >= FEWEST_FOR_A_VERDICT
@@ -230,9 +232,9 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     return Answer(WORSENS if is_worse else NOT_SHOWN, text, numbers)
 
 
-def deciding(evaluation: pd.DataFrame) -> Answer:
+def answer_advice(evaluation: pd.DataFrame) -> Answer:
     """Answer whether the advice would have had less regret than always continuing, the next size, or a random stop."""
-    first = _first(evaluation[evaluation["policy"] == "advice"])
+    first = _at_smallest_share(evaluation[evaluation["policy"] == "advice"])
     by: dict[Any, Any] = evaluation[evaluation["fraction"].isin(first["fraction"])].set_index("policy").to_dict("index")
     if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger model in its family to compare with.")
@@ -245,15 +247,15 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     )
     text = (
         f"Decided at {advised['fraction']:.0%} of training, the compute already spent counted, the regret of the advice is "
-        f"{advised['regret']:.3f} nats, over {counting(count, 'decision')}."
+        f"{advised['regret']:.3f} nats, over {counted(count, 'decision')}."
     )
     numbers = (
-        f"Mean regret, nats: {costs}. In {int(advised['n_modelled'])} of the {counting(count, 'decision')} the truth is a "
+        f"Mean regret, nats: {costs}. In {int(advised['n_modelled'])} of the {counted(count, 'decision')} the truth is a "
         "law fitted to all runs and not a training."
     )
     if count < FEWEST_FOR_A_VERDICT:
         numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
-        return Answer(f"Not tested: {counting(count, 'decision')}", text, numbers)
+        return Answer(f"Not tested: {counted(count, 'decision')}", text, numbers)
     against = _interval(advised["regret_saved_low"], advised["regret_saved_high"], ".3f")
     numbers += f" Less than always continuing by {advised['regret_saved']:.3f} {against}."
     if advised["regret_saved_low"] > 0:
@@ -261,7 +263,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     return Answer("No, it would have cost loss" if advised["regret_saved_high"] < 0 else NOT_SHOWN, text, numbers)
 
 
-def now(advice: pd.DataFrame) -> Answer | None:
+def answer_live_runs(advice: pd.DataFrame) -> Answer | None:
     """Return the best choice for every run under way; None if there is none."""
     live = advice[advice["is_live"].astype(bool)].sort_values("model")
     if live.empty:
@@ -274,13 +276,13 @@ def now(advice: pd.DataFrame) -> Answer | None:
     ]
     more = len(rows) - MOST_NAMED
     text = " ".join(sentences) + (f" {more} more are in the table advice." if more > 0 else "")
-    short = [_short(row) for row in rows]
-    counted = {words: short.count(words) for words in dict.fromkeys(short)}
-    verdict = ", ".join(words if len(short) == 1 else f"{words} {count}" for words, count in counted.items())
+    short = [_choice_words(row) for row in rows]
+    counts = {words: short.count(words) for words in dict.fromkeys(short)}
+    verdict = ", ".join(words if len(short) == 1 else f"{words} {count}" for words, count in counts.items())
     return Answer(sentence(verdict), "`make advice` gives reasons and assumptions.", text)
 
 
-def _words(method: Any) -> str:
+def _method_words(method: Any) -> str:
     return METHODS[str(method)].words
 
 
@@ -288,14 +290,14 @@ def _error_change(percent: float) -> str:
     return f"{abs(percent):.0f}% {'less' if percent >= 0 else 'more'} error"
 
 
-def _short(row: Mapping[Any, Any]) -> str:
+def _choice_words(row: Mapping[Any, Any]) -> str:
     if not row["choice"]:
         return "no advice"
     words = row["choice"] if row["choice"] in (CONTINUE, EXTEND) else "train another size"
     return words if row["confident"] or pd.isna(row["probability"]) else f"{words} (low confidence)"
 
 
-def _first(evaluation: pd.DataFrame) -> pd.DataFrame:
+def _at_smallest_share(evaluation: pd.DataFrame) -> pd.DataFrame:
     """Return the rows at the smallest share of training above 0."""
     rows = evaluation[evaluation["fraction"] > 0]
     return rows[rows["fraction"] == rows["fraction"].min()]

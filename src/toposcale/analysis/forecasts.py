@@ -21,7 +21,7 @@ from toposcale.io.errors import NoForecast
 FRACTIONS = (0.2, 0.3, 0.5)
 BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
 """Baselines: the methods that read the loss alone, or the number of parameters alone."""
-MOST_OF_THEM = 0.8
+MIN_FORECAST_SHARE = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
 LEAST_COVERAGE = 0.8
 FEW_MODELS = 10
@@ -146,7 +146,7 @@ def evaluate(
     """Make the table forecast_evaluation: one row for each fraction and method.
 
     Errors are averaged over the seeds of a configuration; intervals are 95% bootstraps over configurations. The
-    baseline has the least error of those in `BASELINES` that forecast at least `MOST_OF_THEM` of the models, and is
+    baseline has the least error of those in `BASELINES` that forecast at least `MIN_FORECAST_SHARE` of the models, and is
     compared by a two-sided signed-rank test. permutations: of the final losses, for ridge if `trainings` are given; the
     original order counts as one.
     """
@@ -254,12 +254,12 @@ def _permutation(
 
 
 def _best_baseline(forecasts: pd.DataFrame) -> str:
-    """Return the best of `BASELINES` that forecasts `MOST_OF_THEM` of the models; "" if there is none."""
+    """Return the best of `BASELINES` that forecasts `MIN_FORECAST_SHARE` of the models; "" if there is none."""
     judged = forecasts[forecasts["method"].isin(BASELINES)].dropna(subset=["error"])
     if judged.empty:
         return ""
     errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])
-    return str(errors.loc[errors["count"] >= MOST_OF_THEM * errors["count"].max(), "mean"].idxmin())
+    return str(errors.loc[errors["count"] >= MIN_FORECAST_SHARE * errors["count"].max(), "mean"].idxmin())
 
 
 def _note(models: int, coverage: float) -> str:

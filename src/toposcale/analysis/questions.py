@@ -9,7 +9,7 @@ from toposcale.analysis.controls import NOTHING
 
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""
-CLOSE = 0.5
+FOLLOWS_RHO = 0.5
 """A feature follows the metric where the Spearman correlation is at least so large, with one sign in every
 configuration."""
 YES, NO, NOT_TESTED = "yes", "no", "not tested"

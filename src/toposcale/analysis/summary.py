@@ -46,18 +46,20 @@ def summary_tables(
         on_metric = pooled_verdicts(verdicts, metric)
         correlations = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
         first = topology_sentence(on_metric, sensitivity, metric)
-        on_features = {follow: answers.following(on_metric, correlations)} | {
-            asks[question.name]: answers.beyond(on_metric, tested_features, sensitivity, question, metric)
+        on_features = {follow: answers.answer_correlated(on_metric, correlations)} | {
+            asks[question.name]: answers.answer_beyond(on_metric, tested_features, sensitivity, question, metric)
             for question in tested
         }
         norm = on_features[asks["beyond_the_norm"]]
-        numbers = norm.numbers + answers.coinciding(correlations)
+        numbers = norm.numbers + answers.coincidence_sentence(correlations)
         on_features[asks["beyond_the_norm"]] = norm._replace(numbers=numbers)
-    on_features["Does topology improve the forecast of the final loss?"] = answers.forecasting(forecast_evaluation)
-    live, best = answers.now(advice), answers.trusted(forecast_evaluation)
+    on_features["Does topology improve the forecast of the final loss?"] = answers.answer_topological_forecast(
+        forecast_evaluation
+    )
+    live, best = answers.answer_live_runs(advice), answers.answer_best_forecast(forecast_evaluation)
     on_runs = {} if live is None else {"What should be done with the runs under way?": live}
     on_runs["Which forecast of the final loss can be trusted?"] = best
-    on_runs["Would following the advice have helped?"] = answers.deciding(decision_evaluation)
+    on_runs["Would following the advice have helped?"] = answers.answer_advice(decision_evaluation)
     by_question = on_features | on_runs
     if metrics.empty:
         first, by_question = NEEDS_A_LOSS, dict.fromkeys(by_question, Answer(UNTESTED, NEEDS_A_LOSS))
@@ -75,14 +77,14 @@ def summary_tables(
 
 def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
     """Say in one sentence whether topology adds to the norm, or whether that could have been found."""
-    name, (power, why) = metric_name(metric), answers.power_of(sensitivity, "beyond_the_norm")
+    name, (power, why) = metric_name(metric), answers.sensitivity_row(sensitivity, "beyond_the_norm")
     if power is None:
         return f"This run could not test whether topology adds information to the norm of the weights: {why}."
     passed = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
     beyond_norm = passed[passed["question"] == "beyond_the_norm"]
-    runs = answers.counting(power["n_runs"], "run")
+    runs = answers.counted(power["n_runs"], "run")
     if len(beyond_norm):
-        count = answers.counting(len(beyond_norm), "topological feature")
+        count = answers.counted(len(beyond_norm), "topological feature")
         also = len(beyond_norm.merge(passed[passed["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
         return (
             f"A search of {int(power['n_tested'])} features over {runs} found {count} adding information about "
@@ -93,5 +95,5 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
         return (
             f"{clause}: with {power['n_points']:.0f} checkpoints of {runs} its test does not detect the {name} itself."
         )
-    power_words = answers.could(power["detectable"], "the run")
+    power_words = answers.power_sentence(power["detectable"], "the run")
     return f"No test found that topology adds information to the norm of the weights; {power_words}."

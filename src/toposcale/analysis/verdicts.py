@@ -14,7 +14,7 @@ from scipy.spatial.distance import squareform
 from toposcale.analysis import series
 from toposcale.analysis.aligned import aligned_series, warmups_of
 from toposcale.analysis.correlations import RESAMPLES, correlation_table, partial_correlation_table, pooled_table
-from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
+from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import spearman
@@ -22,7 +22,7 @@ from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 POOLED = "pooled"
 """Value of the `model` column in the verdict over all runs."""
-ALIKE = 0.95
+REDUNDANT_RHO = 0.95
 """Features whose |Spearman| correlation is at least this move together and count as one group."""
 
 
@@ -38,8 +38,8 @@ def verdict_tables(
     """Make the verdicts and every table behind them from features, metrics and models alone.
 
     models: model, and if known warmup_steps, configuration and final_step. tasks: `metrics.tasks`. ValueError: a
-    missing column. Yes: q at most `LEVEL`; for following the metric, |Spearman| at least `CLOSE` with one sign in every
-    configuration. Features of another run under this one's name give false positives alone, which is how `make nulls`
+    missing column. Yes: q at most `LEVEL`; for following the metric, |Spearman| at least `FOLLOWS_RHO` with one sign in
+    every configuration. Features of another run under this one's name give false positives alone, which is how `make nulls`
     measures their rate.
     """
     series.require(features=features, metrics=metrics, models=models)
@@ -93,7 +93,7 @@ def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
         rows["q"] = together.transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
         answered, passed = rows["q"].notna(), rows["q"] <= LEVEL
     else:
-        answered, passed = rows["estimate"].notna(), (rows["lowest"] >= CLOSE) | (rows["highest"] <= -CLOSE)
+        answered, passed = rows["estimate"].notna(), (rows["lowest"] >= FOLLOWS_RHO) | (rows["highest"] <= -FOLLOWS_RHO)
     rows["answer"] = np.where(answered, np.where(passed, YES, NO), NOT_TESTED)
     return rows.assign(question=question.name, control=question.control)
 
@@ -133,9 +133,9 @@ def tested_features_table(
 
 
 def distinct(names: list[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:
-    """Count groups of features of which any two have a mean |correlation| over runs of at least `ALIKE` (complete linkage).
+    """Count groups of features of which any two have a mean |correlation| over runs of at least `REDUNDANT_RHO`.
 
-    likeness: names and |correlations| of each run; a pair that was never measured is not alike.
+    The linkage is complete. likeness: names and |correlations| of each run; a pair that was never measured is not alike.
     """
     if len(names) < 2:
         return len(names)
@@ -147,4 +147,4 @@ def distinct(names: list[str], likeness: Sequence[tuple[list[str], np.ndarray]])
     distance = 1.0 - total / np.maximum(count, 1)
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform((distance + distance.T) / 2, checks=False), "complete")
-    return int(fcluster(tree, 1.0 - ALIKE + 1e-12, "distance").max())
+    return int(fcluster(tree, 1.0 - REDUNDANT_RHO + 1e-12, "distance").max())

@@ -14,7 +14,7 @@ import pandas as pd
 
 from toposcale.analysis import answers
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.questions import CLOSE, LEVEL, YES
+from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, YES
 from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.feature import WEIGHT_NORM
@@ -160,7 +160,7 @@ def over_sizes(run: Run, values: pd.Series, sign: int) -> Outcome:
 
 def follows(run: Run, feature: str, sign: int, source: str = "weights") -> Outcome:
     """Return whether a feature follows the loss or perplexity with this sign."""
-    return one_sign(run.correlations(feature, source), sign, CLOSE)
+    return one_sign(run.correlations(feature, source), sign, FOLLOWS_RHO)
 
 
 def has_both_signs(run: Run) -> Outcome:
@@ -175,7 +175,7 @@ def is_monotonic(run: Run) -> Outcome:
     rises = run.by_size({model: (np.diff(values) > 0).mean() for model, values in by_model.items()})
     rho = run.with_step(NP)
     numbers = f"share of increases between checkpoints: {listed(rises)}; Spearman with the step: {listed(rho)}"
-    falls = len(rho) and (rho <= -CLOSE).all()
+    falls = len(rho) and (rho <= -FOLLOWS_RHO).all()
     return outcome((rises == 1).all(), falls, numbers) if len(rises) else not_tested("needs three checkpoints")
 
 
@@ -186,7 +186,7 @@ def is_efficient(run: Run) -> Outcome:
     tested = rows[rows["metric"].isin(LOSSES)].dropna(subset=["p"]).sort_values("metric")
     if tested.empty:
         return not_tested(next(filter(None, [*rows["reason"], *power["reason"]]), "not measured"))
-    row, limit = tested.iloc[-1], "".join(f"; {answers.could(value)}" for value in power["detectable"])
+    row, limit = tested.iloc[-1], "".join(f"; {answers.power_sentence(value)}" for value in power["detectable"])
     numbers = f"correlation with the {row['metric']} {row['estimate']:.2f}, p = {row['p']:.2g}{limit}"
     is_significant = row["p"] <= LEVEL
     if not is_significant and not (power["found"] == YES).any():
@@ -231,7 +231,7 @@ def scales(run: Run, sign: int | None, *series: str, source: str = "weights") ->
 
 def improves(run: Run) -> Outcome:
     """Return whether topology improves the forecasts."""
-    verdict, text, numbers = answers.forecasting(run.tables["forecast_evaluation"])
+    verdict, text, numbers = answers.answer_topological_forecast(run.tables["forecast_evaluation"])
     if verdict not in (answers.IMPROVES, answers.WORSENS, answers.NOT_SHOWN):
         return not_tested(text, numbers)
     return outcome(verdict == answers.IMPROVES, verdict == answers.WORSENS, numbers)
@@ -293,7 +293,7 @@ def rises_in_pythia(run: Run, feature: str, sign: int) -> Outcome:
     """Return whether a feature of Pythia 14M rises (sign 1) or falls in training."""
     rho = run.with_step(feature)
     absent = "pythia-14m is not in this run (config/pythia-14m.yaml)"
-    return one_sign(rho[rho.index == "pythia-14m"], sign, CLOSE, absent)
+    return one_sign(rho[rho.index == "pythia-14m"], sign, FOLLOWS_RHO, absent)
 
 
 def parts_differ(run: Run) -> Outcome:
