@@ -8,7 +8,7 @@ from toposcale.analysis.training_runs import model_rows
 from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.runs.learning_rate_schedule import warmup_of_log
 from toposcale.forecasting.runs.schedules import schedule_of
-from toposcale.io import schemas, tables
+from toposcale.io import schemas, tables, weight_files
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
 
@@ -31,9 +31,10 @@ def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, s
     facts_of_run |= {"n_parameters": n_parameters, **(notes or {})}
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
-        facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)
+        facts_of_run["n_parameters"] = weight_files.count_parameters(checkpoint)
     if curve is not None and (checkpoint or Path(curve).name == trainer_states.FILE_NAME):
-        trainer_facts = checkpoints.trainer_facts(trainer_states.read_state(curve), checkpoint)
+        inner = weight_files.count_parameters(checkpoint, embeddings=False) if checkpoint else 0
+        trainer_facts = trainer_states.facts(trainer_states.read_state(curve), inner)
         facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
     rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if rows.model.get("warmup_steps") is None and len(steps):

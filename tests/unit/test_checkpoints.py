@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from toposcale import checkpoints
 from toposcale.checkpoints import sources
-from toposcale.io import files, tensor_files
+from toposcale.io import files, tensor_files, weight_files
 from toposcale.io.errors import UserError, reason_of
 
 RNG = np.random.default_rng(0)
@@ -263,7 +263,7 @@ def test_only_weight_matrices_are_given(tmp_path):
     kept = {"layers.0.attention.dense.weight": MATRIX, "layers.0.attention.bias_like.weight": MATRIX}
     save_file(masks | others | kept, tmp_path / "model.safetensors")
     assert matrices(tmp_path).keys() == kept.keys()
-    assert checkpoints.count_parameters(tmp_path) == 4 + 4 + 2 * MATRIX.size
+    assert weight_files.count_parameters(tmp_path) == 4 + 4 + 2 * MATRIX.size
 
 
 def save_shards(folder: Path, index: dict[str, str]) -> None:
@@ -282,7 +282,7 @@ SHARDS = {
 def test_shards(tmp_path):
     save_shards(tmp_path, SHARDS)
     assert matrices(tmp_path).keys() == SHARDS.keys()
-    assert checkpoints.count_parameters(tmp_path) == 3 * MATRIX.size
+    assert weight_files.count_parameters(tmp_path) == 3 * MATRIX.size
 
 
 def test_a_missing_shard_is_named(tmp_path):
@@ -321,7 +321,7 @@ def test_an_index_that_is_damaged_is_named(tmp_path):
     ],
 )
 def test_one_format_is_chosen(names, chosen):
-    assert checkpoints.matrices.choose_weight_files(names) == chosen
+    assert weight_files.choose_weight_files(names) == chosen
 
 
 # Damage.
@@ -335,7 +335,7 @@ def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, da
     save_file({"w": MATRIX, "v": MATRIX}, file)
     whole = file.read_bytes()
     file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    for read in (matrices, checkpoints.matrices.weight_files, checkpoints.count_parameters):
+    for read in (matrices, weight_files.weight_files, weight_files.count_parameters):
         with pytest.raises(UserError, match=r"model\.safetensors: not a complete safetensors file"):
             read(folder)
 
@@ -386,7 +386,7 @@ def test_bin_files_old_and_new(tmp_path, torch, archive):
     assert found.keys() == {"w", "half"}
     np.testing.assert_array_equal(found["w"], MATRIX)
     np.testing.assert_array_equal(found["half"], half.float().numpy())
-    assert checkpoints.count_parameters(tmp_path) == 2 * MATRIX.size + 4
+    assert weight_files.count_parameters(tmp_path) == 2 * MATRIX.size + 4
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
@@ -451,7 +451,7 @@ def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_
     make, message = UNREADABLE[kind]
     state = {"w": torch.ones(4, 4), "x": make(torch)}
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
-    for read in (matrices, checkpoints.count_parameters, checkpoints.stored_sizes):
+    for read in (matrices, weight_files.count_parameters, checkpoints.stored_sizes):
         with pytest.raises(UserError, match=rf"^{tmp_path}/pytorch_model\.bin: {message}"):
             read(tmp_path)
 
@@ -555,7 +555,7 @@ def test_a_file_is_opened_once_for_its_header_and_once_for_its_values(tmp_path, 
     for path in (ours, theirs):
         checkpoints.empty_matrices(path)
         checkpoints.stored_sizes(path)
-        checkpoints.count_parameters(path)
+        weight_files.count_parameters(path)
         assert len(list(checkpoints.iterate_matrices(path))) == 1
     assert opened == ["ours.safetensors"] * 2 + ["theirs.safetensors"] * 2
     saved(theirs, w=MATRIX[:2])

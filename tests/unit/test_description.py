@@ -21,7 +21,7 @@ from toposcale import checkpoints, homology
 from toposcale.checkpoints import matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.feature import SUMMARY
-from toposcale.io import tables
+from toposcale.io import tables, weight_files
 from toposcale.io.errors import UserError
 from toposcale.monitor import TopologyMonitor
 from toposcale.monitor.folder import Folder
@@ -114,11 +114,11 @@ def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
     save_file(copies, tmp_path / "copied.safetensors")
     for path in (tmp_path / "tied.bin", tmp_path / "copied.safetensors"):
         assert by_key(toposcale.features_of(path)) == expected
-        assert checkpoints.count_parameters(path) == 12 * 6
+        assert weight_files.count_parameters(path) == 12 * 6
     copies["lm_head.weight"][-1, -1] += 1
     save_file(copies, tmp_path / "untied.safetensors")
     assert set(toposcale.features_of(tmp_path / "untied.safetensors")["layer"]) == {*copies, "all"}
-    assert checkpoints.count_parameters(tmp_path / "untied.safetensors") == 2 * 12 * 6
+    assert weight_files.count_parameters(tmp_path / "untied.safetensors") == 2 * 12 * 6
 
 
 def test_layers_are_chosen_by_name(file):

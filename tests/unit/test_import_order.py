@@ -69,8 +69,7 @@ def test_every_package_has_its_floor():
 def test_a_package_imports_those_below_it_only(package):
     allowed = {package, *FLOORS[: FLOORS.index(package)], *([MONITOR] if package == "pages" else [])}
     for path in modules(package):
-        counts_weights = {"checkpoints"} if path.name == "from_curve.py" else set()
-        assert packages(path) <= allowed | counts_weights, path.relative_to(LIBRARY)
+        assert packages(path) <= allowed, path.relative_to(LIBRARY)
 
 
 def test_the_monitor_stands_beside_the_analysis():

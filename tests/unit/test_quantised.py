@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 import toposcale
 from toposcale import checkpoints
 from toposcale.checkpoints.language_models import load_model
-from toposcale.checkpoints.quantisation import refuse_quantised
+from toposcale.io import weight_files
 from toposcale.io.errors import UserError
+from toposcale.io.quantisation import refuse_quantised
 from toposcale.io.tensor_files import Stored
 
 LAYER = "model.layers.0.self_attn.q_proj"
@@ -122,7 +123,7 @@ def test_nothing_measures_or_counts_a_quantised_checkpoint(quantised):
     name, folder, tensors = quantised
     readers = (
         lambda source: list(checkpoints.iterate_matrices(source)),
-        checkpoints.count_parameters,
+        weight_files.count_parameters,
         checkpoints.stored_sizes,
         toposcale.describe,
         lambda source: toposcale.compare(source, source),

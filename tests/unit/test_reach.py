@@ -35,10 +35,8 @@ FRAMES = JOB | modules("""
     forecasting/runs: metrics
     scripts: _tables
 """)
-CHECKPOINTS = modules("""
-    io: tensor_files
-    checkpoints: bin_files locations matrices quantisation
-""")
+WEIGHT_FILES = modules("io: bin_files quantisation tensor_files weight_files")
+CHECKPOINTS = WEIGHT_FILES | modules("checkpoints: locations matrices")
 MEASURED = CHECKPOINTS | modules("""
     scripts: _checkpoints _notes
 """)
@@ -122,7 +120,10 @@ OF_A_SCRIPT = {
         JOB | RIPS | modules("io: tensor_files\nfeatures: divergences\nhomology: representations sampling")
     ),
     "embeddings": (
-        JOB | LANGUAGE_MODELS | CLOUDS | modules("features: divergences embeddings spectra\nhomology: representations")
+        JOB
+        | (LANGUAGE_MODELS - modules("checkpoints: matrices"))
+        | CLOUDS
+        | modules("features: divergences embeddings spectra\nhomology: representations")
     ),
     "explorer": (
         FRAMES
@@ -147,10 +148,7 @@ OF_A_SCRIPT = {
             scripts: _checkpoints _notes
         """)
     ),
-    "models_table": JOB
-    | RUNS
-    | CHECKPOINTS
-    | modules("forecasting/logs: trainer_states\ncheckpoints: sources step_names"),
+    "models_table": JOB | RUNS | WEIGHT_FILES | modules("forecasting/logs: trainer_states\ncheckpoints: locations"),
     "published": JOB | HUB | modules("scripts: fetch"),
     "report": (
         FRAMES

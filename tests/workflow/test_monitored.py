@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.forecasting.logs import loss_curves, trainer_states
-from toposcale.io import schemas, tables
+from toposcale.io import schemas, tables, weight_files
 from toposcale.monitor import TopologyCallback
 from toposcale.monitor.folder import Folder
 from workspace import new_workspace
@@ -89,11 +89,13 @@ def test_a_folder_of_the_same_training_says_the_same(monitored):
     assert log == curve.log()
     metrics = tables.gather(schemas.TABLES["metrics"], folder.files("metrics/monitor").values())
     assert metrics == curve.metric_rows(NAME, folder.steps())
-    told = checkpoints.trainer_facts(trainer_states.read_state(state), state.parent)
+    told = trainer_states.facts(
+        trainer_states.read_state(state), weight_files.count_parameters(state.parent, embeddings=False)
+    )
     facts = folder.facts()
     assert told["tokens_per_step"] == facts["tokens_per_step"] == 8 * 8
     assert told["final_step"] == facts["final_step"] == STEPS
-    assert checkpoints.count_parameters(state.parent) == facts["n_parameters"]
+    assert weight_files.count_parameters(state.parent) == facts["n_parameters"]
 
 
 def test_advice_on_a_training_that_is_under_way(monitored):

@@ -18,10 +18,10 @@ from urllib.parse import quote
 from huggingface_hub import constants, is_offline_mode
 
 from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
-from toposcale.checkpoints.matrices import choose_weight_files, weight_files
 from toposcale.checkpoints.step_names import find_step, steps_by_name
 from toposcale.io.errors import DownloadError, SharedError, UserError, is_shared
 from toposcale.io.files import locked, write_text
+from toposcale.io.weight_files import choose_weight_files, weight_files
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from toposcale.checkpoints.hub import HubSource, check_digests
 from toposcale.checkpoints.hub_client import HubUnreachableError
-from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes
+from toposcale.checkpoints.matrices import Sizes, stored_sizes
 from toposcale.io.errors import DownloadError, LeftOutError, UserError, is_shared, reason_of
 from toposcale.io.files import locked, read_json, read_noted, write_text
+from toposcale.io.weight_files import count_parameters
 
 logger = logging.getLogger(__name__)
 

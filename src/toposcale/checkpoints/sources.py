@@ -2,18 +2,19 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes, tensor_shapes
+from toposcale.checkpoints.matrices import Sizes, stored_sizes
 from toposcale.checkpoints.step_names import find_step, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
+from toposcale.io.weight_files import tensor_shapes
 
 PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")
 """Default patterns of checkpoint names; the first one that matches a name in the folder is used."""
@@ -80,27 +81,8 @@ class FolderSource:
         return None
 
     def check_one_training(self) -> None:
-        """Raise UserError if the Trainer states are of two trainings, since their losses do not belong to all weights.
-
-        A resumed training continues its log, even if it was given more steps.
-        """
-        before, log, last = "", "[]", None
-        for step in self.steps():
-            checkpoint = self.checkpoint(step)
-            try:
-                state = trainer_states.read_state(checkpoint / trainer_states.FILE_NAME)
-            except UserError:
-                continue
-            log_here, last_here = repr(state["log_history"]), state.get("max_steps")
-            is_another = before and log == "[]" and last_here != last
-            if is_another or not log_here.startswith(log[:-1]):
-                steps = f"{last} and {last_here} steps"
-                why = steps if is_another else "the log of the second does not begin with that of the first"
-                raise UserError(
-                    f"{self.path}: {before} and {checkpoint.name} are of two trainings ({why}); give each a folder of its "
-                    "own, or name the steps of one (steps: [...])"
-                )
-            before, log, last = checkpoint.name, log_here, last_here
+        """Raise UserError if the Trainer states are of two trainings, since their losses do not belong to all weights."""
+        trainer_states.refuse_two_trainings([self.checkpoint(step) for step in self.steps()])
 
     @property
     def _where(self) -> str:
@@ -165,17 +147,6 @@ def _sample(file: Path) -> tuple[str, int, list[bytes]]:
 
 def _hash(content: object) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()
-
-
-def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str, int | None]:
-    """Return final_step and tokens_per_step of a Trainer state, None if unknown.
-
-    `checkpoint` is a complete one of the model, as the one beside the state may still be incomplete; None without weights.
-    """
-    inner = count_parameters(checkpoint, embeddings=False) if checkpoint else 0
-    tokens = trainer_states.tokens_per_step(state, inner)
-    last = state.get("max_steps")
-    return {"final_step": last if isinstance(last, int) and last > 0 else None, "tokens_per_step": tokens}
 
 
 def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from toposcale.checkpoints import FolderSource, matrices
-from toposcale.checkpoints.bin_files import unwrapped
 from toposcale.features import diagram_distances, weights
 from toposcale.features.feature import SUMMARY
 from toposcale.features.roles import odd_layers
-from toposcale.io import tables
+from toposcale.io import tables, weight_files
+from toposcale.io.bin_files import unwrapped
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.io.tensor_files import Stored
@@ -284,9 +284,9 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
     """Return shape and type of the tensors by name, an iterator of the matrices, and notes on the source."""
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
-        tensors, files = matrices.stored_tensors(os.fspath(source)), matrices.weight_files(os.fspath(source))
+        tensors, files = weight_files.stored_tensors(os.fspath(source)), weight_files.weight_files(os.fspath(source))
         notes = []
-        if copies := sorted(matrices.tied_copies(files)):
+        if copies := sorted(weight_files.tied_copies(files)):
             notes = [f"counted once: {listed(copies, 2)}, which repeats the token embedding"]
         if files[0].name.startswith("adapter_model"):
             notes += ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
@@ -323,7 +323,7 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _refuse_several(folder: Path) -> None:
     """Raise UserError, which names them, for a folder of checkpoints such as the Trainer's."""
-    if not folder.is_dir() or matrices.choose_weight_files(os.listdir(folder)):
+    if not folder.is_dir() or weight_files.choose_weight_files(os.listdir(folder)):
         return
     try:
         source = FolderSource(folder)

@@ -5,9 +5,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerState
 
-from toposcale.checkpoints.bin_files import plain_names
-from toposcale.checkpoints.matrices import count_weights
 from toposcale.forecasting.logs import trainer_states
+from toposcale.io.bin_files import plain_names
+from toposcale.io.weight_files import count_weights
 from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
 
 

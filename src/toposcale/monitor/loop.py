@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.bin_files import is_buffer, plain_names
 from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.weights import WeightSettings
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import breakpoints
 from toposcale.homology import subsample_rows
+from toposcale.io.bin_files import is_buffer, plain_names
 from toposcale.io.errors import UserError, one_line, reason_of
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch

@@ -29,7 +29,7 @@ from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io import schemas, tables
+from toposcale.io import schemas, tables, weight_files
 from toposcale.io.errors import UserError, reason_of
 from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
@@ -145,11 +145,13 @@ class Follower:
             last = trainer_states.read_state(at_the_end)["global_step"]
             state, reached = (str(at_the_end), last) if last >= reached else (state, reached)
         seen = Seen(reached={name: reached}, missing=list(missing.values()))
-        facts: dict[str, Any] = {"n_parameters": checkpoints.count_parameters(whole)}
+        facts: dict[str, Any] = {"n_parameters": weight_files.count_parameters(whole)}
         facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
-            facts |= checkpoints.trainer_facts(trainer_states.read_state(state), whole)
+            facts |= trainer_states.facts(
+                trainer_states.read_state(state), weight_files.count_parameters(whole, embeddings=False)
+            )
             seen.rows["metrics"].append(curve.metric_rows(name, steps))
             seen.rows["training"].append(_with_model(name, curve.log()))
         for step in steps:

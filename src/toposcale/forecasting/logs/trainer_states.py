@@ -1,6 +1,6 @@
 """State of transformers' Trainer: where it lies, what it holds, and the metrics of its evaluations."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +66,43 @@ def read_state(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: not the state of a Trainer ({why})") from error
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return the checkpoints `checkpoint-{step}` of a folder that hold a state, by step."""
+    paths = {
+        path.parent: path.parent.name.removeprefix("checkpoint-") for path in folder.glob(f"checkpoint-*/{FILE_NAME}")
+    }
+    return sorted((path for path, step in paths.items() if step.isdecimal()), key=lambda path: int(paths[path]))
+
+
+def refuse_two_trainings(checkpoints: Iterable[Path]) -> None:
+    """Raise UserError if the states in folders of checkpoints, in the order of their steps, are of two trainings.
+
+    A resumed training continues its log, even if it was given more steps.
+    """
+    before, log, last = "", "[]", None
+    for checkpoint in checkpoints:
+        try:
+            state = read_state(checkpoint / FILE_NAME)
+        except UserError:
+            continue
+        log_here, last_here = repr(state["log_history"]), state.get("max_steps")
+        is_another = before and log == "[]" and last_here != last
+        if is_another or not log_here.startswith(log[:-1]):
+            steps = f"{last} and {last_here} steps"
+            why = steps if is_another else "the log of the second does not begin with that of the first"
+            raise UserError(
+                f"{checkpoint.parent}: {before} and {checkpoint.name} are of two trainings ({why}); give each a folder of "
+                "its own, or name the steps of one (steps: [...])"
+            )
+        before, log, last = checkpoint.name, log_here, last_here
+
+
+def facts(state: Mapping[str, Any], non_embedding_parameters: int) -> dict[str, int | None]:
+    """Return final_step and tokens_per_step of a Trainer, None if unknown; 0 parameters are unknown ones."""
+    last, tokens = state.get("max_steps"), tokens_per_step(state, non_embedding_parameters)
+    return {"final_step": last if isinstance(last, int) and last > 0 else None, "tokens_per_step": tokens}
 
 
 def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> int | None:

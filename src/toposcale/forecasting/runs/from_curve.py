@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale import checkpoints
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.forecasting.runs.checks import refuse_curve
@@ -15,6 +14,7 @@ from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedu
 from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.schedules import MOST_STEPS, SHAPES, Schedule, ScheduleTable, schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io import weight_files
 from toposcale.io.errors import NoForecast, UserError, listed
 from toposcale.io.files import read_json
 
@@ -274,8 +274,7 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
     if curve is None:
         return loss_curves.LossCurve(dict.fromkeys(("step", *loss_curves.LOG), np.empty(0)))
     if isinstance(curve, str | Path):
-        if any(Path(curve).glob(f"checkpoint-*/{trainer_states.FILE_NAME}")):
-            checkpoints.FolderSource(Path(curve)).check_one_training()
+        trainer_states.refuse_two_trainings(trainer_states.checkpoints_in(Path(curve)))
         losses = loss_curves.read(curve, **columns)
         _refuse_without_losses(losses)
         return losses
@@ -330,15 +329,15 @@ def facts_of(losses: loss_curves.LossCurve) -> Facts:
     """Return the facts of a run that the curve and the weights beside it state."""
     if (state := losses.trainer) is None:
         return Facts(losses.n_parameters, losses.tokens_per_step, losses.final_step)
-    folder, base, size = state.path.parent, "", None
+    folder, base = state.path.parent, ""
     if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
         base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
     weights = Path(base) if base else folder
     try:
-        size = checkpoints.count_parameters(weights)
-        stated = checkpoints.trainer_facts(state.content, weights)
+        size, inner = (weight_files.count_parameters(weights, embeddings=counted) for counted in (True, False))
     except (UserError, OSError):  # no weights there
-        stated = checkpoints.trainer_facts(state.content, None)
+        size, inner = None, 0
+    stated = trainer_states.facts(state.content, inner)
     reached, read = int(state.content["global_step"]), state.content.get("epoch")
     epochs = read / reached * stated["final_step"] if read and reached and stated["final_step"] else None
     return Facts(size, **stated, reached=reached, adapter_of=base, epochs=epochs, of_weights=True)
