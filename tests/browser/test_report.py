@@ -87,12 +87,12 @@ def test_the_first_screen_holds_the_models_and_the_answers_follow(page, finished
 def test_a_figure_opens_and_closes(unpacked):
     height = "document.querySelector('#large svg')?.getBoundingClientRect().height ?? 0"
     assert unpacked.run(height) == 0
-    unpacked.click("[data-figure=homology]")
+    unpacked.click("[data-figure=embeddings_over_training]")
     assert unpacked.run("document.querySelector('#large').open")
     assert unpacked.run(height) > 300
-    assert unpacked.run("document.querySelector('[data-figure=homology] svg')") is None
+    assert unpacked.run("document.querySelector('[data-figure=embeddings_over_training] svg')") is None
     unpacked.click("#close")
-    unpacked.wait_for("document.querySelector('[data-figure=homology] svg') !== null")
+    unpacked.wait_for("document.querySelector('[data-figure=embeddings_over_training] svg') !== null")
     assert unpacked.run(height) == 0
     assert unpacked.errors() == []
 
@@ -133,7 +133,7 @@ SEEN = "[...document.querySelectorAll('{}')].filter((e) => e.getClientRects().le
 def test_a_model_is_hidden_in_charts_figures_and_tables(unpacked):
     places = {
         where: (SEEN.format(f"{where} [data-model=one]"), SEEN.format(f"{where} [data-model=two]"))
-        for where in ("[data-figure=overview]", "[data-figure=homology]", "table")
+        for where in ("[data-figure=overview]", "[data-figure=embeddings_over_training]", "table")
     }
     before = {where: [unpacked.run(script) for script in pair] for where, pair in places.items()}
     assert min(number for pair in before.values() for number in pair) > 0
@@ -199,7 +199,7 @@ def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(charted):
     assert charted.run(weights) > 0
     charted.click("[data-subject=Weights]")
     assert charted.run(weights) == 0
-    assert charted.run(SEEN.format("article[data-category=Statistics]")) > 0
+    assert charted.run(SEEN.format("article[data-category=Embeddings]")) > 0
 
 
 def test_rows_are_found_by_their_words(unpacked):
@@ -213,7 +213,7 @@ def test_rows_are_found_by_their_words(unpacked):
 
 
 def test_enter_opens_a_figure_and_leaves_it_open(unpacked):
-    unpacked.run("document.querySelector('[data-figure=homology]').focus()")
+    unpacked.run("document.querySelector('[data-figure=embeddings_over_training]').focus()")
     for kind in ("keyDown", "keyUp"):
         key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
         unpacked.call("Input.dispatchKeyEvent", type=kind, **key)
