@@ -113,7 +113,7 @@ def test_every_figure_is_drawn_from_the_tables_it_names(name, drawn):
         for parameter in inspect.signature(load(name)).parameters.values()
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
-    assert entry.panels or positional == list(entry.tables)
+    assert positional == list(entry.tables)
     figure = drawn(name)
     marks = sum(len(axes.lines) + len(axes.collections) + len(axes.images) + len(axes.patches) for axes in figure.axes)
     assert marks > 0
@@ -153,15 +153,11 @@ def test_names_are_drawn_as_they_are(name, tables):
         FigureCanvasAgg(load(name)(**odd)).draw()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in DRAWABLE if FIGURES[name].module == "layers" and FIGURES[name].panels]
-)
-def test_control_characters_in_the_name_of_a_layer_are_drawn_as_escapes(name, tables, tmp_path):
-    entry = FIGURES[name]
-    odd = {table: tables[entry.source][table].copy() for table in entry.tables}
-    odd["features"]["layer"] = odd["features"]["layer"].replace(r"^(?!all$)", "\x1b[2J\x07", regex=True)
-    svg, _ = save(load(name)(**odd), tmp_path / "figure")
-    assert r"\x1b[2J\x07" in words(load(name)(**odd))
+def test_control_characters_in_the_name_of_a_layer_are_drawn_as_escapes(run, tmp_path):
+    layers = run["features"]["layer"].replace(r"^(?!all$)", "\x1b[2J\x07", regex=True)
+    figure = layer_heat_map(run["features"].assign(layer=layers), run["models"])
+    svg, _ = save(figure, tmp_path / "figure")
+    assert r"\x1b[2J\x07" in words(figure)
     xml.dom.minidom.parse(str(svg))
 
 

@@ -14,8 +14,7 @@ class FigureEntry(NamedTuple):
 
     subject: the chapter of the report. source: the figure needs features of this source; "metrics" needs no features.
     tables: the keyword arguments, by default the features and the models. of: "run", or "model" for a figure of one model:
-    the largest, at its last step if it shows one checkpoint. panels: the features of a figure that `grid` of its module
-    draws, a panel each, in so many columns.
+    the largest, at its last step if it shows one checkpoint.
     """
 
     subject: str
@@ -25,8 +24,6 @@ class FigureEntry(NamedTuple):
     caption: str
     tables: tuple[str, ...] = ("features", "models")
     of: str = "run"
-    panels: tuple[str, ...] = ()
-    columns: int = 1
 
 
 _overview = partial(FigureEntry, "Overview", "weights")
@@ -68,7 +65,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Features layer by layer over training",
         "Features layer by layer over training, for the largest model.",
         of="model",
-        panels=("neural_persistence", "h0_total_scaled", "frobenius_norm"),
     ),
     "scaling": _statistics(
         "statistics",
@@ -101,11 +97,6 @@ FIGURES: dict[str, FigureEntry] = {
         "grids",
         "Topology and spectra of the embeddings over training",
         "Topology and spectra of the embedded probe texts over training.",
-        panels=(
-            *("h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
-            *("effective_rank", "participation_ratio", "eigenspectrum_decay"),
-        ),
-        columns=3,
     ),
     "topology_against_perplexity": _embeddings(
         "grids",
@@ -163,7 +154,7 @@ def load(name: str) -> Callable[..., Any]:
     """Return the function that draws a figure, in this project's style and with its title. KeyError: not in `FIGURES`."""
     entry = FIGURES[name]
     module, style, panels = (import_module(f"{__package__}.{part}") for part in (entry.module, "style", "panels"))
-    drawing = partial(module.grid, name) if entry.panels else getattr(module, name)
+    drawing = getattr(module, name)
 
     @style.styled
     @wraps(drawing)

@@ -15,37 +15,35 @@ from toposcale.features.names import STEP_LABEL, feature_label, feature_name, sh
 from toposcale.features.registry import lookup
 from toposcale.features.roles import network_order
 from toposcale.figures import panels
-from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
 from toposcale.io.errors import one_line
 from toposcale.io.schemas import ALL_LAYERS
 
+BY_LAYER = ("neural_persistence", "h0_total_scaled", "frobenius_norm")
 RADII, FEWEST_STEPS = 120, 3
 WIDE = 3
 """Ratio of the largest value to the median from which colours are logarithmic."""
 
 
-def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw a figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
-    entry = FIGURES[name]
-    source = entry.source
-    of_layers = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
-    rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(entry.panels)], models)
+def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Draw features of the weights by layer and step for the largest model, from the input (top) to the output."""
+    of_layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]
+    rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(BY_LAYER)], models)
     if rows.empty:
-        names = ", ".join(feature_name(feature, source) for feature in entry.panels)
+        names = ", ".join(map(feature_name, BY_LAYER))
         return panels.missing_figure(f"no rows per layer for: {names}", model)
     if (n_steps := rows["step"].nunique()) < FEWEST_STEPS:
         return panels.missing_figure(f"at least {FEWEST_STEPS} checkpoints are needed, and there are {n_steps}", model)
-    present = [feature for feature in entry.panels if (rows["feature"] == feature).any()]
+    present = [feature for feature in BY_LAYER if (rows["feature"] == feature).any()]
     layers = sorted(rows["layer"].unique(), key=network_order)
     figure, axes_of = panels.new_grid(len(present), row_height=1.1 + 0.2 * len(layers), sharey=True, title=model)
-    panels.lettered(axes_of, [feature_name(feature, source) for feature in present])
+    panels.lettered(axes_of, list(map(feature_name, present)))
     undefined = 0
     for axes, feature in zip(axes_of, present, strict=True):
         table = rows[rows["feature"] == feature].pivot(index="layer", columns="step", values="value")
         table = table.reindex(index=layers)
         undefined += int((~np.isfinite(table.to_numpy())).sum())
-        colour_bar = {"label": feature_label(feature, source), "location": "bottom", "shrink": 0.9, "aspect": 25}
+        colour_bar = {"label": feature_label(feature), "location": "bottom", "shrink": 0.9, "aspect": 25}
         if (norm := _logarithmic(table)) is not None:
             colour_bar |= {"ticks": LogLocator(subs=(1, 3)), "format": FuncFormatter(panels.short_number)}
         panels.heat_map(axes, table, colour_bar, cmap=SEQUENTIAL, yticklabels=False, norm=norm)
