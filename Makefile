@@ -51,7 +51,8 @@ csv: config-is-there $(VENV)/.runtime
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.
 advice: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE) --nolock --quiet all -- advice
+	@$(SNAKEMAKE) --nolock --quiet all -- resolved_configuration
+	@folder=$$($(BIN)/python workflow/config_reading.py folder "$(CONFIG)") && $(BIN)/python -m toposcale advise "$$folder"
 
 # After a run that was killed outright.
 unlock: config-is-there $(VENV)/.runtime

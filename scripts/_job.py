@@ -133,6 +133,5 @@ def _fail(rule: str, message: str, log: Path) -> None:
     cause = f"toposcale: {rule}: {message}"
     with suppress(OSError):
         log.with_suffix(CAUSE).write_text(cause + "\n", encoding="utf-8")  # for the last line of the run
-    if rule != "advice":  # `make advice` prints the last line, which is the cause, and nothing else
-        print(cause, file=sys.stderr)
+    print(cause, file=sys.stderr)
     raise SystemExit(1)

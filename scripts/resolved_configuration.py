@@ -1,4 +1,4 @@
-"""Write the configuration with all defaults: with it and the revision, a run can be reproduced."""
+"""Write the configuration with all defaults, which reproduces a run, and which files show the progress of each model."""
 
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from toposcale.io.files import write_text
 
 @_job.script
 def main(snakemake):
-    write_text(snakemake.output[0], yaml.safe_dump(snakemake.params.config, sort_keys=False))
+    write_text(snakemake.output.record, yaml.safe_dump(snakemake.params.config, sort_keys=False))
+    _job.write_json(snakemake.output.progress, snakemake.params.progress)
     # Lost together with Snakemake's records: see workflow/recorded.py.
     mark = Path(snakemake.params.mark)
     mark.parent.mkdir(parents=True, exist_ok=True)

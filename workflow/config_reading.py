@@ -342,11 +342,16 @@ def allowed(part: Schema) -> str:
     return " ".join([_NAMES[part["type"]], ", ".join(bounds)]).strip()
 
 
+def folder(path: str) -> Path:
+    """Return the folder of the run of a configuration."""
+    return Path("results", resolve(rebased(read(path), [path]))["run"])
+
+
 def outputs(path: str) -> str:
     """Return where a run left what people look at, and how many checkpoints are in none of it."""
     from toposcale.io import tables
 
-    run = Path("results", resolve(rebased(read(path), [path]))["run"])
+    run = folder(path)
     count = int(tables.read_metadata(run / "tables/warnings.parquet")["left_out"])
     left_out = f" ({count:,} checkpoint{'s' * (count > 1)} left out; its warnings say why)" if count else ""
     pages = f"Explorer: {run}/explorer.html\nFigures:  {run}/figures/\nTables:   {run}/tables/\n"
@@ -358,7 +363,9 @@ if __name__ == "__main__":
         match sys.argv[1:]:
             case ["check", file]:
                 read(file)
+            case ["folder", file]:
+                print(folder(file))
             case ["outputs", file]:
                 print(outputs(file), end="")
             case _:
-                sys.exit("usage: config_reading.py (check | outputs) FILE")
+                sys.exit("usage: config_reading.py (check | folder | outputs) FILE")

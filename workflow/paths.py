@@ -18,7 +18,7 @@ class Paths:
     tables: str = "tables"
     figures: str = "figures"
     record: str = "config.yaml"
-    advice: str = "advice.json"
+    progress: str = "progress.json"
     report: str = "report.html"
     changes: str = "changes.patch"
     explorer: str = "explorer.html"

@@ -6,7 +6,7 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from glob import glob
+from glob import escape, glob
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -298,21 +298,42 @@ class Inputs:
             return [Part(file, "training", Job(model)) for file in self.monitored("training", [model])]
         return self.parts("training", self.paths.training_log, models=[model])
 
+    def progress(self) -> dict[str, Any]:
+        """Return what the advice on a run under way needs: facts and files of each model, and the question."""
+        config, models = self.plan.config, self.plan.models
+        return {
+            "models": {
+                name: {
+                    "facts": model.facts,
+                    "files": self.progress_files(name) if name in self.plan.with_features else {},
+                    "curve": model.loss_curve,
+                    "is_planned": model.kind == model_kinds.PLANNED,
+                }
+                for name, model in models.items()
+            },
+            "tables": config["metrics"]["tables"],
+            "decision": config["decision"],
+        }
+
     def progress_files(self, model: str) -> dict[str, list[str]]:
-        """Return the files that show the progress of a model, by kind, whether they exist yet or not."""
+        """Return the files that show the progress of a model, by kind, there or not; globs of those of a monitor."""
         published = [model] if model in self.plan.published else []
 
         def of(source: str, pattern: str) -> list[str]:
             work = self.plan.work[source]
             return work.files(pattern, [model] if model in work.steps else [], source=source)
 
-        monitored = [model] if model in self.plan.monitored else []
+        def monitored(kind: str) -> list[str]:
+            if model not in self.plan.monitored:
+                return []
+            return [f"{escape(self.plan.models[model].settings['path'])}/{kind}/{model}/step-*.parquet"]
+
         whole_log = each(self.paths.model_log, self.plan.work["training"].whole & {model})
         metrics = of("training", self.paths.training_metrics) + of("embeddings", self.paths.embedding_metrics)
         steps = () if published else self.plan.models[model].steps
         return {
-            "training": whole_log + of("training", self.paths.training_log) + self.monitored("training", monitored),
-            "metrics": metrics + self.monitored("metrics/monitor", monitored),
+            "training": whole_log + of("training", self.paths.training_log) + monitored("training"),
+            "metrics": metrics + monitored("metrics/monitor"),
             # The weights of a published model may be gone again; its size was noted when they were fetched.
             "weights": [self.weights(model, step) for step in steps],
             "sizes": of("weights", self.paths.manifest) if published else [],

@@ -10,6 +10,8 @@ plot_matrices(table, path)
     A picture of what `describe` or `compare` returned.
 advise(curve)
     Forecast of the final loss, and whether to continue a training run or to train a larger model.
+advise_run(folder)
+    The advice on each training of a run of the workflow.
 compare_runs(a, b, ...)
     Which of several training runs is better, from their loss curves.
 
@@ -30,11 +32,11 @@ from toposcale.io.errors import NoForecast, UserError
 
 __version__ = "0.3.0.dev0"
 _DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
-__all__ = ["NoForecast", "UserError", "advise", "compare_runs", "plot_matrices", *_DESCRIPTIONS]
+__all__ = ["NoForecast", "UserError", "advise", "advise_run", "compare_runs", "plot_matrices", *_DESCRIPTIONS]
 
 _MODULES = dict.fromkeys(_DESCRIPTIONS, "features.description")
 _MODULES |= {"advise": "forecasting.decision.advise", "compare_runs": "forecasting.decision.compare_runs"}
-_MODULES |= {"plot_matrices": "figures.matrices"}
+_MODULES |= {"advise_run": "analysis.run_folder", "plot_matrices": "figures.matrices"}
 
 
 def __getattr__(name: str) -> Any:

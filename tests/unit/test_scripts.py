@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-import advice
 import metrics_table
 import models_table
 import published
+from toposcale.analysis.run_folder import Progress
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
@@ -34,8 +34,8 @@ def test_advice_on_a_published_model_reads_its_size_and_not_its_weights(tmp_path
     path.parent.mkdir()
     path.write_text(json.dumps({"n_parameters": 70, "largest_matrix": 9, "n_matrices": 3}))
     missing = tmp_path / "pythia" / "step-00000016.size.json"
-    files = advice.Files("pythia", {"sizes": [str(path), str(missing)]}, None, [])
-    rows = files.rows({"family": "pythia", "final_step": 8})
+    facts, files = {"family": "pythia", "final_step": 8}, {"sizes": [str(path), str(missing)]}
+    rows = Progress("pythia", {"facts": facts, "files": files, "curve": None}, []).rows()
     assert (rows.model["n_parameters"], rows.model["final_step"]) == (70, 8)
     assert rows.schedule == []
 
@@ -52,13 +52,14 @@ def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():
 def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_training(tmp_path):
     """The log keeps the last row alone, so nothing else tells of them."""
     (tmp_path / "losses.csv").write_text("step,loss\n1,5\n2,4.4\n3,9\n2,4\n3,3\n4,2.5\n")
-    files = advice.Files("m", {}, str(tmp_path / "losses.csv"), [])
-    row = files.rows({"n_parameters": 9, "final_step": 8, "seed": 1}).model
+    facts = {"n_parameters": 9, "final_step": 8, "seed": 1}
+    progress = Progress("m", {"facts": facts, "files": {}, "curve": str(tmp_path / "losses.csv")}, [])
+    row = progress.rows().model
     again = "the log goes back to step 2, as after a restart: 2 rows before that were left out"
     assert (row["log_notes"], row["log_low_confidence_reasons"]) == (again, "")
     features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
-    log = files.log.assign(model="m")
-    [training] = trainings_from_tables(features, files.metrics, log, models)
+    log = progress.log.assign(model="m")
+    [training] = trainings_from_tables(features, progress.metrics, log, models)
     assert training.metadata.notes == (again,)
 
 

@@ -201,6 +201,7 @@ def test_how_far_a_model_has_come(inputs_of):
     assert trained["training"] == ["results/mine/training/a.parquet", "results/mine/training/a/all.parquet"]
     assert trained["metrics"] == ["results/mine/metrics/training/a/all.parquet"]
     assert len(trained["weights"]) == 3
+    assert json.loads(json.dumps(found.progress()))["models"]["a"]["files"] == trained
     assert published["weights"] == []
     assert published["sizes"] == [f"results/mine/checkpoints/h/step-0000000{step}.json" for step in (0, 7)]
 

@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 import faults
+import toposcale
+from toposcale.io.errors import UserError
 
 pytestmark = pytest.mark.workflow
 
@@ -64,23 +66,24 @@ def test_a_diverging_model_stops_alone_and_the_others_go_on(workspace):
     assert [(workspace.path / log).exists() for log in logs] == [False, True]
 
 
-def test_a_mistake_of_the_advice_is_said_once(workspace):
+def test_a_mistake_in_what_the_advice_reads_is_one_line(workspace):
     (workspace.path / "losses.csv").write_text("step,loss\n1,2\n")
     (workspace.path / "scores.csv").write_text("model,step\nm,1\n")
     workspace.config["models"] = {"m": {"kind": "table", "path": "losses.csv", "n_parameters": 9}}
     workspace.config["metrics"] = {"tables": ["scores.csv"]}
-    text = complaint(workspace, "--nolock", "--quiet", "all", "--", "advice")
-    [line] = [line for line in text.splitlines() if line.startswith("toposcale: ")]
-    assert line.startswith("toposcale: advice: scores.csv: ")
-    assert text.rstrip().endswith(line)
+    workspace.snakemake("--nolock", "resolved_configuration")
+    with pytest.raises(UserError, match=r"^scores.csv: no column metric, value"):
+        toposcale.advise_run(workspace.results)
 
 
 def test_a_log_that_goes_on_after_the_final_step_is_refused(workspace):
     (workspace.path / "losses.csv").write_text("step,loss\n1,3\n9584,2\n")
     workspace.config["models"] = {"m": {"kind": "table", "path": "losses.csv", "n_parameters": 9, "final_step": 100}}
     said = "models.m.final_step holds 100, but the log goes to step 9,584"
-    for target in ("advice", "results/small/tables/models.parquet"):
-        assert complaint(workspace, "--quiet", "all", "--", target).count(said) == 1 + (target != "advice")
+    assert said in complaint(workspace, "--quiet", "all", "--", "results/small/tables/models.parquet")
+    workspace.snakemake("--nolock", "resolved_configuration")
+    with pytest.raises(UserError, match=said):
+        toposcale.advise_run(workspace.results)
 
 
 def test_code_in_the_default_configuration_is_refused_before_it_runs(workspace):

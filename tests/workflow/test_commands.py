@@ -23,6 +23,7 @@ from safetensors.numpy import save_file
 from paths import ROOT
 from small_hub import Repository, SmallHub
 from tiny_model import save_checkpoints
+from toposcale.__main__ import _parser
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("commands")]
 
@@ -183,26 +184,27 @@ def done_as_printed(place, command, **variables):
 def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
     project, _ = place
     own = commands(PAGES["own-models"])
-    assert own == ["make advice CONFIG=mine.yaml"]
+    assert own == ["make advice CONFIG=mine.yaml", "python -m toposcale advise results/mine --json"]
     printed = commands(CHECKPOINTS)
     assert len(printed) == 3
     assert printed[-1] == "make run CONFIG=mine.yaml"
     for command in printed:
         done_as_printed(place, command, **hub)
     assert (project / "changes.csv").read_text().startswith("layer,feature,before,after,change\n")
-    told = done_as_printed(place, *own, **hub)
+    told = done_as_printed(place, own[0], **hub)
     under_way = set(re.findall(r"^(\S+): step [\d,]+ of", told, re.MULTILINE))
     finished = set(re.findall(r"^(\S+): finished at step", told, re.MULTILINE))
     unknown = set(re.findall(r"^(\S+): no loss of it is known", told, re.MULTILINE))
     assert under_way | finished | unknown == set(printed_configurations()[0]["models"]), told
     assert "trainer" in under_way
+    assert {advice["model"] for advice in json.loads(done_as_printed(place, own[1]))["models"]} == under_way
     assert "Nothing to be done" in done_as_printed(place, "make run CONFIG=mine.yaml", **hub)
 
 
 def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
     [printed, check] = commands(CURVE)
     assert check == "python -m toposcale check FILE"
-    longer, in_a_run, before_its_start = ADVICE
+    longer, in_a_run, before_its_start, of_the_folder = ADVICE
     for command, step in ((printed, "11,888"), (longer, "16,000")):
         told = done_as_printed(place, command)
         assert f"this run: step {step} of 24,000" in told
@@ -214,6 +216,7 @@ def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
     told = done_as_printed(place, in_a_run)
     assert "current: step 11,888 of 24,000" in told
     assert "=> " in told
+    assert told.endswith(done_as_printed(place, of_the_folder))
 
 
 def test_a_training_under_the_monitor_as_the_readme_has_it(place):
@@ -287,18 +290,20 @@ def test_any_other_command_is_planned_without_complaint(place, command):
             (folder / name).write_text("to be read " * 500)
     if "CONFIG=config/paper.yaml" not in command and words[0] == "make":
         command += " --dry-run"  # make's own: every target that is named is there
-    elif "advice" not in words and "--unlock" not in words:
+    elif "--unlock" not in words:
         command = command.replace("snakemake ", "snakemake --quiet all --dry-run ", 1)
     if "slurm" in command and words[0] != "make":
         pytest.importorskip("snakemake_executor_plugin_slurm", reason="SLURM's plugin is not installed")
     done = shell(place, command)
     assert done.returncode == 0, done.stdout
-    if words[-1] == "advice" and words[0] != "make":
-        assert "Nothing is known of any model" in done.stdout
 
 
 def is_there(words):
     """Asserts that the program of a long measurement, and every option that is given to it, exist."""
+    if words[:3] == ["python", "-m", "toposcale"]:
+        arguments = words[3 : words.index(">") if ">" in words else None]
+        assert _parser(arguments).parse_args(arguments).run
+        return
     programs = [
         path
         for word in words

@@ -1,7 +1,5 @@
 """Loss curves without weights: forecasts, decisions and advice alone."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -58,14 +56,13 @@ def test_forecasts_and_decisions_need_no_weights(curves):
     assert "overview" not in drawn
     assert not (curves.results / "corpus").exists()
 
-    printed = curves.snakemake("--nolock", "advice").stdout
-    assert "live: step 800 of 2,000 (40%)" in printed
+    of_run = toposcale.advise_run(curves.results)
+    assert "live: step 800 of 2,000 (40%)" in of_run.text()
     # The same as the call from Python: tests/unit/test_doors.py compares the other doors with that.
     facts = {"n_parameters": 1_000_000, "tokens_per_step": 1000, "steps": END}
     advice = toposcale.advise(curves.path / "live.csv", **facts, name="live")
-    [written] = json.loads((curves.results / "advice.json").read_text())["models"]
-    assert written == dict(advice)
-    assert str(advice) in printed
+    assert of_run.as_json()["models"] == [dict(advice)]
+    assert str(advice) in of_run.text()
     assert pd.read_parquet(tables / "advice.parquet").set_index("model").loc["live", "sentence"] == advice.sentence
 
 
@@ -95,8 +92,10 @@ def test_steps_that_were_logged_again_count_as_logged_last_and_are_told(curves):
     losses = loss(steps, 1_000_000) + 0.01 * (np.arange(len(steps)) >= 80)
     pd.DataFrame({"step": steps, "loss": losses}).to_csv(curves.path / "live.csv", index=False)
     again = "the log goes back to step 700, as after a restart: 11 rows before that were left out"
-    assert again in curves.snakemake("--nolock", "advice").stdout
-    [written] = json.loads((curves.results / "advice.json").read_text())["models"]
+    curves.snakemake("--nolock", "resolved_configuration")
+    of_run = toposcale.advise_run(curves.results)
+    assert again in of_run.text()
+    [written] = of_run.as_json()["models"]
     facts = {"n_parameters": 1_000_000, "tokens_per_step": 1000, "steps": END}
     assert written == dict(toposcale.advise(curves.path / "live.csv", **facts, name="live"))
     assert again in written["assumed"]

@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
+import toposcale
 from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.forecasting.logs import loss_curves, trainer_states
@@ -100,7 +101,8 @@ def test_a_folder_of_the_same_training_says_the_same(monitored):
 
 def test_advice_on_a_training_that_is_under_way(monitored):
     made, trainer = monitored
-    said = " ".join(made.snakemake("advice").stdout.split())
+    made.snakemake("resolved_configuration")
+    said = " ".join(toposcale.advise_run(made.results).text().split())
     loss = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row][-1]
     assert f"{NAME}: step {STOPPED_AT} of {STEPS} (90%), validation loss {loss:.4g}" in said
     # The Trainer's own plan is known without asking.

@@ -10,6 +10,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
+import toposcale
 from page_data import held
 from toposcale.io import tables
 from workspace import new_workspace
@@ -103,7 +104,7 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
     assert set(table(measured, "decisions")["model"]) & set(trainers)
     remedies = table(measured, "warnings").set_index("concerns")["remedy"]
     assert "tokenizer" in remedies["embeddings, landscape"].iloc[0]
-    assert "is finished; nothing is left to decide" in measured.snakemake("advice").stdout
+    assert "is finished; nothing is left to decide" in toposcale.advise_run(measured.results).text()
 
 
 def damage(folder):

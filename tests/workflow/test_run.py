@@ -1,11 +1,12 @@
 """The workflow as a user runs it: complete, repeatable to the byte, and doing no more than it has to."""
 
-import json
 import re
 import shutil
 
 import pandas as pd
 import pytest
+
+import toposcale
 
 # One worker for all of them: each runs Snakemake in the folder of the finished run.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
@@ -100,6 +101,6 @@ def test_checkpoints_more_often_are_trained_and_measured(finished):
 
 
 def test_advice_on_finished_trainings_says_that_nothing_is_left_to_decide(finished):
-    said = " ".join(finished.snakemake("advice").stdout.split())
-    assert "Every training of results/small is finished; nothing is left to decide." in said
-    assert json.loads((finished.results / "advice.json").read_text()) == {"version": 2, "models": []}
+    of_run = toposcale.advise_run(finished.results)
+    assert of_run.text().endswith(f"Every training of {finished.results} is finished; nothing is left to decide.")
+    assert of_run.as_json() == {"version": 2, "models": []}

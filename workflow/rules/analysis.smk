@@ -55,29 +55,6 @@ rule warnings_table:
         "../../scripts/warnings_table.py"
 
 
-# On a run as far as it has come: it reads what is there, so it has no inputs, and it is asked for by name alone.
-rule advice:
-    log:
-        f"{PATHS.logs}/advice.log",
-    localrule: True
-    conda:
-        "../../envs/toposcale.yaml"
-    params:
-        run=PATHS.run,
-        models={name: model.facts for name, model in PLAN.models.items()},
-        files=lambda wildcards: {name: INPUTS.progress_files(name) for name in PLAN.with_features},
-        curves=PLAN.loss_curves,
-        planned=PLAN.named(model_kinds.PLANNED),
-        tables=config["metrics"]["tables"],
-        decision=config["decision"],
-        output=PATHS.advice,
-        seed=config["statistics"]["seed"],
-    message:
-        "Finish, extend, or stop and start another size?"
-    script:
-        "../../scripts/advice.py"
-
-
 rule tables:
     input:
         PATHS.record,

@@ -6,7 +6,6 @@ import plan
 from fingerprint import code_of
 from targets import on_attempt
 from paths import ROOT, each, page_files, twins
-from toposcale.checkpoints import model_kinds
 
 START = time.time()
 with environment.mistakes_in_a_line():

@@ -3,7 +3,8 @@
 
 rule resolved_configuration:
     output:
-        PATHS.record,
+        record=PATHS.record,
+        progress=PATHS.progress,
     log:
         f"{PATHS.logs}/resolved_configuration.log",
     # First of all, so that what is made from here on has its record.
@@ -13,9 +14,10 @@ rule resolved_configuration:
         "../../envs/toposcale.yaml"
     params:
         config=config,
+        progress=lambda wildcards: INPUTS.progress(),
         mark=str(recorded.mark(Path(PATHS.run))),
     message:
-        "The configuration with every default filled in: {output}"
+        "The configuration with every default filled in: {output.record}"
     script:
         "../../scripts/resolved_configuration.py"
 
@@ -25,7 +27,7 @@ rule report:
         rules.tables.input,
         rules.figures.input,
         **{table: TABLES.files[table] for table in ("summary", "features", "metrics", "models")},
-        configuration=rules.resolved_configuration.output[0],
+        configuration=rules.resolved_configuration.output.record,
         corpus=rules.corpus.output.description if PLAN.with_weights else [],
         compared_with_ripser=INPUTS.compared_with_ripser,
         warnings=rules.warnings_table.output.warnings,

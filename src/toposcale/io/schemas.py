@@ -394,7 +394,7 @@ _DEFINITIONS = {
         number("interval_coverage", "share of intervals before calibration that contain the actual score"),
     ),
     "advice": table(
-        "what to do with each training; the columns are keys of advice.json",
+        "what to do with each training; the columns are keys of the JSON of `advise`",
         (MODEL, FRACTION),
         flag(
             "is_live", "whether the training is not finished; else the advice is that at the decision point `fraction`"

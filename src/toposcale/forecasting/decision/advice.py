@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VERSION = 2
-"""Version of the keys of advice.json."""
+"""Version of the keys of an advice as JSON."""
 
 TERMINAL = 100
 """Number of columns of the text in a notebook."""
@@ -42,7 +42,7 @@ TERMINAL = 100
 class Advice(Mapping[str, Any]):
     """Forecast of a training run and what to do with the compute that is left of it.
 
-    As a mapping it has the keys of advice.json (docs/forecasting.md); printed, its last line says what to do.
+    As a mapping it has the keys of its JSON (docs/forecasting.md); printed, its last line says what to do.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Advice(Mapping[str, Any]):
 
     @cached_property
     def _values(self) -> dict[str, Any]:
-        """Keys and values of advice.json."""
+        """Keys and values of the advice as JSON."""
         run, end, schedule = self.run, self.end, self.run.schedule
         return {
             "version": VERSION,

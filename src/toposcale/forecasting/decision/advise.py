@@ -82,7 +82,7 @@ def advise(
     Returns
     -------
     Advice
-        Forecast and decision; a mapping with the keys of advice.json, and printed a text.
+        Forecast and decision; a mapping with the keys of its JSON, and printed a text.
 
     Raises
     ------

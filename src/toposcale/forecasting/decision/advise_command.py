@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 from toposcale.forecasting.amounts import number_of
@@ -15,15 +16,21 @@ from toposcale.forecasting.decision.run_options import (
     add_run_options,
     amount,
     arguments,
+    option,
 )
 from toposcale.io.errors import UserError, printable
 
 __all__ = ["NAMES_IN_OTHER_TOOLS", "add_arguments", "run"]
 
 
+RUN_FILE = "progress.json"
+"""The file of a run of the workflow that says what is known of each model and which files show its progress."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started"
+    text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started; or "
+    text += "the folder of a run of the workflow, for advice on each of its trainings"
     parser.add_argument("curve", metavar="CURVE", nargs="?", help=text)
     add_run_options(parser)
     text = "parameters of a model that could be trained; may be given again"
@@ -34,11 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a loss; the advice says when it is reached"
     add_option(parser, "target_loss", type=float, metavar="LOSS", help=text)
     parser.add_argument("--plot", metavar="FILE", help=PLOT)
-    parser.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
+    parser.add_argument("--json", action="store_true", help="print the advice as JSON")
 
 
 def run(given: argparse.Namespace) -> None:
     """Print the advice."""
+    # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
+    width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
+    if given.curve and Path(given.curve, RUN_FILE).exists():
+        _advise_run(given, width)
+        return
     options = {name: value for name in OPTIONS if (value := getattr(given, name)) is not None}
     advice = advise(
         given.curve,
@@ -53,9 +65,17 @@ def run(given: argparse.Namespace) -> None:
     if given.json:
         print(json.dumps(dict(advice), indent=1, allow_nan=False))
     else:
-        # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
-        width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
         print(printable(advice.text(width)))
+
+
+def _advise_run(given: argparse.Namespace, width: int | None) -> None:
+    from toposcale import advise_run  # it reads tables, which needs more than a curve does
+
+    not_used = (*OPTIONS, "sizes", "known", "remaining", "target_loss", "plot")
+    if stated := [option(name) for name in not_used if getattr(given, name)]:
+        raise UserError(f"{' and '.join(stated)}: not used with the folder of a run; its configuration says it")
+    advice = advise_run(given.curve)
+    print(json.dumps(advice.as_json(), indent=1, allow_nan=False) if given.json else printable(advice.text(width)))
 
 
 def _known(text: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class DecayDecision(NamedTuple):
         return self.candidates[0]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object `decay` of advice.json."""
+        """Return the object `decay` of the advice as JSON."""
         rows = [
             {"start": row.start, "shape": row.shape, "loss": row.loss.value, "loss_low": row.loss.low}
             | {"loss_high": row.loss.high, "probability": row.probability, "expected_regret": row.expected_regret}

@@ -53,7 +53,7 @@ class WeighedCandidate(NamedTuple):
     expected_regret: float
 
     def as_row(self) -> dict[str, str | float]:
-        """Return the columns of the table `candidates` and of advice.json, by name."""
+        """Return the columns of the table `candidates` and of the JSON, by name."""
         row: dict[str, str | float] = {
             "candidate": self.candidate.name,
             "kind": self.candidate.kind.value,

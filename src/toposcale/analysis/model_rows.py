@@ -1,0 +1,61 @@
+"""Rows of a model in the tables models and schedules, from what is stated of it and its files."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toposcale import checkpoints
+from toposcale.analysis.training_runs import ModelRows, model_rows
+from toposcale.forecasting.logs import trainer_states
+from toposcale.forecasting.runs.learning_rate_schedule import warmup_of_log
+from toposcale.forecasting.runs.schedules import schedule_of
+from toposcale.io import weight_files
+from toposcale.io.errors import UserError
+from toposcale.io.files import read_json
+
+
+def rows_of_model(
+    name: str,
+    facts: Mapping[str, Any],
+    *,
+    weights: str | Path | None = None,
+    n_parameters: int | None = None,
+    curve: str | Path | None = None,
+    steps: Sequence[int] | np.ndarray = (),
+    rates: Sequence[float] | np.ndarray = (),
+    notes: Mapping[str, str] | None = None,
+) -> ModelRows:
+    """Return the rows of a model in the tables models and schedules.
+
+    `facts` (of `plan.Model`) have precedence over the files; the rest stays unknown. weights: a checkpoint.
+    n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
+    state of a Trainer. steps, rates: the learning rates of the training log. notes: as `LossCurve.note_columns` returns.
+    """
+    facts_known = {key: value for key, value in facts.items() if value is not None}
+    logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
+    if curve is not None and end and logged and logged > 1.01 * end:
+        raise UserError(f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})")
+    last = [facts_known.pop("last_checkpoint", None), logged]
+    if schedule := facts_known.pop("schedule", None):
+        last = [schedule_of(schedule).steps]
+    facts_of_run = {"final_step": max((step for step in last if step is not None), default=None)}
+    facts_of_run |= {"n_parameters": n_parameters, **(notes or {})}
+    checkpoint = None if weights is None else checkpoints.locate(weights)
+    if checkpoint is not None:
+        facts_of_run["n_parameters"] = weight_files.count_parameters(checkpoint)
+    if curve is not None and (checkpoint or Path(curve).name == trainer_states.FILE_NAME):
+        inner = weight_files.count_parameters(checkpoint, embeddings=False) if checkpoint else 0
+        trainer_facts = trainer_states.facts(trainer_states.read_state(curve), inner)
+        facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
+    rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
+    if rows.model.get("warmup_steps") is None and len(steps):
+        rows.model["warmup_steps"] = warmup_of_log(steps, rates)
+    return rows
+
+
+def fetched_sizes(paths: Iterable[str]) -> dict[str, int]:
+    """Return the number of parameters of each published model, as noted of its checkpoints; missing ones have none."""
+    sizes = [(Path(path).parent.name, read_json(path).get("n_parameters")) for path in paths]
+    return {model: size for model, size in sizes if size}
