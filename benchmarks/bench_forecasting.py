@@ -11,7 +11,9 @@ from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.decisions import decision_table
 from toposcale.analysis.forecasts import evaluate, forecast_table
 from toposcale.analysis.methods import METHODS
-from toposcale.forecasting import Chinchilla, LearningRateSchedule, MultiPowerLaw, RunMetadata, TrainingRun
+from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun
+from toposcale.forecasting.laws.chinchilla import fit_chinchilla
+from toposcale.forecasting.laws.multi_power_law import fit_multi_power_law
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 FINAL_STEP, WARMUP, PEAK = 5000, 200, 3e-3
@@ -60,10 +62,10 @@ def rows() -> Iterator[Line]:
     yield timed("decisions of a paper run, all policies", 30, decision_table, trainings)
     rates, seen = schedule(24_000, 2160, 3e-4), np.arange(2160, 24_000, 128)
     curve = (rates, seen, 2.6 + 0.6 * np.cumsum(rates)[seen] ** -0.45)
-    yield timed("MultiPowerLaw.fit, 3 x 24,000 steps", 60, MultiPowerLaw().fit, [curve] * 3)
+    yield timed("fit_multi_power_law, 3 x 24,000 steps", 60, fit_multi_power_law, [curve] * 3)
     sizes, tokens = np.repeat(np.geomspace(3e3, 1e5, 5), 40), np.tile(np.geomspace(1e6, 4e7, 40), 5)
     losses = 1 + 10 / sizes**0.3 + 30 / tokens**0.25
-    yield timed("Chinchilla.fit, 200 points", 5, Chinchilla().fit, sizes, tokens, losses)
+    yield timed("fit_chinchilla, 200 points", 5, fit_chinchilla, sizes, tokens, losses)
 
 
 def timed(name: str, limit: float, function: Callable[..., Any], *arguments: Any, **options: Any) -> Row:

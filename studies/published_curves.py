@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.analysis.forecasts import FRACTIONS, evaluate, forecast_table
-from toposcale.analysis.methods import MultiPowerLawForecaster, forecast
-from toposcale.forecasting import LearningRateSchedule, RunMetadata, ScheduleProvenance, TrainingRun
+from toposcale.analysis.methods import forecast
+from toposcale.forecasting import LearningRateSchedule, MultiPowerLaw, RunMetadata, ScheduleProvenance, TrainingRun
 from toposcale.forecasting.runs.schedules import Schedule
 
 WARMUP, PEAK, FINAL, STEP_DOWN = 2160, 3e-4, 3e-5, 8000
@@ -82,7 +82,7 @@ def left_out(runs: list[TrainingRun]) -> str:
     for g, (tightness, misfit) in enumerate(grid):
         for r, run in enumerate(runs):
             for f, fraction in enumerate(FRACTIONS):
-                found = forecast(MultiPowerLawForecaster(tightness, misfit), run.first(fraction))
+                found = forecast(MultiPowerLaw(tightness, misfit), run.first(fraction))
                 errors[g, r, f] = found.value - run.progress.loss
                 widths[g, r, f] = found.value * np.log(found.high / found.value) / 1.96
     score = np.log(widths) + 0.5 * (errors / widths) ** 2

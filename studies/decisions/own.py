@@ -15,7 +15,7 @@ import pandas as pd
 
 from studies.decisions.judge import lowest
 from toposcale.analysis.decisions import Choice, Outcome, best_of, judged, mean_regret, usual_choices
-from toposcale.analysis.methods import METHODS, Family, forecast, make
+from toposcale.analysis.methods import METHODS, forecast, make
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
 from toposcale.forecasting.decision.expected_regret import weigh
@@ -100,8 +100,7 @@ def _decision(
     choices = usual_choices(advice, f"scale up to {starts[0].size}")
     choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)
     choices["oracle"] = Choice(best_of(outcomes))
-    family = Family(known)
-    choices |= {method: lowest(decision, forecast(make(method, family), now)) for method in OF_THE_END}
+    choices |= {method: lowest(decision, forecast(make(method), now, known)) for method in OF_THE_END}
     return judged(choices, outcomes, Outcome(float(np.mean([*later, history.progress.loss]))))
 
 

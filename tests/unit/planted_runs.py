@@ -53,7 +53,7 @@ def family(size=5, **options):
 def forecast(method, histories, fraction, number=0, seed=0):
     cut = [history.first(fraction) for history in histories]
     finished = {history.model: history for history in histories if history.is_finished}
-    return every.forecast(make(method, Family(cut, finished, seed)), cut[number])
+    return every.forecast(make(method, Family(cut, finished, seed)), cut[number], cut)
 
 
 def tables(histories):

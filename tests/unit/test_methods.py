@@ -39,10 +39,10 @@ def test_what_comes_after_the_cut_moves_nothing(method):
         )
     finished = {history.model: history for history in histories}
     others = {name: history for name, history in finished.items() if name != "model-2"}
-    before = make(method, Family([h.first(0.3) for h in histories], finished))
-    after = make(method, Family([h.first(0.3) for h in spoiled], others))
-    expected = before.fit(histories[2].first(0.3)).predict(FINAL)
-    found = after.fit(spoiled[2].first(0.3)).predict(FINAL)
+    cut, spoiled_cut = ([h.first(0.3) for h in runs] for runs in (histories, spoiled))
+    target = [cut[2].target()]
+    [expected] = make(method, Family(cut, finished)).fit(cut[2], cut).predict(target)
+    [found] = make(method, Family(spoiled_cut, others)).fit(spoiled_cut[2], spoiled_cut).predict(target)
     assert np.isfinite(expected.value)
     assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
 
@@ -52,8 +52,8 @@ def test_ridge_never_reads_the_final_loss_of_another_seed_of_the_same_size():
     cut = [history.first(0.3) for history in histories]
     finished = {history.model: history for history in histories}
     high = replace(histories[-1], checkpoint_losses=histories[-1].checkpoint_losses + 70)
-    expected = Ridge("ridge_all", cut, finished).fit(cut[2]).predict(FINAL)
-    found = Ridge("ridge_all", cut, finished | {"model-2.seed1": high}).fit(cut[2]).predict(FINAL)
+    expected = Ridge("ridge_all", cut, finished).fit(cut[2]).predict([cut[2].target()])
+    found = Ridge("ridge_all", cut, finished | {"model-2.seed1": high}).fit(cut[2]).predict([cut[2].target()])
     assert found == expected
 
 
@@ -148,11 +148,11 @@ def test_a_forecast_above_the_present_loss_under_a_falling_rate_is_refused():
     history = run(0).first(0.5)
 
     class Rising:
-        def fit(self, history):
+        def fit(self, run, others):
             return self
 
-        def predict(self, step):
-            return Prediction(9.0, 8.0, 10.0)
+        def predict(self, targets):
+            return [Prediction(9.0, 8.0, 10.0) for _ in targets]
 
     found = every.forecast(Rising(), history)
     assert "above the present" in found.reason
@@ -182,7 +182,7 @@ def test_the_power_laws_clock_is_moved_by_half_the_warmup(known):
     history = training_run(
         "moved", 1, 1, FINAL, checkpoint_steps=steps, checkpoint_losses=5 * (steps - WARMUP / 2) ** -0.4 + 2, **known
     )
-    found = make("power_law").fit(history).predict(FINAL)
+    [found] = make("power_law").fit(history).predict([history.target()])
     assert found.value == pytest.approx(5 * (FINAL - WARMUP / 2) ** -0.4 + 2, abs=1e-6)
 
 

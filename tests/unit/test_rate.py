@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from made_runs import training_run
-from planted_runs import FINAL, family, forecast, run
+from planted_runs import family, forecast, run
 from toposcale.analysis.rate import RateForecaster
 from toposcale.forecasting import NoForecast
 
@@ -22,7 +22,7 @@ def test_a_rate_forecast_by_hand():
         checkpoint_losses=15 - np.log(steps + 10),
         features={"weights/neural_persistence": np.log(steps + 10)},
     )
-    prediction = RateForecaster().fit(history).predict(990)
+    [prediction] = RateForecaster().fit(history).predict([history.target(990)])
     assert prediction.value == pytest.approx(15 - np.log(1000))
     assert prediction.low == pytest.approx(prediction.high)
 
@@ -31,7 +31,8 @@ def test_fewer_than_four_checkpoints_after_the_warmup_say_how_the_loss_moves_not
     """Through three points any series gives nearly the same forecast, noise too: it is refused."""
     with pytest.raises(NoForecast, match="fewer than 4 points"):
         RateForecaster().fit(run(0).first(0.19))
-    assert np.isfinite(RateForecaster().fit(run(0).first(0.2)).predict(FINAL).value)
+    [found] = RateForecaster().fit(run(0).first(0.2)).predict([run(0).target()])
+    assert np.isfinite(found.value)
 
 
 def test_combined_is_the_mean_of_its_two_parts():

@@ -69,7 +69,7 @@ def forecast_table(
         actual = [finals[cut.model] for cut in due]
         for method in methods:
             forecaster = make(method, Family(family, finished, seed))
-            predictions = [forecast(forecaster, training) for training in due]
+            predictions = [forecast(forecaster, training, family) for training in due]
             rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
         rows += _rows_of_sizes_not_seen(trainings, finals)

@@ -1,6 +1,7 @@
 """Registry of the forecasting methods: the name of each, what it reads, and how it is made.
 
-Every method is an estimator: `make(name, family).fit(run).predict(step)`. A new method is one entry of `METHODS`.
+Every method is an estimator: `make(name, family).fit(run, others).predict(targets)`. A new method is one entry of
+`METHODS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +15,11 @@ from toposcale.analysis.ridge import Ridge
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.forecasting.laws.chinchilla import Chinchilla
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.multi_power_law import DISCREPANCY, TIGHTNESS, MultiPowerLaw
+from toposcale.forecasting.laws.multi_power_law import MultiPowerLaw
 from toposcale.forecasting.laws.power_law import PowerLaw
 from toposcale.forecasting.laws.prediction import Prediction
-from toposcale.forecasting.runs.checks import refuse_curve, refuse_forecast
-from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
+from toposcale.forecasting.runs.checks import refuse_curve, refuse_forecast, refuse_unknown_schedule
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
 
@@ -32,102 +33,20 @@ class Forecaster(Protocol):
     True
     """
 
-    def fit(self, training: TrainingRun) -> Self:
-        """Fit the method to a run as it stands, or raise NoForecast."""
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
+        """Fit the method to a run and others of its family, each as it stands, or raise NoForecast."""
 
-    def predict(self, step: float) -> Prediction:
-        """Return the forecast of the loss at a step, or raise NoForecast."""
-
-
-class MultiPowerLawForecaster:
-    """Forecaster `multi_power_law`: the law on the run's own curve and its whole learning-rate schedule."""
-
-    def __init__(self, tightness: float = TIGHTNESS, discrepancy: float = DISCREPANCY) -> None:
-        self.law = MultiPowerLaw(tightness, discrepancy)
-
-    def fit(self, training: TrainingRun) -> Self:
-        """Fit the law to `training.loss_curve`."""
-        self._rates = _known_rates(training)
-        steps, losses = training.loss_curve
-        inside = steps < len(self._rates)
-        try:
-            self.law.fit([(self._rates, np.rint(steps[inside]).astype(np.int64), losses[inside])])
-        except ValueError as error:
-            raise NoForecast(str(error)) from error
-        return self
-
-    def predict(self, step: float) -> Prediction:
-        """Return the loss at a step that the schedule reaches (its last rate also serves the step after it)."""
-        where = min(round(step), len(self._rates) - 1) if step <= len(self._rates) else round(step)
-        if where >= len(self._rates):
-            raise NoForecast(f"the schedule ends before step {where}")
-        value = float(self.law.predict(self._rates, np.array([where]))[0])
-        if not value > 0:
-            raise NoForecast("the law gives no positive loss")
-        return Prediction(value, *self.law.interval(self._rates, where))
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Return the forecasts of losses, or raise NoForecast."""
 
 
-class JointForecaster:
-    """Forecaster `joint`: the law of the run's family, as far as each of its runs has come."""
+class JointForecaster(Joint):
+    """Forecaster `joint`: the law of the run's family, where the schedule is known."""
 
-    def __init__(self, family: Sequence[TrainingRun]) -> None:
-        self.family = list(family)
-
-    def fit(self, training: TrainingRun) -> Self:
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit to the run and to the others of its family."""
-        _known_rates(training)
-        self.training = training
-        same = [known for known in self.family if known.family == training.family]
-        self.law = Joint(check=False).fit(training, same)
-        return self
-
-    def predict(self, step: float) -> Prediction:
-        """Return the loss of the fitted run at a step."""
-        return self.law.forecast(self.training, round(step))
-
-
-class ChinchillaForecaster:
-    """Forecaster `chinchilla`: one L(N, D) for the first k% of every run of the family."""
-
-    def __init__(self, family: Sequence[TrainingRun], seed: int = 0) -> None:
-        self.family, self.seed = list(family), seed
-        self._laws: dict[str, Chinchilla] = {}
-
-    def fit(self, training: TrainingRun) -> Self:
-        """Fit to the curves of the family and of the run; one fit serves all members of the family."""
-        self.training = training
-        same = [known for known in self.family if known.family == training.family]
-        if not any(known is training for known in same):
-            others = [known for known in same if known.model != training.model]
-            self.law = self._fitted([*others, training])
-            return self
-        if training.family not in self._laws:
-            self._laws[training.family] = self._fitted(same)
-        self.law = self._laws[training.family]
-        return self
-
-    def _fitted(self, family: Sequence[TrainingRun]) -> Chinchilla:
-        return Chinchilla().fit(*points_of(family)).bootstrap(np.random.default_rng(self.seed))
-
-    def predict(self, step: float) -> Prediction:
-        """Return the loss of the fitted run at a step."""
-        size, tokens = float(self.training.n_parameters), step * float(self.training.tokens_per_step)
-        return Prediction(float(self.law.predict(size, tokens)), *self.law.interval(size, tokens))
-
-
-def points_of(family: Sequence[TrainingRun]) -> np.ndarray:
-    """Return sizes, tokens and losses (3, points) of the curves of a family; NoForecast: fewer than three sizes."""
-    triples = [
-        np.stack([np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses])
-        for member in sorted(family, key=lambda member: member.model)
-        for steps, losses in [member.loss_curve]
-        if len(steps) >= MINIMUM_POINTS
-    ]
-    points = np.concatenate(triples, axis=1) if triples else np.empty((3, 0))
-    points = points[:, np.all(np.isfinite(points) & (points > 0), axis=0)]
-    if len(np.unique(points[0])) < 3:
-        raise NoForecast("fewer than 3 sizes with a loss curve")
-    return points
+        refuse_unknown_schedule(run)
+        return super().fit(run, others)
 
 
 class Combined:
@@ -139,24 +58,17 @@ class Combined:
     def __init__(self) -> None:
         self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
 
-    def fit(self, training: TrainingRun) -> Self:
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit both parts."""
         for part in self.parts:
-            part.fit(training)
+            part.fit(run, others)
         return self
 
-    def predict(self, step: float) -> Prediction:
-        """Return the mean of both forecasts."""
-        predictions = [part.predict(step) for part in self.parts]
-        value, low, high = np.mean([(one.value, one.low, one.high) for one in predictions], axis=0)
-        return Prediction(float(value), float(low), float(high))
-
-
-def _known_rates(training: TrainingRun) -> np.ndarray:
-    """Return the learning rates to the end; NoForecast: they are not known."""
-    if not training.schedule.is_known:
-        raise NoForecast(training.schedule.unknown_because or "the learning-rate schedule is not known")
-    return training.schedule.rates
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Return the means of both forecasts."""
+        pairs = zip(*(part.predict(targets) for part in self.parts), strict=True)
+        means = [np.mean([(one.value, one.low, one.high) for one in pair], axis=0) for pair in pairs]
+        return [Prediction(*mean.tolist()) for mean in means]
 
 
 class Family(NamedTuple):
@@ -195,9 +107,9 @@ def _ridge(kind: str) -> Callable[[Family], Forecaster]:
 
 METHODS = {
     "power_law": Method("the power law", "loss", lambda family: PowerLaw()),
-    "multi_power_law": Method("the multi-power law", "loss", lambda family: MultiPowerLawForecaster()),
-    "joint": Method("the joint law of all sizes", "loss", lambda family: JointForecaster(family.cut)),
-    "chinchilla": Method("the Chinchilla law", "loss", lambda family: ChinchillaForecaster(family.cut, family.seed)),
+    "multi_power_law": Method("the multi-power law", "loss", lambda family: MultiPowerLaw()),
+    "joint": Method("the joint law of all sizes", "loss", lambda family: JointForecaster(check=False)),
+    "chinchilla": Method("the Chinchilla law", "loss", lambda family: Chinchilla(seed=family.seed)),
     "gradient_norm": Method("the rate of the gradient norm", "norm", lambda family: RateForecaster(GRADIENT_NORM)),
     "weight_norm": Method("the rate of the weight norm", "norm", lambda family: RateForecaster(WEIGHT_NORM.name)),
     "topology_rate": Method(
@@ -240,7 +152,7 @@ def make(method: str, family: Family = ALONE) -> Forecaster:
     --------
     >>> from toposcale.analysis.methods import make
     >>> type(make("multi_power_law")).__name__
-    'MultiPowerLawForecaster'
+    'MultiPowerLaw'
     """
     if method not in METHODS:
         raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
@@ -256,7 +168,7 @@ def default_method(training: TrainingRun) -> str:
     return DEFAULTS[0] if training.schedule.is_known else DEFAULTS[1]
 
 
-def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:
+def forecast(forecaster: Forecaster, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Prediction:
     """Forecast the final loss of a run.
 
     Parameters
@@ -265,6 +177,8 @@ def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:
         Estimator, as of `make`.
     training : TrainingRun
         The run as it stands.
+    others : sequence of TrainingRun, optional
+        Other runs as they stand; those of other families are not read.
 
     Returns
     -------
@@ -287,7 +201,8 @@ def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:
     """
     try:
         refuse_curve(training)
-        prediction = forecaster.fit(training).predict(training.final_step)
+        family = [other for other in others if other.family == training.family]
+        [prediction] = forecaster.fit(training, family).predict([training.target()])
         refuse_forecast(training, prediction.value)
     except NoForecast as error:
         return Prediction.none(str(error))

@@ -1,12 +1,13 @@
 """Forecasts from the rate of change of a series: the topology-only forecast of the paper, and its two baselines."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from toposcale.features.feature import NEURAL_PERSISTENCE
 from toposcale.forecasting.laws.prediction import Prediction, student_t
-from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
 GRADIENT_NORM = "gradients/gradient_norm"
@@ -33,7 +34,7 @@ class RateForecaster:
     def __init__(self, series: str = NEURAL_PERSISTENCE.name) -> None:
         self.series = series
 
-    def fit(self, training: TrainingRun) -> Self:
+    def fit(self, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit both lines; NoForecast: too few points, or a series that does not change."""
         steps, values, losses = self._points(training)
         name = self.series.rpartition("/")[2]
@@ -51,7 +52,11 @@ class RateForecaster:
         self._degrees_of_freedom = len(times) - 2
         return self
 
-    def predict(self, step: float) -> Prediction:
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Return losses with their 95% intervals."""
+        return [self._prediction(target.step) for target in targets]
+
+    def _prediction(self, step: int) -> Prediction:
         """Return the loss at a step with its 95% interval."""
         ahead = np.log(step + self._shift) - self._last_time
         loss, value = self._loss_by_value, self._value_by_time

@@ -8,7 +8,7 @@ import numpy as np
 from toposcale.features.feature import TOPOLOGY
 from toposcale.features.registry import group_of
 from toposcale.forecasting.laws.prediction import Prediction, student_t
-from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
 
@@ -95,12 +95,16 @@ class Ridge:
     def __init__(self, kind: str, family: Sequence[TrainingRun], finished: Mapping[str, TrainingRun]) -> None:
         self.kind, self.family, self.finished = kind, list(family), finished
 
-    def fit(self, training: TrainingRun) -> Self:
+    def fit(self, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Read the features of the other models of the family; NoForecast: too few of them."""
         self._problem, self._final_step = self.problem(training), training.final_step
         return self
 
-    def predict(self, step: float) -> Prediction:
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Return losses with their 95% intervals."""
+        return [self._prediction(target.step) for target in targets]
+
+    def _prediction(self, step: int) -> Prediction:
         """Forecast the loss at a step from those of the others at the same share; 95% by Student's t on held-out errors."""
         share = step / self._final_step
         targets = np.array([loss_at(self.finished[model], share) for model in self._problem.others])

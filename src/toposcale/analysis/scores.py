@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import calibrated_rows, has_reached
-from toposcale.analysis.methods import Family, default_method, forecast, make
+from toposcale.analysis.methods import default_method, forecast, make
 from toposcale.analysis.score_law import ScoreLaw, fit_score_law
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.laws.power_law import fit_loss_curve
@@ -85,7 +85,7 @@ def _two_stages(
     laws = {name: _shared_law([cut for cut in family if cut.family == name], observed) for name in names}
     predictions = []
     for cut in due:
-        law, loss = laws[cut.family], forecast(make(default_method(cut), Family(family)), cut)
+        law, loss = laws[cut.family], forecast(make(default_method(cut)), cut, family)
         if isinstance(law, str) or loss.reason:
             predictions.append(Prediction.none(law if isinstance(law, str) else loss.reason))
         else:

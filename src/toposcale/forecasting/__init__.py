@@ -15,6 +15,7 @@ _MODULES = {
     "forecasting.laws.joint": ("Joint",),
     "forecasting.laws.law": ("JointForecast", "Law"),
     "forecasting.laws.multi_power_law": ("MultiPowerLaw",),
+    "forecasting.laws.power_law": ("PowerLaw",),
     "forecasting.laws.prediction": ("Prediction",),
     "forecasting.runs.learning_rate_schedule": ("LearningRateSchedule", "ScheduleProvenance"),
     "forecasting.runs.metadata": ("RunMetadata",),

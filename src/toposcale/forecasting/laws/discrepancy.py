@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from toposcale.forecasting.laws.map_estimate import mode
+from toposcale.forecasting.laws.multi_power_law import map_estimate
 from toposcale.forecasting.laws.priors import Gaussian
 
 GROWTH = 1.0
@@ -132,7 +132,7 @@ def _at(law: Law, seen: np.ndarray, matrix: np.ndarray, prior: Gaussian, start: 
         residuals, slopes = whitened(x)
         return np.concatenate([residuals, (x - centre) / width]), np.vstack([-slopes, np.diag(1 / width)])
 
-    x = mode(terms, start)
+    x = map_estimate(terms, start)
     residuals, slopes = whitened(x)
     covariance_of_x = np.linalg.inv(np.einsum("pk,pl->kl", slopes, slopes) + np.diag(width**-2.0))
     evidence = (

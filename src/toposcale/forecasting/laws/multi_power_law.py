@@ -1,14 +1,18 @@
 """The multi-power law of Luo et al. 2025 (arXiv 2503.12811): a loss curve from its learning-rate schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.optimize import least_squares
 
-from toposcale.forecasting.laws.map_estimate import mode
-from toposcale.forecasting.laws.prediction import NORMAL
+from toposcale.forecasting.laws.prediction import NORMAL, Prediction
+from toposcale.forecasting.runs.checks import refuse_unknown_schedule
 from toposcale.forecasting.runs.series import bin_medians, noise_of
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
+from toposcale.io.errors import NoForecast
 
 NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # Losses are in units of the last one seen, rates of the peak, A of the loss at the last point seen, C of steps at the
@@ -31,6 +35,26 @@ FEWEST_POINTS = 6
 FIT_CHANGES = 200
 MOST_CHANGES = 2000
 """Changes of the learning rate that are told apart while fitting, and in a forecast; neighbours beyond are merged."""
+
+
+MOST_EVALUATIONS, TOLERANCE = 400, 1e-6
+"""With a tolerance of 1e-8 forecasts move by at most 0.0002 nats."""
+
+
+def map_estimate(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], start: np.ndarray) -> np.ndarray:
+    """Return the parameters (k,) of the least sum of squared residuals, by Levenberg and Marquardt's method.
+
+    terms: parameters (k,) -> residuals (n,), those of the prior among them, and their Jacobian (n, k), both finite
+    everywhere, n at least k.
+    """
+
+    @lru_cache(maxsize=1)
+    def at(key: bytes) -> tuple[np.ndarray, np.ndarray]:
+        return terms(np.frombuffer(key))  # residuals and slopes of one point are asked for one after the other
+
+    limits = dict.fromkeys(("ftol", "xtol", "gtol"), TOLERANCE) | {"max_nfev": MOST_EVALUATIONS}
+    solution = least_squares(lambda x: at(x.tobytes())[0], start, lambda x: at(x.tobytes())[1], method="lm", **limits)
+    return np.asarray(solution.x)
 
 
 class Curve(NamedTuple):
@@ -127,17 +151,89 @@ def solve(
             np.vstack([slopes * bent[:, None], np.diag(1 / width)]),
         )
 
-    x = mode(terms, CENTRES)
+    x = map_estimate(terms, CENTRES)
     jacobian = terms(x)[1]
     return x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian))
 
 
+@dataclass(frozen=True)
+class MultiPowerLawFit:
+    """Multi-power law that was fitted to curves.
+
+    x (7,) and its covariance: of the parameters `NAMES`. rate_unit, time_unit, loss_unit: peak rate, longest sum of
+    rates in units of the peak, and loss, in which x is. noise: standard deviation of a log loss.
+    """
+
+    x: np.ndarray
+    covariance: np.ndarray
+    rate_unit: float
+    time_unit: float
+    loss_unit: float
+    noise: float
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """L0, A, alpha, B, C, beta and gamma: losses in nats per token, rates in the unit of the given ones."""
+        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = self.x.tolist()
+        alpha, beta = float(np.exp(log_alpha)), float(np.exp(log_beta))
+        a = float(np.exp(log_a)) * self.loss_unit * (self.time_unit * self.rate_unit) ** alpha
+        b = float(np.exp(log_b)) * self.loss_unit / self.rate_unit
+        c = float(np.exp(log_c)) * self.rate_unit ** (gamma - 1)
+        return {"L0": l0 * self.loss_unit, "A": a, "alpha": alpha, "B": b, "C": c, "beta": beta, "gamma": gamma}
+
+    def __call__(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return the losses at steps of a schedule of one rate a step, nats; infinite where no rate was spent yet."""
+        curve = _checked(0, learning_rates, steps, np.ones(np.shape(steps)))
+        rates, losses = curve.learning_rates / self.rate_unit, np.empty(len(curve.steps))
+        for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
+            prepared = prepare(rates, curve.steps[part], self.time_unit, MOST_CHANGES)
+            losses[part] = np.where(prepared.time > 0, law(self.x, prepared)[0], np.inf)
+        return losses * self.loss_unit
+
+    def interval(self, learning_rates: np.ndarray, step: int) -> tuple[float, float]:
+        """Return the 95% interval of one observed loss: the posterior variance (Laplace's approximation) and its noise."""
+        rates = np.asarray(learning_rates, dtype=np.float64) / self.rate_unit
+        loss, gradient = law(self.x, prepare(rates, np.array([step]), self.time_unit, MOST_CHANGES))
+        direction = gradient[0] / max(loss[0], 1e-3)
+        variance = float(direction @ self.covariance @ direction) + self.noise**2
+        factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
+        value = float(loss[0]) * self.loss_unit
+        return value / factor, value * factor
+
+
+def fit_multi_power_law(
+    curves: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    tightness: float = TIGHTNESS,
+    discrepancy: float = DISCREPANCY,
+) -> MultiPowerLawFit:
+    """Fit one law to several curves by the Huber loss of the log loss and a Gaussian prior; the fit is deterministic.
+
+    curves: each learning_rates (n_steps,), one a step from step 0; steps and losses in nats per token, (n_points,).
+    Points whose loss is not finite and positive, or before any rate was spent, are left out. `ValueError`: a curve
+    is malformed, or there are fewer than 6 points in all.
+    """
+    checked = [_usable(_checked(number, *curve)) for number, curve in enumerate(curves)]
+    checked = [curve for curve in checked if len(curve.steps)]
+    if sum(len(curve.steps) for curve in checked) < FEWEST_POINTS:
+        raise ValueError(f"curves: at least {FEWEST_POINTS} finite, positive losses are needed in all")
+    rate_unit = max(float(curve.learning_rates.max()) for curve in checked)
+    sums = [np.cumsum(curve.learning_rates / rate_unit)[curve.steps] for curve in checked]
+    time_unit = max(float(total.max()) for total in sums)
+    loss_unit = float(np.mean([np.median(curve.losses[-3:]) for curve in checked]))
+    logs = [np.log(curve.losses / loss_unit) for curve in checked]
+    noise = float(np.median([noise_of(own) for own in logs]))
+    prepared = [prepare(c.learning_rates / rate_unit, c.steps, time_unit) for c in checked]
+    width = np.where(np.isin(NAMES, ("l0", "log_a", "log_b")), WIDTHS, WIDTHS * tightness)
+    x, covariance = solve(prepared, logs, float(np.hypot(noise, discrepancy)), width)
+    return MultiPowerLawFit(x, covariance, rate_unit, time_unit, loss_unit, noise)
+
+
 class MultiPowerLaw:
-    """Multi-power law of a loss curve and its learning-rate schedule, fitted by MAP estimation.
+    """Multi-power law of a run's loss curve and its whole learning-rate schedule, fitted by MAP estimation.
 
     L(s) = L0 + A S_s^-alpha + B sum_k (eta_k - eta_{k-1}) [1 - (1 + C eta_k^-gamma (S_s - S_{k-1}))^-beta], in nats per
     token. eta_k is the learning rate of step k, and S_s the sum of the rates up to and including step s; the sum over k is
-    from 1 to s, so a warm-up is a rate that rises. The fit is deterministic.
+    from 1 to s, so a warm-up is a rate that rises.
 
     Parameters
     ----------
@@ -148,8 +244,8 @@ class MultiPowerLaw:
 
     Attributes
     ----------
-    L0, A, alpha, B, C, beta, gamma : float
-        Constants after `fit`: losses in nats per token, rates in the unit of the given ones.
+    law_ : MultiPowerLawFit
+        Fitted law of arrays; its `constants` are L0, A, alpha, B, C, beta and gamma.
 
     References
     ----------
@@ -158,28 +254,27 @@ class MultiPowerLaw:
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import MultiPowerLaw
-    >>> rates = np.full(4001, 1e-3)
+    >>> from toposcale.forecasting import LearningRateSchedule, MultiPowerLaw, RunMetadata, TrainingRun
     >>> steps = np.arange(100, 2001, 100)
-    >>> law = MultiPowerLaw().fit([(rates, steps, 2.5 + 20 * steps**-0.5)])
-    >>> low, high = law.interval(rates, 4000)
-    >>> bool(low < law.predict(rates, [4000])[0] < high)
+    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
+    >>> run = TrainingRun(RunMetadata("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
+    >>> [end] = MultiPowerLaw().fit(run).predict([run.target()])
+    >>> end.low < end.value < end.high
     True
     """
 
     def __init__(self, tightness: float = TIGHTNESS, discrepancy: float = DISCREPANCY) -> None:
         self.tightness, self.discrepancy = tightness, discrepancy
 
-    def fit(self, curves: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Self:
-        """Fit the law to one or several curves by the Huber loss of the log loss and a Gaussian prior.
-
-        Points whose loss is not finite and positive, or before any learning rate was spent, are left out.
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
+        """Fit the law to the loss curve of a run.
 
         Parameters
         ----------
-        curves : sequence of tuple
-            Each (learning_rates, steps, losses): one rate a step from step 0, of shape (n_steps,); steps and losses in nats
-            per token, of shape (n_points,).
+        run : TrainingRun
+            The run, as far as it has come.
+        others : sequence of TrainingRun, optional
+            Not read: the law is that of one curve.
 
         Returns
         -------
@@ -188,75 +283,42 @@ class MultiPowerLaw:
 
         Raises
         ------
-        ValueError
-            If a curve is malformed, or if there are fewer than 6 points in all.
+        NoForecast
+            If the learning rates are not known to the end, or there are fewer than 6 points.
         """
-        checked = [_usable(_checked(number, *curve)) for number, curve in enumerate(curves)]
-        checked = [curve for curve in checked if len(curve.steps)]
-        if sum(len(curve.steps) for curve in checked) < FEWEST_POINTS:
-            raise ValueError(f"curves: at least {FEWEST_POINTS} finite, positive losses are needed in all")
-        self._rate = max(float(curve.learning_rates.max()) for curve in checked)
-        sums = [np.cumsum(curve.learning_rates / self._rate)[curve.steps] for curve in checked]
-        self._longest = max(float(total.max()) for total in sums)
-        self._loss = float(np.mean([np.median(curve.losses[-3:]) for curve in checked]))
-        logs = [np.log(curve.losses / self._loss) for curve in checked]
-        self._noise = float(np.median([noise_of(own) for own in logs]))
-        prepared = [prepare(c.learning_rates / self._rate, c.steps, self._longest) for c in checked]
-        deviation = float(np.hypot(self._noise, self.discrepancy))
-        width = np.where(np.isin(NAMES, ("l0", "log_a", "log_b")), WIDTHS, WIDTHS * self.tightness)
-        self._x, self._covariance = solve(prepared, logs, deviation, width)
-        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = self._x.tolist()
-        self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
-        self.L0 = l0 * self._loss
-        self.A = float(np.exp(log_a)) * self._loss * (self._longest * self._rate) ** self.alpha
-        self.B = float(np.exp(log_b)) * self._loss / self._rate
-        self.C = float(np.exp(log_c)) * self._rate ** (gamma - 1)
+        refuse_unknown_schedule(run)
+        rates, (steps, losses) = run.schedule.rates, run.loss_curve
+        inside = steps < len(rates)
+        curve = rates, np.rint(steps[inside]).astype(np.int64), losses[inside]
+        try:
+            self.law_ = fit_multi_power_law([curve], self.tightness, self.discrepancy)
+        except ValueError as error:
+            raise NoForecast(str(error)) from error
         return self
 
-    def predict(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Return the losses at some steps of a schedule.
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Predict losses.
 
         Parameters
         ----------
-        learning_rates : ndarray of shape (n_steps,)
-            One rate a step, from step 0.
-        steps : ndarray of shape (n_points,)
-            Steps below `n_steps`.
+        targets : sequence of Target
+            Schedule and step of each loss, as of `TrainingRun.target`.
 
         Returns
         -------
-        ndarray of shape (n_points,)
-            Losses in nats per token; infinite where no rate was spent yet.
+        list of Prediction
+            Losses in nats per token with their 95% intervals.
+
+        Raises
+        ------
+        NoForecast
+            If the law gives no positive loss.
         """
-        curve = _checked(0, learning_rates, steps, np.ones(np.shape(steps)))
-        rates, losses = curve.learning_rates / self._rate, np.empty(len(curve.steps))
-        for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
-            prepared = prepare(rates, curve.steps[part], self._longest, MOST_CHANGES)
-            losses[part] = np.where(prepared.time > 0, law(self._x, prepared)[0], np.inf)
-        return losses * self._loss
-
-    def interval(self, learning_rates: np.ndarray, step: int) -> tuple[float, float]:
-        """Return the 95% interval of one observed loss: the posterior variance (Laplace's approximation) and its noise.
-
-        Parameters
-        ----------
-        learning_rates : ndarray of shape (n_steps,)
-            One rate a step, from step 0.
-        step : int
-            Step below `n_steps`.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper end in nats per token.
-        """
-        rates = np.asarray(learning_rates, dtype=np.float64) / self._rate
-        loss, gradient = law(self._x, prepare(rates, np.array([step]), self._longest, MOST_CHANGES))
-        direction = gradient[0] / max(loss[0], 1e-3)
-        variance = float(direction @ self._covariance @ direction) + self._noise**2
-        factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
-        value = float(loss[0]) * self._loss
-        return value / factor, value * factor
+        values = [float(self.law_(target.learning_rates, np.array([target.step]))[0]) for target in targets]
+        if not min(values, default=1.0) > 0:
+            raise NoForecast("the law gives no positive loss")
+        intervals = [self.law_.interval(target.learning_rates, target.step) for target in targets]
+        return [Prediction(value, *interval) for value, interval in zip(values, intervals, strict=True)]
 
 
 def _checked(number: int, learning_rates: np.ndarray, steps: np.ndarray, losses: np.ndarray) -> Curve:

@@ -1,12 +1,13 @@
 """Power law L = a t^-b + c, fitted to the beginning of a loss curve and extrapolated to its end."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from toposcale.forecasting.laws.prediction import Prediction, student_t, variance_inflation
-from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
 _EXPONENTS = np.geomspace(0.005, 5.0, 300)
@@ -111,23 +112,68 @@ def _conditional_fits(
 
 
 class PowerLaw:
-    """Forecaster `power_law`: least squares of L = a t^-b + c on the training's loss curve.
+    """Power law L = a t^-b + c of a run's loss curve, fitted by least squares.
 
     t is the step less half the warm-up, which is worth half its steps at the peak rate. A decay to come is not modelled.
+
+    Attributes
+    ----------
+    law_ : PowerLawFit
+        Fitted law of the time t, with a, b and c.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import LearningRateSchedule, PowerLaw, RunMetadata, TrainingRun
+    >>> steps = np.arange(100, 2001, 100)
+    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
+    >>> run = TrainingRun(RunMetadata("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
+    >>> [end] = PowerLaw().fit(run).predict([run.target()])
+    >>> round(end.value, 2)
+    2.82
     """
 
-    def fit(self, training: TrainingRun) -> Self:
-        """Fit to `training.loss_curve`. NoForecast: too few points."""
-        steps, losses = training.loss_curve
-        warmup = training.schedule.warmup_steps
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
+        """Fit the law to the loss curve of a run.
+
+        Parameters
+        ----------
+        run : TrainingRun
+            The run, as far as it has come.
+        others : sequence of TrainingRun, optional
+            Not read: the law is that of one curve.
+
+        Returns
+        -------
+        PowerLaw
+            Itself.
+
+        Raises
+        ------
+        NoForecast
+            If there are too few points.
+        """
+        steps, losses = run.loss_curve
+        warmup = run.schedule.warmup_steps
         self._shift = warmup / 2 if len(steps) and steps[0] >= warmup else 0.0
         try:
-            self.law = fit_loss_curve(steps - self._shift, losses)
+            self.law_ = fit_loss_curve(steps - self._shift, losses)
         except ValueError as error:
             raise NoForecast(f"fewer than {MINIMUM_POINTS} finite losses after step 0") from error
         return self
 
-    def predict(self, step: float) -> Prediction:
-        """Return the loss at a step with its 95% interval."""
-        time = step - self._shift
-        return Prediction(float(self.law(time)), *self.law.interval(time))
+    def predict(self, targets: Sequence[Target]) -> list[Prediction]:
+        """Predict losses.
+
+        Parameters
+        ----------
+        targets : sequence of Target
+            Step of each loss, as of `TrainingRun.target`.
+
+        Returns
+        -------
+        list of Prediction
+            Losses in nats per token with their 95% intervals.
+        """
+        times = [target.step - self._shift for target in targets]
+        return [Prediction(float(self.law_(time)), *self.law_.interval(time)) for time in times]

@@ -77,6 +77,12 @@ def refuse_decision_point(run: TrainingRun) -> None:
         )
 
 
+def refuse_unknown_schedule(run: TrainingRun) -> None:
+    """Raise NoForecast where the learning rates are not known to the end."""
+    if not run.schedule.is_known:
+        raise NoForecast(run.schedule.unknown_because or "the learning-rate schedule is not known")
+
+
 def refuse_forecast(run: TrainingRun, value: float) -> None:
     """Raise NoForecast where the forecast of the end lies above the present loss although the rate decays."""
     if run.rate_decays and value > run.loss_curve.level:
