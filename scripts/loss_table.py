@@ -2,6 +2,7 @@
 
 import _job
 from _notes import note
+from toposcale.analysis.curve_tables import metric_table, note_columns, training_table
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import tables
 
@@ -10,8 +11,8 @@ from toposcale.io import tables
 def main(snakemake):
     curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
-    tables.write(curve.log(), snakemake.output.log, metadata | curve.note_columns())
+    tables.write(training_table(curve), snakemake.output.log, metadata | note_columns(curve))
     model = snakemake.wildcards.model
     warning_rows = [note(model, "training log", text, "") for text in (*curve.notes, *curve.low_confidence_reasons)]
-    rows = curve.metric_rows(model, snakemake.params.steps)
+    rows = metric_table(curve, model, snakemake.params.steps)
     tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, warning_rows))

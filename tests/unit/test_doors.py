@@ -12,6 +12,7 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
+from toposcale.analysis.curve_tables import metric_table
 from toposcale.analysis.decisions import decision_tables
 from toposcale.analysis.training_runs import model_rows
 from toposcale.forecasting.logs import loss_curves
@@ -97,8 +98,8 @@ def test_the_tables_of_a_run_say_the_same(advice, known):
         facts |= {"tokens_per_step": TOKENS, "final_step": FINAL}
         rows = model_rows(facts, {"schedule": SCHEDULE}, columns["step"], columns["learning_rate"])
         losses = loss_curves.of_columns(columns)
-        logs.append(losses.log().to_pandas().assign(model=name))
-        metrics.append(losses.metric_rows(name).to_pandas())
+        logs.append(pd.DataFrame(losses.log()).assign(model=name))
+        metrics.append(metric_table(losses, name).to_pandas())
         models.append(rows.model)
         schedules += rows.schedule
     tables = decision_tables(

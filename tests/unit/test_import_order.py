@@ -8,6 +8,7 @@ import tomllib
 
 import pytest
 
+import fingerprint
 from paths import ROOT
 
 LIBRARY = ROOT / "src" / "toposcale"
@@ -75,6 +76,38 @@ def test_a_package_imports_those_below_it_only(package):
 def test_the_monitor_stands_beside_the_analysis():
     for path in modules(MONITOR):
         assert packages(path) <= {MONITOR, *BELOW_THE_MONITOR}, path.relative_to(LIBRARY)
+
+
+CURVE_HALF = "toposcale.forecasting"
+BESIDE_IT = {"toposcale.io.errors", "toposcale.io.files", "toposcale.io.weight_files"}
+WHERE_READ = {"table_files.py": {"pyarrow"}, "loss_curves.py": {"tensorboard"}}
+
+
+def test_the_curve_half_needs_numbers_and_files_alone():
+    allowed = {"numpy", "scipy", "pandas", "matplotlib", *sys.stdlib_module_names}
+    for path in modules("forecasting"):
+        names = {name for name in imported(path) if not name.startswith(CURVE_HALF)}
+        library = {name for name in names if name.startswith("toposcale")}
+        # A command finds its doors by the public name, also those of the bridge.
+        doors = {"toposcale"} if path.stem.endswith("_command") else set()
+        assert library <= BESIDE_IT | doors, path.relative_to(LIBRARY)
+        others = {name.split(".")[0] for name in names - library}
+        assert others <= allowed | WHERE_READ.get(path.name, set()), path.relative_to(LIBRARY)
+
+
+def test_the_curve_half_loads_no_topology_no_torch_and_no_tables():
+    """Every public name of it, in a process of its own."""
+    script = "import sys, toposcale.forecasting as f; [getattr(f, name) for name in f.__all__]; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "toposcale.forecasting.decision.advise" in loaded
+    assert not loaded & {"gudhi", "torch", "pyarrow", "toposcale.homology", "toposcale.checkpoints"}
+
+
+def test_what_the_advice_reaches_can_be_read_in_a_day():
+    files = fingerprint.reached("", "toposcale.forecasting.decision.advise")
+    assert len(files) <= 48
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 7800
 
 
 def test_no_two_modules_import_each_other():

@@ -86,8 +86,8 @@ def read(tmp_path, name, content):
 def test_the_same_log_in_every_form(tmp_path, name, content, note):
     curve = read(tmp_path, name, content)
     log = curve.log()
-    assert log["step"].to_pylist() == STEPS
-    assert log["loss"].to_pylist() == pytest.approx(LOSSES)
+    assert log["step"].tolist() == STEPS
+    assert log["loss"].tolist() == pytest.approx(LOSSES)
     assert note in " ".join(curve.notes)
     assert bool(curve.notes) == bool(note)
     assert curve.final_step == (9000 if name == "current.jsonl" else None)
@@ -110,8 +110,8 @@ def test_the_same_log_in_every_form(tmp_path, name, content, note):
 def test_the_whole_table_tells_whether_dots_separate_thousands(tmp_path, steps, losses, expected):
     content = "step;loss\n" + "".join(f"{step};{loss}\n" for step, loss in zip(steps, losses, strict=True))
     log = read(tmp_path, "dots.csv", content).log()
-    assert log["step"].to_pylist() == expected
-    assert log["loss"].to_pylist() == [4.5, 3.25, 3.0]
+    assert log["step"].tolist() == expected
+    assert log["loss"].tolist() == [4.5, 3.25, 3.0]
 
 
 @pytest.mark.parametrize("steps", [["1.000", "2.00", "3.000.000"], ["0.001", "1.000.000", "2.000.000"]])
@@ -123,12 +123,12 @@ def test_dots_of_which_some_cannot_separate_thousands_are_refused(tmp_path, step
 
 def test_a_text_log_that_begins_with_a_table_of_other_words_is_a_text_log(tmp_path):
     curve = read(tmp_path, "a.log", "layers heads\n12 12\n" + lines("step {step} loss {loss}\n"))
-    assert curve.log()["step"].to_pylist() == STEPS
+    assert curve.log()["step"].tolist() == STEPS
 
 
 def test_an_empty_cell_between_tabs_is_missing(tmp_path):
     log = read(tmp_path, "a.txt", "step\tloss\tlr\n1\t4.5\t0.1\n2\t\t0.2\n3\t4.3\t0.3\n").log()
-    assert np.isnan(log["loss"].to_numpy()).tolist() == [False, True, False]
+    assert np.isnan(log["loss"]).tolist() == [False, True, False]
 
 
 def test_a_row_of_an_aligned_table_with_a_missing_cell_is_refused(tmp_path):
@@ -164,8 +164,8 @@ def test_entries_of_a_state_without_a_step_are_left_out_and_rates_have_two_names
     ]
     history += [{"step": 20, "loss": float("nan"), "learning_rate": 0.2}, {"step": 20, "eval_loss": float("nan")}]
     curve = read(tmp_path, "trainer_state.json", json.dumps({"log_history": history, "global_step": 20}))
-    assert curve.log()["learning_rate"].to_pylist() == [0.1, 0.2]
-    assert curve.log()["loss"].to_pylist() == [3.5, np.inf]
+    assert curve.log()["learning_rate"].tolist() == [0.1, 0.2]
+    assert curve.log()["loss"].tolist() == [3.5, np.inf]
     assert curve.notes == (
         "6 of 9 entries have no step: they were left out",
         "the validation loss is not a number since step 20",
@@ -210,8 +210,8 @@ def test_thousands_may_be_separated_by_spaces_or_apostrophes(tmp_path, separator
     rows = "".join(f"{step:,};{step};{separator}\n".replace(",", separator) for step in (0, 950, 1000, 1_234_567))
     (tmp_path / "a.csv").write_text("step;loss;note\n" + rows.replace(";0;", ";1,5;"))
     columns = log_files.read(tmp_path / "a.csv").columns
-    assert columns["step"].to_pylist() == [0, 950, 1000, 1_234_567]
-    assert columns["loss"].to_pylist() == [1.5, 950, 1000, 1_234_567]
+    assert columns["step"].tolist() == [0, 950, 1000, 1_234_567]
+    assert columns["loss"].tolist() == [1.5, 950, 1000, 1_234_567]
 
 
 def test_decimal_commas_between_commas_are_named(tmp_path):

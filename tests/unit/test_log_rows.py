@@ -24,7 +24,7 @@ def interleaved(column, labels, apart=0.1):
 
 
 def validation_of(curve):
-    return curve.metric_columns().get("validation_loss", ((), ()))[1]
+    return curve.metric_series().get("validation_loss", ((), ()))[1]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def validation_of(curve):
 def test_losses_of_evaluations_are_validation_losses(column, training, evaluation):
     rows = pd.concat([BASE.assign(**{column: training}), EVALUATED.assign(**{column: evaluation, "loss": 9.0})])
     curve = loss_curves.of_columns(rows.sort_values("step", kind="stable"))
-    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert curve.log()["loss"].tolist() == LOSSES.tolist()
     assert set(validation_of(curve)) == {9.0}
     assert curve.notes == (f"column {column}: {len(EVALUATED)} losses are validation losses",)
 
@@ -52,7 +52,7 @@ def test_a_test_set_beside_a_validation_set_is_left_out():
 
 def test_stages_one_after_the_other_are_one_training():
     curve = loss_curves.of_columns(BASE.assign(stage=np.where(STEPS < 5000, "stable", "decay")))
-    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert curve.log()["loss"].tolist() == LOSSES.tolist()
     assert curve.notes == ()
 
 
@@ -63,8 +63,8 @@ def test_one_metric_a_row(name, value):
     )
     validation = EVALUATED.rename(columns={"loss": value}).assign(**{name: "val/loss"})
     curve = curve_of(rows, validation)
-    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
-    assert set(curve.log()["gradient_norm"].to_pylist()) == {0.5}
+    assert curve.log()["loss"].tolist() == LOSSES.tolist()
+    assert set(curve.log()["gradient_norm"].tolist()) == {0.5}
     assert len(validation_of(curve)) == len(EVALUATED)
     assert curve.notes[0].startswith(f"columns {name} and {value}: one metric a row")
 
@@ -73,7 +73,7 @@ def test_one_metric_a_row(name, value):
 def test_of_processes_the_mean_is_read(in_turn):
     rows = interleaved("rank", [0, 1, 2])
     curve = loss_curves.of_columns(rows if in_turn else rows.sort_values("rank", kind="stable"))
-    assert curve.log()["loss"].to_pylist() == pytest.approx(LOSSES + 0.1)
+    assert curve.log()["loss"].tolist() == pytest.approx(LOSSES + 0.1)
     assert curve.notes == ("column rank: the mean of 3 (0, 1, 2) is read at each step",)
 
 
@@ -123,7 +123,7 @@ def test_rows_that_a_restart_made_void_are_left_out():
     """Also those past the present end, and the validation losses among them."""
     abandoned = BASE.iloc[60:100].assign(loss=7.0, val_loss=8.0)
     curve = curve_of(BASE.iloc[:60], abandoned, BASE.iloc[60:80])
-    assert curve.log()["loss"].to_pylist() == LOSSES[:80].tolist()
+    assert curve.log()["loss"].tolist() == LOSSES[:80].tolist()
     assert len(validation_of(curve)) == 0
     assert curve.notes == ("the log goes back to step 3,000, as after a restart: 40 rows before that were left out",)
     twice = curve_of(BASE.iloc[:70], BASE.iloc[50:90], BASE.iloc[80:])
@@ -136,7 +136,7 @@ def test_rows_that_a_restart_made_void_are_left_out():
 )
 def test_steps_that_start_again_are_those_of_the_last_run_or_stage(second, what):
     curve = curve_of(BASE, second)
-    assert curve.log()["loss"].to_pylist() == second["loss"].tolist()
+    assert curve.log()["loss"].tolist() == second["loss"].tolist()
     assert what in curve.notes[0]
     assert "152 rows before that were left out" in curve.notes[0]
 
@@ -153,7 +153,7 @@ def test_steps_that_start_again_are_those_of_the_last_run_or_stage(second, what)
 )
 def test_rows_out_of_order_are_sorted(rows, is_said):
     curve = loss_curves.of_columns(rows)
-    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert curve.log()["loss"].tolist() == LOSSES.tolist()
     assert curve.notes == (("the rows are not in the order of their steps: they were sorted",) if is_said else ())
 
 
@@ -177,13 +177,13 @@ def test_empty_losses_at_the_end_are_a_run_that_failed(other):
 
 def test_a_row_of_something_else_at_the_end_is_no_loss():
     curve = curve_of(BASE, pd.DataFrame({"step": [7600], "total_flops": [1e18]}))
-    assert curve.log()["loss"].to_pylist() == LOSSES.tolist()
+    assert curve.log()["loss"].tolist() == LOSSES.tolist()
 
 
 def test_bits_are_recognised_by_a_perplexity_or_a_name():
     bits = LOSSES / np.log(2)
     curve = loss_curves.of_columns({"step": STEPS, "loss": bits, "ppl": (2**bits).round(2)})
-    assert curve.log()["loss"].to_pylist() == pytest.approx(LOSSES)
+    assert curve.log()["loss"].tolist() == pytest.approx(LOSSES)
     assert curve.notes == ("losses are in bits, since ppl is 2^loss: they were multiplied by ln 2",)
     assert loss_curves.of_columns({"step": STEPS, "loss": LOSSES, "ppl": np.exp(LOSSES)}).notes == ()
     for name, chosen in (("val_bpb", None), ("bits_per_byte", "bits_per_byte")):
@@ -196,7 +196,7 @@ def test_tensors_are_numbers():
     losses = torch.tensor(LOSSES, requires_grad=True)
     for column in (losses, list(losses)):
         assert (
-            loss_curves.of_columns({"step": torch.tensor(STEPS), "loss": column}).log()["loss"].to_pylist()
+            loss_curves.of_columns({"step": torch.tensor(STEPS), "loss": column}).log()["loss"].tolist()
             == LOSSES.tolist()
         )
 

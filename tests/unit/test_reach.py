@@ -138,7 +138,10 @@ OF_A_SCRIPT = {
     "figures": FIGURE,
     "gather": JOB,
     "loss_landscape": JOB | LANDSCAPE | MEASURED,
-    "loss_table": JOB | SCHEDULES | LOGS | modules("scripts: _notes\nforecasting/runs: series"),
+    "loss_table": JOB
+    | SCHEDULES
+    | LOGS
+    | modules("scripts: _notes\nanalysis: curve_tables\nforecasting/runs: metrics series"),
     "metrics_table": (
         JOB
         | modules("""

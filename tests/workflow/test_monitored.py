@@ -7,6 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 import toposcale
 from toposcale import checkpoints
+from toposcale.analysis.curve_tables import metric_table, training_table
 from toposcale.features import weights
 from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.io import schemas, tables, weight_files
@@ -87,9 +88,9 @@ def test_a_folder_of_the_same_training_says_the_same(monitored):
     state = made.path / "trainer" / f"checkpoint-{STOPPED_AT}" / trainer_states.FILE_NAME
     curve, folder = loss_curves.read(state), Folder(made.path / "topology", NAME)
     log = tables.gather(schemas.TABLES["training"], folder.files("training").values())
-    assert log == curve.log()
+    assert log == training_table(curve)
     metrics = tables.gather(schemas.TABLES["metrics"], folder.files("metrics/monitor").values())
-    assert metrics == curve.metric_rows(NAME, folder.steps())
+    assert metrics == metric_table(curve, NAME, folder.steps())
     told = trainer_states.facts(
         trainer_states.read_state(state), weight_files.count_parameters(state.parent, embeddings=False)
     )

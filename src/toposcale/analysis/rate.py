@@ -72,7 +72,12 @@ class RateForecaster:
         if self.series == GRADIENT_NORM and logged:
             steps, norms = training.binned(training.gradient_norms)
             return steps, norms, np.interp(steps, *training.loss_curve)
-        return training.series(self.series)
+        values = training.features.get(self.series, np.full(len(training.checkpoint_steps), np.nan))
+        losses = training.checkpoint_losses
+        if not np.isfinite(losses).any() and len(training.loss_curve.steps):
+            losses = np.interp(training.checkpoint_steps, *training.loss_curve)
+        usable = np.isfinite(values) & np.isfinite(losses)
+        return training.checkpoint_steps[usable], values[usable], losses[usable]
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> _Line:

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toposcale.analysis.curve_tables import metric_table, note_columns, training_table
 from toposcale.analysis.model_rows import fetched_sizes, rows_of_model
 from toposcale.analysis.training_runs import ModelRows, trainings_from_tables
 from toposcale.analysis.user_tables import read_user_table
@@ -130,8 +131,8 @@ class Progress:
             log, self.notes = tables.gather(schemas.TABLES["training"], existing.get("training", [])), {}
         else:
             losses = loss_curves.read(self.curve)
-            log, self.notes = losses.log(), losses.note_columns()
-            metrics.append(losses.metric_rows(name))
+            log, self.notes = training_table(losses), note_columns(losses)
+            metrics.append(metric_table(losses, name))
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
 
     def rows(self) -> ModelRows:

@@ -1,14 +1,18 @@
 """Atomic writes, and reading of small files."""
 
+import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError
+
+_SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 
 
 @contextmanager
@@ -78,6 +82,24 @@ def regular_files(folder: str | os.PathLike[str]) -> list[Path]:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a regular file in UTF-8, without a byte-order mark."""
     return regular_file(path).read_text(encoding="utf-8-sig")
+
+
+def read_plain_or_gzip(path: Path) -> bytes:
+    """Return the content of a file, decompressed if it is gzip; raise UserError if it is unreadable or grows too much."""
+    try:
+        with regular_file(path).open("rb") as file:
+            if file.read(2) != b"\x1f\x8b":
+                file.seek(0)
+                return file.read()
+        most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
+        with gzip.open(path, "rb") as file:
+            if len(content := file.read(most + 1)) <= most:
+                return content
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not readable ({error})") from error
+    raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
+from toposcale.analysis.curve_tables import metric_table, training_table
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.features import weights
 from toposcale.forecasting.decision.advice import advise_on
@@ -152,8 +153,8 @@ class Follower:
             facts |= trainer_states.facts(
                 trainer_states.read_state(state), weight_files.count_parameters(whole, embeddings=False)
             )
-            seen.rows["metrics"].append(curve.metric_rows(name, steps))
-            seen.rows["training"].append(_with_model(name, curve.log()))
+            seen.rows["metrics"].append(metric_table(curve, name, steps))
+            seen.rows["training"].append(_with_model(name, training_table(curve)))
         for step in steps:
             try:
                 features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)

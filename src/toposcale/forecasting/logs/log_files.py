@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from toposcale.forecasting.logs import table_files, text_logs
+from toposcale.forecasting.logs import text_logs
 from toposcale.forecasting.logs.columns import NAMES, plain_name
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_plain_or_gzip
 
 _NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf|no log", re.IGNORECASE)
 _CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
@@ -23,23 +22,24 @@ TEXT_LOGS = f"text logs of {', '.join(text_logs.PATTERNS)} are read; else make a
 
 
 class LogFile(NamedTuple):
-    """Columns of a file (an Arrow table or arrays by name), its format, and notes on what was dropped."""
+    """Columns of a file by name, its format, and notes on what was dropped."""
 
-    columns: pa.Table | Mapping[str, Any]
+    columns: Mapping[str, Any]
     form: str
     notes: tuple[str, ...] = ()
 
 
 def read(path: Path, named: Collection[str] = ()) -> LogFile:
     """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
-    content = table_files.read_plain_or_gzip(path)
+    content = read_plain_or_gzip(path)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()
-    if content.startswith(b"PAR1") or suffix == ".parquet":
-        return LogFile(table_files.parse_parquet(content, path), "Parquet")
-    if content.startswith(table_files.FEATHER):
-        return LogFile(table_files.parse_parquet(content, path), "Feather")
+    if content.startswith((b"PAR1", b"ARROW1")) or suffix == ".parquet":
+        from toposcale.forecasting.logs import table_files  # imports pyarrow
+
+        form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
+        return LogFile(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
     content = _with_tabs(_without_comments(content.rstrip(b"\0"), named), named)  # NUL: a disk that was full
     start = content[:65536].decode("utf-8-sig", "replace").lstrip()
     if suffix in (*_LISTS, *_LINES) or (start[:1] in ("{", "[") and _is_json(start)):
@@ -115,8 +115,10 @@ def _read_csv(path: Path, content: bytes) -> LogFile:
     if repeats := content.count(b"\n" + header) if header.strip() else 0:
         content = header + content.replace(header, b"")
         notes.append(f"the header is there {repeats + 1} times, as in concatenated files: the first one counts")
+    from toposcale.forecasting.logs import table_files  # imports pyarrow
+
     table, separator = table_files.parse_csv(content, path)
-    return LogFile(table, f"CSV separated by {separator}", tuple(notes))
+    return LogFile(table_files.columns_of(table, path), f"CSV separated by {separator}", tuple(notes))
 
 
 def _without_cut_line(content: bytes) -> tuple[bytes, str]:

@@ -10,15 +10,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from toposcale.forecasting.logs.columns import CONSUMED, IN_SEQUENCES, NAMES
 from toposcale.forecasting.logs.log_files import column_of
 from toposcale.io.errors import UserError, listed
 
 Columns = Mapping[str, Any]
-"""Arrays, or Arrow columns, by name."""
+"""Arrays by name."""
 
 SPLITS, RANKS, RUNS, METRICS, VALUES = (
     frozenset(names.split())
@@ -62,19 +60,19 @@ def _labels(columns: Columns, names: Collection[str]) -> Iterator[_Labels]:
     """Yield the columns of these names, in any case, that have more than one distinct value."""
     for column in columns:
         if column.strip().lower() in names:
-            values = columns[column]
+            values = np.asarray(columns[column])
             try:
-                if not isinstance(values, pa.ChunkedArray):
-                    values = np.asarray(values)
-                    is_mixed = values.dtype == object
-                    values = pa.array([None if v is None or v != v else str(v) for v in values] if is_mixed else values)
-                encoded = pc.dictionary_encode(values)
-            except (pa.ArrowException, TypeError, ValueError):  # other objects, such as lists
+                cells = [None if cell is None or cell != cell else cell for cell in values.tolist()]
+            except (TypeError, ValueError):  # other objects, such as arrays
                 continue
-            encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-            texts = [f"{text:g}" if isinstance(text, float) else str(text) for text in encoded.dictionary.to_pylist()]
+            if values.dtype == object:
+                cells = [None if cell is None else str(cell) for cell in cells]
+            code_of = {
+                cell: code for code, cell in enumerate(dict.fromkeys(cell for cell in cells if cell is not None))
+            }
+            texts = [f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in code_of]
             if len(texts) > 1:
-                yield _Labels(column, texts, encoded.indices.fill_null(-1).to_numpy())
+                yield _Labels(column, texts, np.array([code_of.get(cell, -1) for cell in cells]))
 
 
 def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
@@ -84,8 +82,7 @@ def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
         plain = {text.lower() for text in labels.texts}
         if not plain & {*NAMES["loss"], *NAMES["validation_loss"]}:
             continue
-        numbers = columns[value]
-        numbers = column_of(numbers.to_pylist() if isinstance(numbers, pa.ChunkedArray) else list(numbers))
+        numbers = column_of(list(columns[value]))
         rest = {column: columns[column] for column in columns if column not in (labels.column, value)}
         by_metric = {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
         return rest | by_metric, (f"columns {labels.column} and {value}: one metric a row; read by its name",)

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from toposcale.forecasting.logs import log_files, log_rows, trainer_states
 from toposcale.forecasting.logs.columns import (
@@ -24,9 +22,9 @@ from toposcale.forecasting.logs.columns import (
     refuse_bits,
     refuse_missing,
 )
+from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.forecasting.runs.series import logged_again
-from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import regular_file
 
@@ -57,61 +55,37 @@ class LossCurve(NamedTuple):
     tokens_per_step: int | None = None
     n_parameters: int | None = None
 
-    def note_columns(self) -> dict[str, str]:
-        """Return the columns of the table models for notes and reasons for low confidence, one per line."""
-        return {
-            "log_notes": "\n".join(self.notes),
-            "log_low_confidence_reasons": "\n".join(self.low_confidence_reasons),
-        }
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the columns that are metrics."""
-        return tuple(name for name in self.columns if name not in ("step", *LOG))
-
-    def log(self) -> pa.Table:
-        """Return the training log: the rows with a loss, a gradient norm or a learning rate."""
+    def log(self) -> dict[str, np.ndarray]:
+        """Return the columns of the training log (rows,): the rows with a loss, a gradient norm or a learning rate."""
         logged = ~np.all([np.isnan(self.columns[name]) for name in LOG], axis=0)
-        columns = {name: self.columns[name][logged] for name in ("step", *LOG)}
-        columns["step"] = columns["step"].astype(np.int64)
-        table = schemas.TABLES["training"]
-        return tables.sort(table, pa.table(columns, schema=table.schema))
+        return {name: self.columns[name][logged] for name in ("step", *LOG)}
 
-    def log_columns(self) -> dict[str, np.ndarray]:
-        """Return the columns of the training log by name."""
-        log = self.log()
-        return {name: log[name].to_numpy() for name in log.column_names}
-
-    def metric_columns(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return steps and values of every metric by name."""
-        rows = self.metric_rows("")
-        names, steps, values = (rows[name].to_numpy() for name in ("metric", "step", "value"))
-        return {str(name): (steps[names == name], values[names == name]) for name in np.unique(names)}
-
-    def metric_rows(self, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
-        """Return the metrics, and the training loss at their steps and at the checkpoints.
+    def metric_series(self, checkpoints: Sequence[int] = ()) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return steps and values of each metric by name, and of the training loss at their steps and at the checkpoints.
 
         A checkpoint between two logged steps gets the next logged loss: the Trainer logs the mean since its last entry,
         which includes the step of the checkpoint. Without checkpoints and validation losses, the training loss is returned
         at `MOST_CHECKPOINTS` evenly spaced rows, including the first and the last.
         """
         steps, losses = self.columns["step"], self.columns["loss"]
-        measured = {name: np.flatnonzero(np.isfinite(self.columns[name])) for name in self.metrics}
+        measured = {
+            name: np.flatnonzero(np.isfinite(self.columns[name])) for name in self.columns.keys() - {"step", *LOG}
+        }
         logged = np.flatnonzero(np.isfinite(losses))
         chosen = np.unique(np.concatenate([np.empty(0, int), *measured.values()]))
-        if not len(checkpoints) and not len(measured.get("validation_loss", ())):
+        if not len(checkpoints) and not len(measured.get(VALIDATION_LOSS, ())):
             spread = np.linspace(0, max(len(logged) - 1, 0), min(MOST_CHECKPOINTS, len(logged)))
             chosen = logged[spread.round().astype(int)]
-        rows = [(steps[row], "training_loss", losses[row]) for row in np.intersect1d(chosen, logged)]
-        for step in sorted(set(checkpoints) - {step for step, _, _ in rows}):
-            following = np.searchsorted(steps[logged], step)
-            if step > 0 and following < len(logged):
-                rows.append((step, "training_loss", losses[logged[following]]))
-        rows += [(steps[row], name, self.columns[name][row]) for name, indices in measured.items() for row in indices]
-        return tables.from_rows(
-            schemas.TABLES["metrics"],
-            ({"model": model, "step": int(step), "metric": name, "value": float(value)} for step, name, value in rows),
-        )
+        chosen = np.intersect1d(chosen, logged)
+        between = np.setdiff1d([step for step in checkpoints if step > 0], steps[chosen])
+        following = np.searchsorted(steps[logged], between)
+        between, following = between[following < len(logged)], following[following < len(logged)]
+        at = np.concatenate([steps[chosen], between])
+        order = np.argsort(at)
+        training_losses = np.concatenate([losses[chosen], losses[logged[following]]])
+        series = {TRAINING_LOSS: (at[order], training_losses[order])}
+        series |= {name: (steps[rows], self.columns[name][rows]) for name, rows in measured.items()}
+        return {name: pair for name, pair in sorted(series.items()) if len(pair[0])}
 
 
 def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
@@ -136,7 +110,7 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
 
 
 def of_columns(
-    columns: Mapping[str, Any] | pa.Table,
+    columns: Mapping[str, Any],
     where: str | Path = "the loss curve",
     *,
     loss_column: str | None = None,
@@ -144,8 +118,7 @@ def of_columns(
     how: str = "",
 ) -> LossCurve:
     """Return the loss curve of columns under their names in a tracker; where, how: for messages."""
-    names = columns.schema.names if isinstance(columns, pa.Table) else list(columns)
-    columns = {name: values for name in names if hasattr(values := _as_column(columns[name]), "__len__")}
+    columns = {name: values for name in columns if hasattr(values := _as_column(columns[name]), "__len__")}
     log_rows.refuse_table_of_runs(columns, where)
     columns, pivoted = log_rows.pivoted(columns)
     chosen = {key: name for key, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
@@ -213,8 +186,6 @@ def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
 
 def _is_known(values: Any) -> np.ndarray:
     """Return where a column has a value, (rows,)."""
-    if isinstance(values, pa.ChunkedArray):
-        return np.asarray(values.is_valid())
     values = np.asarray(values)
     return np.array([value is not None for value in values]) if values.dtype == object else values == values
 
@@ -261,11 +232,8 @@ def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[
 
 def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
     try:
-        if isinstance(values, pa.ChunkedArray):
-            numbers = pc.cast(values, pa.float64())
-            return pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
         numbers = np.asarray(values, dtype=np.float64)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{where}: column {name} contains values that are not numbers ({reason})") from error
     if numbers.ndim != 1:

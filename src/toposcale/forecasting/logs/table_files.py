@@ -1,22 +1,19 @@
 """Read the user's own tables: Parquet, Feather or CSV in any of its habits, as it is or compressed."""
 
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from toposcale.io.errors import UserError
-from toposcale.io.files import regular_file
+from toposcale.io.files import read_plain_or_gzip
 
-FEATHER = b"ARROW1"  # first bytes
-_SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 _SPACED = "['\u2019 \u00a0\u202f]([0-9]{3})"  # thousands
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
@@ -34,10 +31,30 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
     return parse_csv(content, path)
 
 
+def columns_of(table: pa.Table, path: str | Path) -> dict[str, np.ndarray]:
+    """Return the columns of a table: numbers, NaN where missing and infinite where not a number; all else as objects.
+
+    Raise UserError if two columns have one name.
+    """
+    columns: dict[str, np.ndarray] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name in columns:
+            raise UserError(f"{path}: two columns are called {name}; rename or remove one")
+        if pa.types.is_floating(column.type):
+            numbers = pc.cast(column, pa.float64())
+            columns[name] = pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
+        elif pa.types.is_integer(column.type):
+            columns[name] = column.to_numpy()
+        else:
+            columns[name] = np.empty(len(column), dtype=object)
+            columns[name][:] = column.to_pylist()
+    return columns
+
+
 def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
     """Return the table of a user's Parquet or Feather file; raise UserError if it is damaged."""
     try:
-        if content.startswith(FEATHER):
+        if content.startswith(b"ARROW1"):
             return pa.ipc.open_file(pa.BufferReader(content)).read_all()
         return pq.ParquetFile(pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
@@ -94,8 +111,6 @@ def _columns(data: pa.Table, is_type: Callable[[pa.DataType], bool]) -> list[str
 
 
 def _any(texts: pa.Array | pa.ChunkedArray, pattern: str) -> bool:
-    import pyarrow.compute as pc
-
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
@@ -106,8 +121,6 @@ def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
     Dots do if all of them can, and some number has two, or it is known (`dots`) that they are not decimal. Spaces and
     apostrophes always do.
     """
-    import pyarrow.compute as pc
-
     trimmed = pc.utf8_trim_whitespace(column.combine_chunks())
     texts = pc.replace_substring_regex(trimmed, _SPACED, r"\1")
     is_spaced = not texts.equals(trimmed)
@@ -135,21 +148,3 @@ def _grouped(column: pa.ChunkedArray, *, dots: bool = False) -> pa.Array | None:
     except pa.ArrowInvalid:  # some are texts
         pass
     return None
-
-
-def read_plain_or_gzip(path: Path) -> bytes:
-    """Return the content of a file, decompressed if it is gzip; raise UserError if it is unreadable or grows too much."""
-    try:
-        with regular_file(path).open("rb") as file:
-            if file.read(2) != b"\x1f\x8b":
-                file.seek(0)
-                return file.read()
-        most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
-        with gzip.open(path, "rb") as file:
-            if len(content := file.read(most + 1)) <= most:
-                return content
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not readable ({error})") from error
-    raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")

@@ -85,7 +85,7 @@ def refuse_unknown_schedule(run: TrainingRun) -> None:
 
 def refuse_forecast(run: TrainingRun, value: float) -> None:
     """Raise NoForecast where the forecast of the end lies above the present loss although the rate decays."""
-    if run.rate_decays and value > run.loss_curve.level:
+    if run.schedule.decays_after(run.progress.step) and value > run.loss_curve.level:
         raise NoForecast(f"it would be {value:.4g}, above the present {run.loss_curve.level:.4g} under a decaying rate")
 
 

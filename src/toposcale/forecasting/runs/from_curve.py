@@ -102,7 +102,7 @@ def _made_of_losses(
     losses: loss_curves.LossCurve, stated: Stated, like: TrainingRun | None, tokens_per_step: float | None
 ) -> TrainingRun:
     """Return the run of a curve that was read."""
-    facts, log = facts_of(losses), losses.log_columns()
+    facts, log = facts_of(losses), losses.log()
     _refuse_contradictions(stated, facts)
     given, warmup_steps = _given_schedule(stated, log)
     last = given.steps if given else stated.steps or (like.final_step if like else facts.final_step)
@@ -136,7 +136,7 @@ def _made_of_losses(
         )
     else:
         schedule = LearningRateSchedule.of_log(int(final_step), log["step"], log["learning_rate"], given, warmup_steps)
-    return TrainingRun.of(metadata, schedule, log, losses.metric_columns())
+    return TrainingRun.of(metadata, schedule, log, losses.metric_series())
 
 
 def _refuse_contradictions(stated: Stated, facts: "Facts") -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from toposcale.forecasting.logs import table_files
 from toposcale.io.errors import UserError
 
 MOST_STEPS = 10_000_000
@@ -142,8 +140,10 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
             return schedule
         if not Path(source).exists():
             raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
-        data, _ = table_files.read_any(Path(source))
-        steps, rates = (_column(data, *names) for names in (("step",), ("learning_rate", "lr")))
+        from toposcale.forecasting.logs import table_files  # imports pyarrow
+
+        columns = table_files.columns_of(table_files.read_any(Path(source))[0], source)
+        steps, rates = (_column(columns, *names) for names in (("step",), ("learning_rate", "lr")))
         if np.any(steps % 1):
             raise ValueError("step: whole numbers")
         return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
@@ -152,13 +152,13 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
         raise UserError(f"{where}: {error}") from error
 
 
-def _column(data: pa.Table, *names: str) -> np.ndarray:
+def _column(columns: Mapping[str, np.ndarray], *names: str) -> np.ndarray:
     """Return the column of one of these names, also behind a prefix (train/lr); ValueError unless there is exactly one."""
-    present = [column for column in data.schema.names if column.lower().rpartition("/")[2] in names]
+    present = [column for column in columns if column.lower().rpartition("/")[2] in names]
     if len(present) != 1:
         number = " and ".join(present) + " are each a" if present else "no"
         raise ValueError(f"{number} column {names[0]}; a schedule has step and learning_rate (or lr)")
-    return np.array(data[present[0]].to_pylist(), dtype=np.float64)
+    return np.asarray(columns[present[0]], dtype=np.float64)
 
 
 def _refuse_unused(schedule: Schedule) -> None:

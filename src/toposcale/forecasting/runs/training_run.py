@@ -266,11 +266,6 @@ class TrainingRun:
         return len(self.schedule.rates) > 0.95 * self.progress.step
 
     @property
-    def rate_decays(self) -> bool:
-        """Return whether the rate is known to be lower at the end than now."""
-        return self.schedule.decays_after(self.progress.step)
-
-    @property
     def has_begun(self) -> bool:
         """Return whether the run has a loss that a law can read."""
         return bool(len(self.loss_curve.steps))
@@ -335,15 +330,6 @@ class TrainingRun:
             return 0.0
         at = self.checkpoint_steps[usable][-3:]
         return float(np.median(self.checkpoint_losses[usable][-3:] - np.interp(np.log(at), np.log(steps), losses)))
-
-    def series(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return steps, values and metric at the checkpoints where both are finite; empty without such a feature."""
-        values = self.features.get(name, np.full(len(self.checkpoint_steps), np.nan))
-        losses = self.checkpoint_losses
-        if not np.isfinite(losses).any() and len(self.loss_curve.steps):
-            losses = np.interp(self.checkpoint_steps, *self.loss_curve)
-        usable = np.isfinite(values) & np.isfinite(losses)
-        return self.checkpoint_steps[usable], values[usable], losses[usable]
 
 
 class Metric(NamedTuple):

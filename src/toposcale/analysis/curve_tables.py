@@ -1,0 +1,33 @@
+"""Tables of a run from the loss curve of the user."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from toposcale.forecasting.logs.loss_curves import LossCurve
+from toposcale.io import schemas, tables
+
+
+def training_table(curve: LossCurve) -> pa.Table:
+    """Return the training log."""
+    log = curve.log()
+    schema = schemas.TABLES["training"].schema
+    return pa.table(log | {"step": log["step"].astype(np.int64)}, schema=schema)
+
+
+def metric_table(curve: LossCurve, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
+    """Return the metrics, with the training loss at their steps and at the checkpoints, as `LossCurve.metric_series`."""
+    return tables.from_rows(
+        schemas.TABLES["metrics"],
+        (
+            {"model": model, "step": int(step), "metric": name, "value": float(value)}
+            for name, series in curve.metric_series(checkpoints).items()
+            for step, value in zip(*series, strict=True)
+        ),
+    )
+
+
+def note_columns(curve: LossCurve) -> dict[str, str]:
+    """Return the columns of the table models for notes and reasons for low confidence, one per line."""
+    return {"log_notes": "\n".join(curve.notes), "log_low_confidence_reasons": "\n".join(curve.low_confidence_reasons)}
