@@ -9,9 +9,10 @@ import numpy as np
 
 from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.decisions import decision_table
+from toposcale.analysis.featured_runs import FeaturedRun
 from toposcale.analysis.forecasts import evaluate, forecast_table
 from toposcale.analysis.methods import METHODS
-from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun
+from toposcale.forecasting import LearningRateSchedule, RunMetadata
 from toposcale.forecasting.laws.chinchilla import fit_chinchilla
 from toposcale.forecasting.laws.multi_power_law import fit_multi_power_law
 
@@ -25,13 +26,13 @@ def schedule(steps: int, warmup: int = WARMUP, peak: float = PEAK) -> np.ndarray
     return np.concatenate([peak * np.arange(warmup) / warmup, peak * (0.55 + 0.45 * np.cos(np.pi * share))])
 
 
-def paper_run(seed: int = 0) -> list[TrainingRun]:
+def paper_run(seed: int = 0) -> list[FeaturedRun]:
     """Made-up runs of the paper's sizes: power laws with batch noise, and three features that drift."""
     rng = np.random.default_rng(seed)
     steps, at = np.arange(1, FINAL_STEP + 1), np.linspace(0, FINAL_STEP, 51).astype(int)
     drift = np.log(at + WARMUP)
     return [
-        TrainingRun(
+        FeaturedRun(
             RunMetadata(model, size, 8192, "paper"),
             LearningRateSchedule(FINAL_STEP, schedule(FINAL_STEP)),
             steps=steps,

@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from toposcale.forecasting import LearningRateSchedule, RunMetadata, ScheduleProvenance, TrainingRun
+from toposcale.analysis.featured_runs import FeaturedRun
+from toposcale.forecasting import LearningRateSchedule, RunMetadata, ScheduleProvenance
 
 OF_SCHEDULE = {"final_step", "provenance", "unknown_because", "stated_warmup", "warmup_assumed"}
 OF_METADATA = {field.name for field in fields(RunMetadata)}
@@ -13,7 +14,7 @@ OF_METADATA = {field.name for field in fields(RunMetadata)}
 def training_run(model, n_parameters, tokens_per_step, final_step, *, learning_rates=(), **facts):
     provenance = ScheduleProvenance.GIVEN if len(learning_rates) > final_step else ScheduleProvenance.UNKNOWN
     schedule = LearningRateSchedule(final_step, np.asarray(learning_rates, dtype=float), provenance)
-    return changed(TrainingRun(RunMetadata(model, n_parameters, tokens_per_step), schedule), **facts)
+    return changed(FeaturedRun(RunMetadata(model, n_parameters, tokens_per_step), schedule), **facts)
 
 
 def changed(run, **facts):

@@ -79,7 +79,7 @@ LANDSCAPE = (
 RUNS = SCHEDULES | modules("""
     forecasting/runs: metrics
     forecasting/runs: learning_rate_schedule metadata outliers series training_run
-    analysis: series training_runs
+    analysis: featured_runs series training_runs
 """)
 LAWS = (
     RUNS

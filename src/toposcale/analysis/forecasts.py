@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.calibration import calibrate_on_others
+from toposcale.analysis.featured_runs import features_of
 from toposcale.analysis.methods import METHODS, Family, forecast, make
 from toposcale.analysis.ridge import Ridge
 from toposcale.analysis.series import configurations_of
@@ -61,7 +62,7 @@ def forecast_table(
     finals = {training.model: training.progress.loss if training.is_finished else np.nan for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
     rows = []
-    started = [training for training in trainings if training.has_begun or training.features]
+    started = [training for training in trainings if training.has_begun or features_of(training)]
     for fraction in fractions:
         family = [training.first(fraction) for training in started]
         # A run that has not come so far has no first part of this length.

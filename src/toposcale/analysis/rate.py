@@ -5,6 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from toposcale.analysis.featured_runs import features_of
 from toposcale.features.feature import NEURAL_PERSISTENCE
 from toposcale.forecasting.laws.prediction import Prediction, student_t
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
@@ -72,7 +73,7 @@ class RateForecaster:
         if self.series == GRADIENT_NORM and logged:
             steps, norms = training.binned(training.gradient_norms)
             return steps, norms, np.interp(steps, *training.loss_curve)
-        values = training.features.get(self.series, np.full(len(training.checkpoint_steps), np.nan))
+        values = features_of(training).get(self.series, np.full(len(training.checkpoint_steps), np.nan))
         losses = training.checkpoint_losses
         if not np.isfinite(losses).any() and len(training.loss_curve.steps):
             losses = np.interp(training.checkpoint_steps, *training.loss_curve)

@@ -5,6 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from toposcale.analysis.featured_runs import features_of
 from toposcale.features.feature import TOPOLOGY
 from toposcale.features.registry import group_of
 from toposcale.forecasting.laws.prediction import Prediction, student_t
@@ -156,7 +157,7 @@ def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarr
 def _feature_vector(training: TrainingRun, wanted: Callable[[str], bool]) -> dict[str, float]:
     """Last measured value and mean slope per log step of each feature; of vectors, the last one."""
     vector: dict[str, float] = {}
-    for name, values in training.features.items():
+    for name, values in features_of(training).items():
         measured = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not wanted(name) or not measured.any():
             continue

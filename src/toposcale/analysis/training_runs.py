@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from toposcale.analysis.featured_runs import FeaturedRun
 from toposcale.analysis.series import whole_model
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.metadata import RunMetadata
@@ -30,14 +31,14 @@ def trainings_from_tables(
     A schedule that is not in `schedules` is that of the log; `vectors` are features, too.
     """
     whole = whole_model(features) if len(features) else features
-    runs = []
+    runs: list[TrainingRun] = []
     for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records"):
         model = row["model"]
         columns = _rows_of(model, training).reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
         log = {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}
         features_of_model = _series(_rows_of(model, whole), ["source", "feature"]) | _vectors(_rows_of(model, vectors))
         runs.append(
-            TrainingRun.of(
+            FeaturedRun.of_series(
                 _metadata(row),
                 _schedule(row, _rows_of(model, schedules), log),
                 log,

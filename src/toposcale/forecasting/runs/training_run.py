@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -98,8 +98,6 @@ class TrainingRun:
         gradient norms.
     checkpoint_steps, checkpoint_losses : ndarray of shape (n_checkpoints,)
         Steps, ascending, and the metric that is forecast, in nats per token; NaN where it was not measured.
-    features : mapping of str to ndarray
-        Features "source/feature" at the checkpoints, (n_checkpoints,), or (n_checkpoints, length) for vectorised diagrams.
 
     Raises
     ------
@@ -127,23 +125,17 @@ class TrainingRun:
     gradient_norms: np.ndarray = field(default_factory=lambda: np.empty(0))
     checkpoint_steps: np.ndarray = field(default_factory=lambda: np.empty(0))
     checkpoint_losses: np.ndarray = field(default_factory=lambda: np.empty(0))
-    features: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("steps", "losses", "gradient_norms", "checkpoint_steps", "checkpoint_losses"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
-        object.__setattr__(self, "features", {name: read_only(value) for name, value in self.features.items()})
         if not len(self.gradient_norms):
             object.__setattr__(self, "gradient_norms", read_only(np.full(len(self.steps), np.nan)))
         for name in ("losses", "gradient_norms"):
             if len(getattr(self, name)) != len(self.steps):
                 raise ValueError(f"{name}: one for each of the {len(self.steps)} steps of {self.model}")
-        rows = {"checkpoint_losses": self.checkpoint_losses, **self.features}
-        for name, value in rows.items():
-            if len(value) != len(self.checkpoint_steps):
-                raise ValueError(
-                    f"{name}: one for each of the {len(self.checkpoint_steps)} checkpoints of {self.model}"
-                )
+        if len(self.checkpoint_losses) != len(self.checkpoint_steps):
+            raise ValueError(f"checkpoint_losses: one for each of the {len(self.checkpoint_steps)} of {self.model}")
         for name in ("steps", "checkpoint_steps"):
             if np.any(np.diff(getattr(self, name)) <= 0):
                 raise ValueError(f"{name}: strictly increasing in {self.model}")
@@ -155,14 +147,14 @@ class TrainingRun:
         schedule: LearningRateSchedule,
         log: Mapping[str, ArrayLike],
         metrics: Mapping[str, Series],
-        features: Mapping[str, Series] | None = None,
+        checkpoints: ArrayLike = (),
     ) -> Self:
         """Return the run of these columns.
 
         log: columns step, loss and gradient_norm (rows,), which may be empty; of a step that was logged twice the last row
         counts, since a resumed training repeats steps. metrics: by name; the validation loss is forecast if it was
-        measured in the second half of the log, else the training loss. features: by name "source/feature"; of vectors
-        only those at steps at which something else was measured.
+        measured in the second half of the log, else the training loss. checkpoints: steps of checkpoints beside those
+        of the metric.
         """
         order = last_of_each(np.asarray(log["step"], dtype=np.float64))
         rows = {name: np.asarray(values, dtype=np.float64)[order] for name, values in log.items()}
@@ -170,9 +162,7 @@ class TrainingRun:
         notes = metadata.notes + _notes_on(metric, metrics)
         if repeated := len(np.asarray(log["step"])) - len(order):
             notes += (logged_again(repeated),)
-        series = {name: in_order(pair) for name, pair in (features or {}).items()}
-        scalars = [steps for steps, values in series.values() if values.ndim == 1]
-        grid = np.unique(np.concatenate([metric.steps, *scalars]))
+        grid = np.union1d(metric.steps, np.asarray(checkpoints, dtype=np.float64))
         return cls(
             replace(metadata, metric=metric_name(metric.name), notes=notes),
             schedule,
@@ -181,7 +171,6 @@ class TrainingRun:
             gradient_norms=rows.get("gradient_norm", np.empty(0)),
             checkpoint_steps=grid,
             checkpoint_losses=on_grid(grid, metric.steps, metric.values),
-            features={name: on_grid(grid, *pair) for name, pair in series.items()},
         )
 
     def unstarted(self, model: str | None = None, n_parameters: int | None = None) -> Self:
@@ -202,17 +191,14 @@ class TrainingRun:
             raise ValueError(f"fraction: above 0 and at most 1, got {fraction}")
         # the tolerance keeps 0.3 * 100 = 30.000000000000004 from being a matter of luck
         last = fraction * self.final_step + 1e-6
-        seen, kept = self.steps <= last, self.checkpoint_steps <= last
-        return replace(
-            self,
-            metadata=replace(self.metadata, reached_step=min(self.metadata.reached_step, int(last))),
-            steps=self.steps[seen],
-            losses=self.losses[seen],
-            gradient_norms=self.gradient_norms[seen],
-            checkpoint_steps=self.checkpoint_steps[kept],
-            checkpoint_losses=self.checkpoint_losses[kept],
-            features={name: value[kept] for name, value in self.features.items()},
-        )
+        reached_step = min(self.metadata.reached_step, int(last))
+        return replace(self, metadata=replace(self.metadata, reached_step=reached_step), **self.rows_until(last))
+
+    def rows_until(self, last: float) -> dict[str, Any]:
+        """Return the arrays of a run without the rows of later steps, by the names of their fields."""
+        logged, kept = self.steps <= last, self.checkpoint_steps <= last
+        rows = {name: getattr(self, name)[logged] for name in ("steps", "losses", "gradient_norms")}
+        return rows | {name: getattr(self, name)[kept] for name in ("checkpoint_steps", "checkpoint_losses")}
 
     def target(self, step: int | None = None) -> Target:
         """Return the loss at the end of the schedule, or at a step, as a target of a forecast."""
