@@ -18,10 +18,10 @@ from toposcale.forecasting.decision.candidates import CONTINUE
 from toposcale.forecasting.decision.expected_regret import Decision, decide
 from toposcale.forecasting.decision.on_track import tracks_of
 from toposcale.forecasting.decision.reasons import low_confidence_reasons, refuse_choice
-from toposcale.forecasting.laws.chinchilla import published_surface
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
+from toposcale.forecasting.laws.published_surface import published_surface
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 

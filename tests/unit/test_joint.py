@@ -7,12 +7,12 @@ import pytest
 
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
-from toposcale.forecasting.laws.chinchilla import published_surface
 from toposcale.forecasting.laws.family_law import FamilyLaw
 from toposcale.forecasting.laws.joint import SECOND_WEIGHT, Joint, largest_run
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.priors import PUBLISHED, Gaussian
 from toposcale.forecasting.laws.published_law import PublishedLaw
+from toposcale.forecasting.laws.published_surface import published_surface
 from toposcale.forecasting.runs.training_run import Target
 from toposcale.io.errors import NoForecast
 

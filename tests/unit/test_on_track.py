@@ -9,7 +9,7 @@ from planted_laws import run
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.on_track import Reference, tracks_of
-from toposcale.forecasting.laws.chinchilla import published_surface, published_tokens
+from toposcale.forecasting.laws.published_surface import published_surface, published_tokens
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 SIZES = (25_000_000, 50_000_000, 200_000_000)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toposcale.forecasting.laws.chinchilla import published_surface
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
+from toposcale.forecasting.laws.published_surface import published_surface
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
