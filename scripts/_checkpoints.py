@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from _notes import missing, note, repeated
-from toposcale.checkpoints.locations import moved, readable
+from _notes import missing, repeated
+from toposcale.checkpoints.locations import noted, readable
 from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
 from toposcale.io.files import read_json
 
@@ -24,14 +24,12 @@ def measured(
         measurements = None
         try:
             measurements = measure(checkpoint, *arguments)
-            if change := moved(checkpoint):
-                warning_rows.append(note(model, "checkpoint", change, "set hub.keep: true to keep downloaded weights"))
         except LeftOutError as error:
             warning_rows.append(repeated(model, step, error.original, checkpoint, leave_out=True))
         except BaseException as error:
             if is_shared(error) or not snakemake.params.allow_missing:
                 raise
-            reason = readable(reason_of(error), checkpoint)
+            reason = readable(reason_of(error), noted(checkpoint))
             logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
             warning_rows += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
         yield step, measurements
@@ -42,8 +40,8 @@ def _remedy(model: str, checkpoint: str) -> str:
     if Path(checkpoint).suffix != ".json":
         return ""
     return (
-        f"once it is fixed on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun) to fetch it again "
-        f"(the next run does so by itself after a damaged download); or leave its step out of models.{model}.steps"
+        f"once it is fixed on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun) to fetch it again; or "
+        f"leave its step out of models.{model}.steps"
     )
 
 

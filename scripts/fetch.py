@@ -1,22 +1,60 @@
-"""Fetch one published checkpoint into the cache, verify its files, and write its location and sizes."""
+"""Fetch one published checkpoint, and note where it lies and its sizes, or why it cannot be used."""
 
+import json
+import logging
 import os
+import time
+from pathlib import Path
+
+from huggingface_hub import is_offline_mode
+from huggingface_hub.utils import disable_progress_bars
 
 import _job
-from toposcale.checkpoints import manifests
-from toposcale.io.files import read_noted
+from toposcale import checkpoints
+from toposcale.checkpoints.hub import HubSource
+from toposcale.checkpoints.locations import readable
+from toposcale.io.errors import is_shared, reason_of
+from toposcale.io.files import locked, read_noted, write_text
+from toposcale.io.weight_files import count_parameters
 
 
-def fetch(snakemake, own_cache=""):
-    """Write the manifest of a checkpoint; if given, `own_cache` takes what the cache of the user does not have."""
-    params, hub, manifest = snakemake.params, snakemake.config["hub"], snakemake.output.manifest
-    steps = snakemake.config["models"][snakemake.wildcards.model]["steps"]
-    source, step = manifests.source_of(params.source, hub), int(snakemake.wildcards.span.removeprefix("step-"))
-    repeats = manifests.duplicates(params.duplicates, source, steps, float(os.environ["TOPOSCALE_STARTED"]))
-    options = {"leave_out": hub["duplicates"] == "leave_out", "own_cache": own_cache, "attempt": params.attempt}
-    manifests.write_manifest(manifest, source, step, repeats=repeats.get(step), before=read_noted(manifest), **options)
+def listing(path, source, steps, since):
+    """Return what the repository has of each step, noted in `path` once a run, which began at the time `since`."""
+    with locked(f"{path}.lock"):
+        request = {"repo": source.repo, "revisions": source.pattern, "steps": sorted(steps)}
+        record = read_noted(path)
+        is_known = {key: record.get(key) for key in request} == request
+        if not is_known or (record["listed"] < since and not is_offline_mode()):
+            listed = {str(step): facts for step, facts in source.listing(steps).items()}
+            record = request | {"listed": time.time(), "checkpoints": listed}
+            write_text(path, json.dumps(record, indent=1) + "\n")
+    return record["checkpoints"]
+
+
+def fetch(source, facts, *, cache="", keep=False):
+    """Fetch what is listed of a step, and return it with its sizes, or with the reason why it is unusable."""
+    folder = Path(facts["folder"])
+    try:
+        source.fetch(facts, folder, cache=cache, keep=keep)
+        sizes = checkpoints.stored_sizes(folder)._replace(n_parameters=count_parameters(folder))
+    except BaseException as error:
+        if is_shared(error):
+            raise
+        reason = readable(reason_of(error), facts)
+        logging.warning("%s", reason)
+        return facts | {"unusable": reason}
+    return facts | sizes._asdict()
 
 
 @_job.script
 def main(snakemake):
-    fetch(snakemake)
+    disable_progress_bars()
+    params, hub, folder = snakemake.params, snakemake.config["hub"], snakemake.output.folder
+    source, step = HubSource(params.source["repo"], params.source["revisions"]), int(snakemake.wildcards.span[5:])
+    steps = snakemake.config["models"][snakemake.wildcards.model]["steps"]
+    listed = listing(params.revisions, source, steps, float(os.environ["TOPOSCALE_STARTED"]))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    facts = {"repo": source.repo, "step": step} | listed[str(step)]
+    if "unusable" not in facts and not (params.leave_out and facts["repeats"]):
+        facts = fetch(source, facts | {"folder": folder}, cache=hub["cache"], keep=hub["keep"])
+    _job.write_json(snakemake.output.manifest, facts)

@@ -202,13 +202,11 @@ class Hub(Section):
     cache: PathText = ""
     """Folder of the download cache; if empty, that of the Hugging Face client."""
     keep: bool = True
-    """Whether weights stay in the cache. If not, one job fetches a checkpoint, computes everything from it and
-    removes it, so that there are at most as many on the disk as jobs at work; what the cache had before stays."""
+    """Whether weights stay in the cache. If not, a checkpoint is removed when it was measured, so that there are at
+    most as many on the disk as jobs at work; what the cache had before stays."""
     duplicates: Literal["leave_out", "include"] = "leave_out"
     """What happens to a revision that holds the weights of another revision: leave_out excludes it from all
     statistics, include uses it. Both give a warning."""
-    timeout: float = Field(20, gt=0, le=3600)
-    """Seconds to wait for the answer to a request to the Hub."""
 
 
 class Embeddings(Section):

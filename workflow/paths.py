@@ -34,9 +34,10 @@ class Paths:
     training_metrics: str = "metrics/training/{model}/{span}.parquet"
     curve_metrics: str = "metrics/curves/{model}.parquet"
 
-    # Published checkpoints: what was downloaded and noted of it, and which repeat another one.
+    # Published checkpoints: what the repository has, the files of a checkpoint, and what was noted when they were fetched.
+    revisions: str = "checkpoints/{model}/revisions.json"
+    fetched: str = "checkpoints/{model}/{span}"
     manifest: str = "checkpoints/{model}/{span}.json"
-    duplicates: str = "checkpoints/{model}/duplicates.json"
 
     # Measurements.
     features: str = "features/{source}/{model}/{span}.parquet"

@@ -262,10 +262,6 @@ class Plan:
         """Return the names of the models of some kinds."""
         return [name for name, model in self.models.items() if model.kind in kinds]
 
-    def staying(self, names: Iterable[str]) -> list[str]:
-        """Return the models, of some, whose checkpoints stay: jobs of their own make each measurement of them."""
-        return [name for name in names if self.config["hub"]["keep"] or name not in self.published]
-
     def one_of(self, names: Iterable[str]) -> str:
         """Return a wildcard constraint: one of some names, or nothing where there are none.
 

@@ -36,8 +36,6 @@ SCRIPTS = {
 }
 """The script that makes the parts of a kind."""
 
-_MEASURED = ("weights", "embeddings", "landscape")  # of checkpoints, by rules of their own
-
 
 class Wildcards(Protocol):
     """The wildcards of a job: those that its rule has of these."""
@@ -71,14 +69,6 @@ class Part(NamedTuple):
     job: Job
 
 
-class PublishedRule(NamedTuple):
-    """Kinds of measurement of published checkpoints in one rule, the spans of its jobs, and the models."""
-
-    measured: tuple[str, ...]
-    spans: tuple[str, ...]
-    models: list[str]
-
-
 class Inputs:
     """The functions of the rules of a run, and the files that its rules read from elsewhere.
 
@@ -88,6 +78,7 @@ class Inputs:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.paths = plan.paths
+        self.keeps = bool(plan.config["hub"]["keep"])
         self.corpus = {key: _corpus_files(key, plan.config["corpus"][key]) for key in ("train", "validation")}
         self.harness = _harness_files(plan.config["metrics"]["harness"])
 
@@ -101,15 +92,15 @@ class Inputs:
 
     @property
     def manifests(self) -> list[str]:
-        """Manifests of the published checkpoints."""
+        """What was noted of the published checkpoints when they were fetched."""
         return self.plan.work["weights"].files(self.paths.manifest, self.plan.published)
 
     @property
     def compared_with_ripser(self) -> list[str]:
         """Weights and diagrams of the last checkpoint of one model, trained here if any is; none where no weights stay."""
         plan = self.plan
-        with_weights = plan.named(model_kinds.GPT) + plan.named(model_kinds.FOLDER) + plan.named(model_kinds.HUB)
-        staying = plan.staying(with_weights)
+        kept = plan.named(model_kinds.HUB) if self.keeps else []
+        staying = plan.named(model_kinds.GPT) + plan.named(model_kinds.FOLDER) + kept
         if not staying or "topology" not in plan.config["weights"]["features"]:
             return []
         model, work = staying[0], plan.work["weights"]
@@ -129,31 +120,8 @@ class Inputs:
         more = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
         return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in more.get(kind, ())}
 
-    def published_rules(self) -> list[PublishedRule]:
-        """Return the rules that fetch published checkpoints and make all measurements of them.
-
-        Each makes exactly the files that are asked for: Snakemake compares no params of a job of which a file is missing.
-        """
-        models: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-        for model in self.plan.published:
-            spans: dict[tuple[str, ...], list[str]] = {}
-            for span in map(span_of, self.plan.models[model].steps):
-                kinds = [kind for kind in _MEASURED if step_of(span) in self.plan.work[kind].steps.get(model, ())]
-                spans.setdefault(tuple(kinds), []).append(span)
-            for measured, same in spans.items():
-                models.setdefault((measured, tuple(same)), []).append(model)
-        return [PublishedRule(measured, same, names) for (measured, same), names in models.items()]
-
-    def published_outputs(self, measured: Iterable[str]) -> dict[str, str]:
-        """Return the output of such a rule."""
-        return {f"{kind}_{name}": path for kind in measured for name, path in self.outputs(kind).items()}
-
-    def published_params(self, kind: str) -> Callable[[Wildcards], dict[str, Any]]:
-        """Return its param for a measurement: the params of the rule that makes it of a checkpoint that stays."""
-        return lambda wildcards: {name: value(wildcards) for name, value in self.params(kind).items()}
-
     def weights(self, model: str, step: int) -> str:
-        """Return the source of the weights of a checkpoint: our file, the user's file or folder, or a manifest."""
+        """Return the source of the weights of a checkpoint: our file, the user's file or folder, or what was fetched."""
         if self.plan.models[model].kind == model_kinds.FOLDER:
             return self.plan.models[model].settings["checkpoints"][step]
         pattern = self.paths.manifest if model in self.plan.published else self.paths.checkpoint
@@ -169,6 +137,18 @@ class Inputs:
         """Return an input function: the weights of the checkpoints that a job on a source does."""
         steps = self.steps(source)
         return lambda wildcards: [self.weights(wildcards.model, step) for step in steps(wildcards)]
+
+    def fetched(self, source: str) -> Callable[[Wildcards], list[str]]:
+        """Return an input function: the folders of the published checkpoints among them."""
+        steps = self.steps(source)
+        return lambda wildcards: [
+            self.paths.fetched.format(model=wildcards.model, span=span_of(step))
+            for step in (steps(wildcards) if wildcards.model in self.plan.published else ())
+        ]
+
+    def group(self, wildcards: Wildcards) -> str | None:
+        """Return the group of the job that fetches a checkpoint, if it does not stay, and of those that measure it."""
+        return "checkpoint" if wildcards.model in self.plan.published and not self.keeps else None
 
     def previous(self, pattern: str) -> Callable[[Wildcards], str | list[str]]:
         """Return an input function: the file of the checkpoint before; nothing for a model's first one."""
@@ -339,38 +319,25 @@ class Inputs:
             "sizes": of("weights", self.paths.manifest) if published else [],
         }
 
-    def noted(self, model: str, span: str) -> dict[str, Any]:
-        """Return the manifest of the last attempt to fetch a checkpoint; nothing if there was none."""
-        return read_noted(self.paths.manifest.format(model=model, span=span))
-
-    def attempt(self, wildcards: Wildcards) -> int:
-        """Return the number of the attempt to fetch a checkpoint: another one, and Snakemake fetches it again.
-
-        There is one more after a damaged download, and when the last comparison of the revisions says something else of it.
-        """
-        manifest = self.noted(wildcards.model, wildcards.span)
-        compared = read_noted(self.paths.duplicates.format(model=wildcards.model)).get("duplicates", {})
-        repeats = compared.get(str(step_of(wildcards.span)))
-        return int(manifest.get("attempt", 0) + (bool(manifest) and manifest.get("repeats") != repeats))
-
     def sizes(self, wildcards: Wildcards) -> Sizes:
         """Return the sizes of a checkpoint from elsewhere; zeros where they are tiny or not usable.
 
-        Before it was fetched they follow from the name of its repository, if its own job fetches it. Otherwise
-        FileNotFoundError is raised, and Snakemake asks again when it was fetched.
+        Before it was fetched they follow from the name of its repository, if it is fetched in the same group of jobs.
+        Otherwise FileNotFoundError is raised, and Snakemake asks again when it was fetched.
         """
-        model, span = wildcards.model, wildcards.span
-        if self.plan.models[model].kind == model_kinds.FOLDER:
+        model, span = self.plan.models[wildcards.model], wildcards.span
+        if model.kind == model_kinds.FOLDER:
             # They are of one shape, so that the last one has the sizes of all.
-            return self.plan.inspections.of(Path(self.weights(model, self.plan.models[model].steps[-1]))).sizes
-        if model not in self.plan.published:
+            return self.plan.inspections.of(Path(self.weights(model.name, model.steps[-1]))).sizes
+        if model.kind != model_kinds.HUB:
             return Sizes(0, 0, 0)
-        facts = self.noted(model, span)
-        if model not in self.plan.staying([model]):
-            facts["n_parameters"] = facts.get("n_parameters") or self.plan.models[model].n_parameters_by_name
-        manifest = self.paths.manifest.format(model=model, span=span)
-        if not facts and not Path(manifest).exists():
-            raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
+        manifest = self.paths.manifest.format(model=model.name, span=span)
+        if not Path(manifest).exists():
+            if self.keeps:
+                raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
+            # No matrix has more than half of the weights of a language model.
+            return Sizes(model.n_parameters_by_name, model.n_parameters_by_name // 2, 0)
+        facts = read_noted(manifest)
         return Sizes(*(facts.get(name) or 0 for name in Sizes._fields))
 
     def by_size(

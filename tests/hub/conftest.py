@@ -8,7 +8,6 @@ import pytest
 
 from small_hub import Repository, SmallHub
 from tiny_model import REPO, STEPS, save_checkpoints
-from toposcale.checkpoints import hub_client
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +34,4 @@ def hub(contents: dict[str, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch):
     with SmallHub() as running:
         running.repositories[REPO] = Repository(branches, tags)
         monkeypatch.setenv("HF_ENDPOINT", running.url)
-        monkeypatch.setattr(hub_client, "ATTEMPTS", 2)
-        monkeypatch.setattr(hub_client, "FIRST_WAIT", 0.0)
         yield running

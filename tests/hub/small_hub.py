@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import os
-import socket
-import struct
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,16 +16,12 @@ LARGE = (".safetensors", ".bin")
 
 @dataclass
 class Repository:
-    """Files by revision. `gated`: what is listed cannot be fetched. `past`: commits that are no revision's any more.
-
-    `stated`: what is listed of files by name, other than it is.
-    """
+    """Files by revision. `gated`: what is listed cannot be fetched. `past`: commits that are no revision's any more."""
 
     branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
     tags: dict[str, dict[str, bytes]] = field(default_factory=dict)
     gated: bool = False
     past: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    stated: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def move(self, branch: str, files: dict[str, bytes], *, forget: bool = False) -> None:
         """A new commit of a branch; the one before stays, unless the history is rewritten (`forget`)."""
@@ -55,22 +46,14 @@ class Repository:
 class Fault:
     """What goes wrong with requests whose method and path match.
 
-    `kind`: a status (403, 404, 429 with `headers`, 500); elsewhere: a redirection to another name of this machine; stall:
-    no answer; not-json, no-checksums: an answer of another kind. Of a content: cut (the first half), reset (the first
-    half, then the connection is reset), halt (the first half, then silence), short (the first half, and the header says
-    that this is all), long (seven bytes too many), wrong (the last byte), trickle (twenty pieces, `pause` seconds apart),
-    drip (a byte every `pause` seconds). Without end: 103 (answers before the answer), endless (a body), endless 500 and
-    endless 302 (a body of an error, of a redirection). gzip, gzip gzip, gzip 500: a body that inflates a thousandfold at
-    each decoding.
-    `times`: how many requests it hits, all of them where None.
+    `kind`: a status (403, 404, 500); elsewhere: a redirection to another name of this machine; not-json: an answer of
+    another kind; cut: the first half of a content. `times`: how many requests it hits, all of them where None.
     """
 
     kind: str
     path: str
     method: str = "GET"
     times: int | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: {"Retry-After": "3600"})
-    pause: float = 0.1
 
     def hits(self, method: str, path: str) -> bool:
         """Whether this request fails; counts it."""
@@ -79,15 +62,6 @@ class Fault:
         if self.times is not None:
             self.times -= 1
         return True
-
-
-@cache
-def bomb(times: int) -> bytes:
-    """64 MB of a JSON list, compressed so many times."""
-    content = b"[" + b" " * (1 << 26)
-    for _ in range(times):
-        content = gzip.compress(content)
-    return content
 
 
 @cache
@@ -118,10 +92,8 @@ class SmallHub:
         self.repositories: dict[str, Repository] = {}
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
-        self.ranges: list[str] = []
         self.tokens: dict[str, str | None] = {}  # who asked, by path
         self.watch: Callable[[str], None] = lambda path: None  # called before a path is served
-        self.closing = threading.Event()
         hub = self
 
         class Handler(_Handler):
@@ -130,8 +102,6 @@ class SmallHub:
         Handler.hub = hub
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        # Stalled handlers are let go by `closing`, not waited for.
-        self.server.block_on_close = False
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     @property
@@ -148,7 +118,6 @@ class SmallHub:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.closing.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -174,44 +143,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.watch(path)
         fault = next((fault for fault in self.hub.faults if fault.hits(self.command, path)), None)
         kind = fault.kind if fault else None
-        if kind == "stall":
-            self.hub.closing.wait()
-            self.close_connection = True
-        elif kind == "elsewhere" and not path.startswith("/cdn/"):
-            port = self.server.server_address[1]
-            self._answer(302, b"", {"Location": f"http://localhost:{port}/cdn{self.path}"})
-        elif kind in ("403", "404", "500"):
+        if kind in ("403", "404", "500"):
             self._answer(int(kind), b"out of order", {})
-        elif kind == "429":
-            self._answer(429, b"slow down", fault.headers)
         elif kind == "not-json":
             self._answer(200, b"<html>Please log in to the network</html>", {})
-        elif kind and kind.startswith("gzip"):
-            codings = [word for word in kind.split() if word == "gzip"]
-            with suppress(OSError):
-                self._answer(
-                    500 if "500" in kind else 200, bomb(len(codings)), {"Content-Encoding": ", ".join(codings)}
-                )
-            self.close_connection = True
-        elif kind in ("103", "endless", "endless 500", "endless 302"):
-            status = kind.removeprefix("endless").strip() or "200"
-            head = f"HTTP/1.1 {status} Status\r\nLocation: {self.path}\r\nConnection: close\r\n\r\n"
-            self.wfile.write(b"" if kind == "103" else head.encode())
-            piece = b"HTTP/1.1 103 Early Hints\r\n\r\n" if kind == "103" else b"[" * (1 << 16)
-            with suppress(OSError):
-                while not self.hub.closing.wait(fault.pause):
-                    self.wfile.write(piece)
-            self.close_connection = True
         elif path.startswith("/api/models/"):
-            self._serve_information(path.removeprefix("/api/models/"), plain=kind == "no-checksums")
+            self._serve_information(path.removeprefix("/api/models/"))
         else:
-            self._serve_file(path.removeprefix("/cdn").lstrip("/"), fault)
+            here = None if path.startswith("/cdn/") and kind == "elsewhere" else fault
+            self._serve_file(path.removeprefix("/cdn").lstrip("/"), here)
 
-    def _serve_information(self, path: str, *, plain: bool = False) -> None:
+    def _serve_information(self, path: str) -> None:
         name, _, revision = path.removesuffix("/refs").partition("/revision/")
+        name, _, tree = name.partition("/tree/")
         repository = self.hub.repositories.get(name)
         if repository is None:
             self._refuse(404, "RepoNotFound")
+        elif tree:
+            if (found := repository.find(tree)) is None:
+                return self._refuse(404, "RevisionNotFound")
+            self._answer_json([_entry(key, content) for key, content in sorted(found[1].items())])
         elif path.endswith("/refs"):
             self._answer_json(
                 {
@@ -235,12 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
                     "id": name,
                     "sha": commit,
                     "tags": [],
-                    "siblings": [
-                        {"rfilename": key}
-                        if plain
-                        else _sibling(key, content) | repository.stated.get(f"{revision}/{key}", {})
-                        for key, content in sorted(files.items())
-                    ],
+                    "siblings": [_sibling(key, content) for key, content in sorted(files.items())],
                 }
             )
 
@@ -264,8 +210,10 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Linked-Etag": f'"{digest_of(file, content)}"',
             "X-Linked-Size": str(len(content)),
         }
+        if fault and fault.kind == "elsewhere":
+            port = self.server.server_address[1]
+            return self._answer(302, b"", headers | {"Location": f"http://localhost:{port}/cdn{self.path}"})
         if "Range" in self.headers:
-            self.hub.ranges.append(self.headers["Range"])
             first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
             headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
             content, status = content[first:], 206
@@ -278,31 +226,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, b"", {"X-Error-Code": code})
 
     def _answer(self, status: int, content: bytes, headers: Mapping[str, str], fault: Fault | None = None) -> None:
-        kind = fault.kind if fault else None
-        half = content[: len(content) // 2]
-        sent = dict.fromkeys(("cut", "reset", "halt", "short"), half).get(kind, content)
-        sent += b"7 bytes" if kind == "long" else b""
-        sent = sent[:-1] + bytes([sent[-1] ^ 1]) if kind == "wrong" else sent
+        is_cut = fault is not None and fault.kind == "cut"
         self.send_response(status)
         for key, value in headers.items():
             self.send_header(key, value)
-        self.send_header("Content-Length", str(len(sent if kind in ("short", "long") else content)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command == "GET":
-            pieces = {"trickle": 20, "drip": len(sent)}.get(kind, 1)
-            size = -(-len(sent) // pieces) or 1
-            for start in range(0, len(sent), size):
-                self.wfile.write(sent[start : start + size])
-                if kind in ("trickle", "drip") and self.hub.closing.wait(fault.pause):
-                    break
-        if kind == "halt":
-            self.hub.closing.wait()
-        if kind in ("cut", "reset", "halt"):
-            self.close_connection = True
-        if kind == "reset":
-            self.hub.closing.wait(fault.pause)  # else what is on its way is lost, too
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            os.close(self.connection.detach())
+            self.wfile.write(content[: len(content) // 2] if is_cut else content)
+        self.close_connection = self.close_connection or is_cut
 
 
 def _sibling(name: str, content: bytes) -> dict[str, object]:
@@ -314,3 +246,10 @@ def _sibling(name: str, content: bytes) -> dict[str, object]:
     if name.endswith(LARGE):
         entry["lfs"] = {"sha256": digest_of(name, content), "size": len(content), "pointerSize": 134}
     return entry
+
+
+def _entry(name: str, content: bytes) -> dict[str, object]:
+    """What a list of files says of one."""
+    stated = _sibling(name, content)
+    entry = {"type": "file", "path": name, "size": stated["size"], "oid": stated["blobId"]}
+    return entry | ({"lfs": {**stated["lfs"], "oid": stated["lfs"]["sha256"]}} if "lfs" in stated else {})

@@ -92,10 +92,13 @@ def measured(trainings, tmp_path_factory):
                 for step, *draw in zip(steps, told, noise, range(STEPS), strict=True)
             }
             hub.repositories[model.settings["repo"]] = Repository(files, {})
-            cache = str(tmp_path_factory.mktemp("cache"))
-            source = HubSource(model.settings["repo"], model.settings["revisions"], cache=cache)
-            for step in steps:
-                folder = source.fetch(source.revision(step))
+            source, base = (
+                HubSource(model.settings["repo"], model.settings["revisions"]),
+                tmp_path_factory.mktemp("fetched"),
+            )
+            for step, facts in source.listing(steps).items():
+                folder = base / str(step)
+                source.fetch(facts, folder)
                 found, _ = weights.compute_features(checkpoints.iterate_matrices(folder), settings)
                 where = {"model": name, "step": step}
                 features += [

@@ -1,14 +1,13 @@
 """What is wrong with one checkpoint is a gap of it; what every checkpoint shares ends the run."""
 
 import errno
-import json
 from types import SimpleNamespace
 
 import pytest
 
 import embeddings
 from _checkpoints import measured
-from toposcale.io.errors import DownloadError, LeftOutError, SharedError, UserError, is_shared, reason_of
+from toposcale.io.errors import LeftOutError, SharedError, UserError, is_shared, reason_of
 
 
 class Panic(BaseException):
@@ -33,7 +32,6 @@ def measure(checkpoint, error):
 
 OF_ONE = [
     UserError("a.bin: damaged"),
-    DownloadError("a/b, revision c: the server answered 403"),
     ValueError("weight must not be empty"),
     OverflowError("int too big to convert"),
     RuntimeError("view size is not compatible"),
@@ -85,19 +83,6 @@ def test_a_checkpoint_that_is_left_out_is_noted_as_such(tmp_path):
     noted = []
     list(measured(job(tmp_path), "weights", noted, measure, LeftOutError("equal", "main")))
     assert noted[0]["warning"] == "serves the weights of main"
-
-
-def test_a_revision_that_moved_since_it_was_fetched_is_said(tmp_path):
-    facts = {"repo": "a/b", "revision": "step1", "folder": "f", "commit_before": "1" * 40, "commit": "2" * 40}
-    manifest = tmp_path / "1.json"
-    manifest.write_text(json.dumps(facts))
-    snakemake = job(tmp_path)
-    snakemake.params.steps, snakemake.input.checkpoints = [1], [str(manifest)]
-    noted = []
-    assert dict(measured(snakemake, "weights", noted, lambda checkpoint: "measurements")) == {1: "measurements"}
-    [row] = noted
-    assert row["step"] is None  # no gap
-    assert row["warning"].startswith("a/b, revision step1: it was commit 111111111111 when it was fetched first")
 
 
 class Text:

@@ -109,9 +109,6 @@ LOGS = modules("""
 """)
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
-HUB = (CHECKPOINTS - modules("checkpoints: locations")) | modules("""
-    checkpoints: hub hub_client manifests step_names
-""")
 
 OF_A_SCRIPT = {
     "corpus": JOB | modules("io: tensor_files\ntraining: corpus"),
@@ -134,7 +131,7 @@ OF_A_SCRIPT = {
             pages: __init__ columns explorer
         """)
     ),
-    "fetch": JOB | HUB,
+    "fetch": JOB | CHECKPOINTS | modules("checkpoints: hub step_names"),
     "figures": FIGURE,
     "gather": JOB,
     "loss_landscape": JOB | LANDSCAPE | MEASURED,
@@ -155,7 +152,6 @@ OF_A_SCRIPT = {
     | RUNS
     | WEIGHT_FILES
     | modules("analysis: model_rows\nforecasting/logs: trainer_states\ncheckpoints: locations"),
-    "published": JOB | HUB | modules("scripts: fetch"),
     "report": (
         FRAMES
         | ANSWERS

@@ -1,14 +1,12 @@
 """What scripts do with files that a user has, without a run around it."""
 
 import json
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 import metrics_table
 import models_table
-import published
 from toposcale.analysis.run_folder import Progress
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.io import schemas, tables
@@ -61,16 +59,3 @@ def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_
     log = progress.log.assign(model="m")
     [training] = trainings_from_tables(features, progress.metrics, log, models)
     assert training.metadata.notes == (again,)
-
-
-def test_a_published_checkpoint_leaves_the_disk_when_its_job_fails(tmp_path, monkeypatch):
-    def fail(snakemake, cache):
-        cache.mkdir()
-        (cache / "model.safetensors").touch()
-        raise UserError("no hub")
-
-    monkeypatch.setattr("fetch.fetch", fail)
-    snakemake = SimpleNamespace(output=SimpleNamespace(manifest=str(tmp_path / "step-1.json")))
-    with pytest.raises(UserError, match="no hub"):
-        published.main(snakemake)
-    assert list(tmp_path.iterdir()) == []

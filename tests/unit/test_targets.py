@@ -206,7 +206,7 @@ def test_how_far_a_model_has_come(inputs_of):
     assert published["sizes"] == [f"results/mine/checkpoints/h/step-0000000{step}.json" for step in (0, 7)]
 
 
-def test_what_an_attempt_noted_gives_the_sizes_of_a_published_checkpoint(inputs_of, folder, tmp_path):
+def test_what_was_noted_gives_the_sizes_of_a_published_checkpoint(inputs_of, folder, tmp_path):
     found, job = inputs_of(models={"a": SIZES, "h": HUB, "f": folder}), Job(model="h", span="step-00000007")
     with pytest.raises(FileNotFoundError) as error:
         found.sizes(job)
@@ -215,11 +215,8 @@ def test_what_an_attempt_noted_gives_the_sizes_of_a_published_checkpoint(inputs_
     noted.parent.mkdir(parents=True)
     noted.touch()
     assert set(found.sizes(job)) == {0}
-    noted.write_text(json.dumps({"n_parameters": 9, "attempt": 1, "repeats": None}))
+    noted.write_text(json.dumps({"n_parameters": 9, "repeats": None}))
     assert found.sizes(job).n_parameters == 9
-    assert found.attempt(job) == 1
-    (noted.parent / "duplicates.json").write_text(json.dumps({"duplicates": {"7": "main"}}))
-    assert found.attempt(job) == 2
     assert found.sizes(Job(model="f", span="step-00000001")).largest_matrix == 12
     assert set(found.sizes(Job(model="a", span="all"))) == {0}
 

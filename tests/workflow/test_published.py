@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from small_hub import Fault, Repository, SmallHub, commit_of
+from small_hub import Repository, SmallHub
 from tiny_model import REPO, STEPS, save_checkpoints
 from workspace import with_landscapes
 
@@ -55,8 +55,9 @@ def test_from_repositories_to_the_report(hub, published):
     features = pd.read_parquet(published.results / "tables" / "features.parquet")
     assert set(features["step"]) == set(STEPS)
     assert set(features["source"]) == {"weights", "embeddings", "landscape", "gradients"}
-    facts = json.loads((published.results / "checkpoints" / "tiny" / "duplicates.json").read_text())
-    assert facts["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
+    listed = json.loads((published.results / "checkpoints" / "tiny" / "revisions.json").read_text())
+    repeats = {step: facts["repeats"] for step, facts in listed["checkpoints"].items() if facts["repeats"]}
+    assert repeats == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
     metrics = pd.read_parquet(published.results / "tables" / "metrics.parquet")
     assert (metrics[metrics["metric"] == "perplexity"]["value"] > 1).all()
     assert set(metrics["step"]) == {STEPS[0], STEPS[-1]}
@@ -74,7 +75,8 @@ def test_from_repositories_to_the_report(hub, published):
         text.write("\n\nOne more paragraph.")
     resident = resident_at_requests(hub, published)
     published.snakemake("measured")
-    assert resident == [0] * (requests - 1)
+    assert set(resident) == {0}
+    assert hub.fetched("model.safetensors") == 2 * requests - 1
 
 
 def padded(files, spaces):
@@ -91,7 +93,7 @@ def resident_at_requests(hub, published):
 
     def count(path):
         if path.endswith("model.safetensors"):
-            resident.append(len(list(published.path.rglob("snapshots/*/model.safetensors"))))
+            resident.append(len(list(published.path.glob("results/*/checkpoints/*/*/model.safetensors"))))
 
     hub.watch = count
     return resident
@@ -104,7 +106,7 @@ def weights_alone(published, *steps):
 
 
 def test_a_bounded_disk_without_duplicates_and_with_gaps(hub, published):
-    """Seven checkpoints, of which one repeats another one and one has no weights; two may be on the disk at a time."""
+    """Of seven checkpoints one repeats another one and one has no weights; the disk holds what two jobs at work need."""
     branches = hub.repositories[REPO].branches
     for step in (20, 30):
         branches[f"step{step}"] = padded(branches["step0"], step)
@@ -138,15 +140,15 @@ def test_what_is_due_is_fetched_again_and_never_more_than_one_is_on_the_disk(hub
         part.unlink()
     resident = resident_at_requests(hub, published)
     published.snakemake(table, *(str(part.relative_to(published.path)) for part in parts))
-    assert resident == [0] * 5
+    assert set(resident) == {0}
     assert [part.read_bytes() for part in parts] == before
     # A checkpoint less: the one before is another one for the distance of the next. One more is fetched alone.
     weights_alone(published, 0, 10, 20, 50, 100)
     assert published.planned(table) == {"diagram_distances": 1, "features_table": 1}
     weights_alone(published, 0, 10, 20, 30, 40, 50, 100)
-    assert published.planned(table)["published"] == 1
+    assert published.planned(table)["fetch"] == 1
     published.config["models"]["tiny"]["revisions"] = "other{step}"
-    assert published.planned(table)["published"] == 6
+    assert published.planned(table)["fetch"] == 7
 
 
 def test_weights_that_the_cache_had_are_used_and_stay(hub, published):
@@ -170,46 +172,14 @@ def test_weights_that_the_cache_had_are_used_and_stay(hub, published):
     assert (published.path / table).read_bytes() == once
 
 
-def test_revisions_are_compared_again(hub, published):
-    """One that repeated another and was mended, and one that came to repeat another."""
-    [table, *_] = weights_alone(published, 0, 10, 99, 100)
-    branches = hub.repositories[REPO].branches
-    published.snakemake(table)
-    assert set(pd.read_parquet(published.path / table)["step"]) == {0, 10, 100}
-    branches["step99"] = padded(branches["step0"], 8)
-    branches["step10"] = branches["step0"]
-    published.config["models"]["tiny"]["steps"] = [0, 10, 20, 99, 100]
-    branches["step20"] = padded(branches["step0"], 16)
-    published.snakemake(table)  # fetches step 20, and compares
-    assert published.planned(table)["published"] == 2
-    published.snakemake(table)
-    assert set(pd.read_parquet(published.path / table)["step"]) == {0, 20, 99, 100}
-    assert published.planned(table) == {}
-
-
 def test_a_repository_that_is_not_there_is_one_line(hub, published):
     published.config["models"]["tiny"]["repo"] = "nobody/nothing"
     done = published.snakemake("tables", check=False)
     assert done.returncode != 0
     lines = {line for line in done.stderr.splitlines() if line.startswith("toposcale: ")}
     assert lines
-    assert all(re.match(r"toposcale: published(_\d)?: nobody/nothing", line) for line in lines)
+    assert all(re.match(r"toposcale: fetch: nobody/nothing", line) for line in lines)
     assert "Traceback" not in done.stderr
-
-
-def test_a_comparison_that_could_not_be_made_is_made_by_the_next_run(hub, published):
-    weights_alone(published, 10, 99, 100)
-    duplicates = published.results / "checkpoints" / "tiny" / "duplicates.json"
-    target = str((published.results / "checkpoints" / "tiny" / "step-00000099.json").relative_to(published.path))
-    hub.faults = [Fault("500", "/revision/step10")]
-    done = published.snakemake(target, check=False)
-    assert done.returncode != 0
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"toposcale: published: {REPO}, revision step10: the server answered 500")
-    assert not duplicates.exists()
-    hub.faults = []
-    published.snakemake(target)
-    assert json.loads(duplicates.read_text())["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
 
 
 def with_gguf(hub, published):
@@ -222,15 +192,11 @@ def with_gguf(hub, published):
 
 
 def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
-    """A file that is not what the Hub states, and revisions without usable weights, each mended by a new commit.
-
-    Beside them a model without one usable checkpoint.
-    """
+    """Revisions without usable weights, mended by a new commit, beside a model without one usable checkpoint."""
     with_gguf(hub, published)
     repository = hub.repositories[REPO]
     repository.branches["step50"] = padded(repository.branches["step0"], 8)
     whole = dict(repository.branches)
-    hub.faults = [Fault("wrong", f"{commit_of('step0', whole['step0'])}/model.safetensors")]
     repository.move("step10", {"model.gguf": b"GGUF"})
     repository.move("step100", whole["step100"] | {"model.safetensors": b""})
     published.config["models"]["tiny"]["steps"] = [0, 10, 50, 100]
@@ -240,7 +206,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
         str((tables / f"{name}.parquet").relative_to(published.path)) for name in ("features", "models", "warnings")
     ]
     published.snakemake("--", *targets)
-    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
+    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 50}
     noted = pd.read_parquet(tables / "warnings.parquet")
     nothing = noted[noted["model"] == "gguf"]
     assert set(nothing["steps"]) == {str(STEPS[0])}
@@ -248,46 +214,44 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     models = pd.read_parquet(tables / "models.parquet").set_index("model")
     assert models["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
     noted = noted[noted["model"] == "tiny"].set_index("steps")
-    reasons = {"0": "does not have the content", "10": "no weights in safetensors", "100": "not a complete safetensors"}
+    reasons = {"10": "no weights in safetensors", "100": "not a complete safetensors"}
     assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(reasons, True)
-
-    # A damaged download is tried again by the next run of the same command, and by the one after it.
-    fetched = {rule: count for rule, count in published.planned(*targets).items() if rule.startswith("published")}
-    assert sum(fetched.values()) == 1, published.planned(*targets)
-    published.snakemake("--", *targets)
-    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
-    hub.faults = []
-    published.snakemake("--", *targets)
-    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 50}
 
     repository.branches |= whole
     assert published.planned(*targets) == {}
-    assert "the next run does so by itself after a damaged download" in noted["remedy"]["0"]
-    again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in ("10", "100")]
+    again = [remedy(noted["remedy"][step]) for step in ("10", "100")]
     published.snakemake("--forcerun", *again, "--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 10, 50, 100}
     assert set(pd.read_parquet(tables / "warnings.parquet")["model"]) == {"gguf"}
     assert published.planned(*targets) == {}
 
 
-def test_a_branch_that_moved_between_two_fetches_is_said(hub, published):
-    """With keep: false weights are fetched again when something else of them is asked for."""
+def test_what_the_hub_changed_is_said_and_measured_again_on_request(hub, published):
+    """A branch that moved after the run had listed it, and one that came to repeat another."""
     repository = hub.repositories[REPO]
-    published.config["models"]["tiny"]["steps"] = [0, 10]
-    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
-    warnings = published.results / "tables" / "warnings.parquet"
-    target = str(warnings.relative_to(published.path))
-    published.snakemake("--", target)
+    targets = weights_alone(published, 0, 10)
+    published.snakemake("--", *targets)
+    features, _, warnings = (published.path / target for target in targets)
     assert not len(pd.read_parquet(warnings))
-    features = published.results / "features" / "weights" / "tiny" / "step-00000010.parquet"
     before = pd.read_parquet(features)
-    repository.move("step10", padded(repository.branches["step100"], 8))
-    published.config["weights"]["max_points"] = 150
-    published.snakemake("--", target)
+    repository.move("step10", repository.branches["step0"])
+    # One more step: the revisions are listed again, and what was measured stays.
+    repository.branches["step20"] = padded(repository.branches["step100"], 8)
+    weights_alone(published, 0, 10, 20)
+    published.snakemake("--", *targets)
     [row] = pd.read_parquet(warnings).to_dict("records")
-    assert f"{REPO}, revision step10: it was commit" in row["warning"]
-    assert "the second one is measured" in row["warning"]
-    assert not before.equals(pd.read_parquet(features))
+    [first] = repository.past
+    assert row["warning"].startswith(f"{REPO}, revision step10: commit {first[:12]} was fetched; now it is commit ")
+    assert row["warning"].endswith(", which has the weights of step0")
+    assert before["step"].isin(pd.read_parquet(features)["step"]).all()
+    published.snakemake("--forcerun", remedy(row["remedy"]), "--", *targets)
+    assert set(pd.read_parquet(features)["step"]) == {0, 20}
+    assert published.planned(*targets) == {}
+
+
+def remedy(text):
+    """The file that a remedy says to make again."""
+    return re.search(r"run again with AGAIN=(\S+)", text)[1]
 
 
 def test_make_run_passes_the_files_of_a_remedy_on():

@@ -94,7 +94,7 @@ class Workspace:
         for line in self.snakemake("--summary").stdout.splitlines()[1:]:
             path = self.path / line.split("\t")[0]
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+            path.touch() if path.suffix else path.mkdir(exist_ok=True)  # of a fetched checkpoint
         self.snakemake("--touch", "--forceall")
 
     def followers(self) -> dict[str, set[str]]:

@@ -45,6 +45,7 @@ rule warnings_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
+        revisions=each(PATHS.revisions, PLAN.published),
         missing={name: dict(model.missing) for name, model in PLAN.models.items() if model.missing},
         not_runnable={name: model.not_runnable for name, model in PLAN.models.items() if model.not_runnable},
         leave_out=config["hub"]["duplicates"] == "leave_out",

@@ -4,12 +4,16 @@
 rule weight_features:
     input:
         checkpoints=INPUTS.checkpoints("weights"),
+        fetched=INPUTS.fetched("weights"),
     output:
         **INPUTS.outputs("weights"),
     log:
         f"{PATHS.logs}/weight_features/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.staying(PLAN.with_weights)),
+        model=PLAN.one_of(PLAN.with_weights),
+    priority: MEASURED_FIRST
+    group:
+        INPUTS.group
     conda:
         "../../envs/toposcale.yaml"
     threads: config["weights"]["threads"]
@@ -27,13 +31,17 @@ rule weight_features:
 rule embeddings:
     input:
         checkpoints=INPUTS.checkpoints("embeddings"),
+        fetched=INPUTS.fetched("embeddings"),
         corpus=rules.corpus.output.tokens,
     output:
         **INPUTS.outputs("embeddings"),
     log:
         f"{PATHS.logs}/embeddings/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.staying(PLAN.embedded)),
+        model=PLAN.one_of(PLAN.embedded),
+    priority: MEASURED_FIRST
+    group:
+        INPUTS.group
     conda:
         "../../envs/toposcale.yaml"
     threads: config["embeddings"]["threads"]

@@ -4,13 +4,17 @@
 rule loss_landscape:
     input:
         checkpoints=INPUTS.checkpoints("landscape"),
+        fetched=INPUTS.fetched("landscape"),
         corpus=rules.corpus.output.tokens,
     output:
         **INPUTS.outputs("landscape"),
     log:
         f"{PATHS.logs}/loss_landscape/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.staying(PLAN.landscaped)),
+        model=PLAN.one_of(PLAN.landscaped),
+    priority: MEASURED_FIRST
+    group:
+        INPUTS.group
     conda:
         "../../envs/toposcale.yaml"
     resources:

@@ -1,29 +1,25 @@
-"""Checkpoints published on the Hugging Face Hub: list the steps of a repository, download and verify them.
+"""Checkpoints published on the Hugging Face Hub: what a repository has at which step, and a download of it.
 
-They are kept in the cache of the client library, in its layout: refs/{revision} holds a commit, and snapshots/{commit}/
-links to blobs/{digest}.
+huggingface_hub sends the requests, with its token to the configured endpoint alone (HF_ENDPOINT), and its own retries.
 """
 
-import hashlib
-import logging
+import errno
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import Any
 
-from huggingface_hub import constants, is_offline_mode
+import httpx2
+from huggingface_hub import HfApi, errors
 
-from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
 from toposcale.checkpoints.step_names import find_step, steps_by_name
-from toposcale.io.errors import DownloadError, SharedError, UserError, is_shared
-from toposcale.io.files import locked, write_text
-from toposcale.io.weight_files import choose_weight_files, weight_files
-
-logger = logging.getLogger(__name__)
+from toposcale.io.errors import NO_ROOM, SharedError, UserError, is_shared, one_line
+from toposcale.io.weight_files import choose_weight_files
 
 # Files that a model needs besides its weights. Code (`*.py`) and pickles are never fetched.
 _SMALL_FILES = (
@@ -37,40 +33,26 @@ _SMALL_FILES = (
     "vocab.json",
     "merges.txt",
 )
-_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"(?!.*\.\.)[\w\-][\w.\-]*(/[\w\-][\w.\-]*)?")
-_REVISION = re.compile(r"(?!.*\.\.)(?!/)[\w.\-/]+")
-
-
-class RemoteFile(NamedTuple):
-    """File of one commit; `digest` is the SHA-256 of a file in large-file storage, otherwise the git object id."""
-
-    name: str
-    size: int
-    digest: str
-
-
-class Listing(NamedTuple):
-    """Commit of a revision, its weight files in one format, and the other files that a model needs."""
-
-    commit: str
-    weights: tuple[RemoteFile, ...]
-    others: tuple[RemoteFile, ...]
+_NOT_WRITABLE = (*NO_ROOM, errno.EACCES, errno.EROFS)
+# What an error of the client, or of one that led to it, says; a revision alone is a matter of one checkpoint.
+_REASONS: dict[type[Exception], tuple[type[UserError], str]] = {
+    errors.OfflineModeIsEnabled: (SharedError, "offline mode is on (HF_HUB_OFFLINE)"),
+    errors.GatedRepoError: (SharedError, "gated; accept its terms on the Hub and log in (hf auth login)"),
+    errors.RepositoryNotFoundError: (SharedError, "no such repository, or a private one (then: hf auth login)"),
+    errors.RevisionNotFoundError: (UserError, "no such revision, or no longer"),
+}
 
 
 @dataclass(frozen=True)
 class HubSource:
     """Checkpoints of one repository: the branches and tags whose names match `pattern` (see `steps_by_name`).
 
-    `cache` is the folder of the client's cache (None: its default), `timeout` the seconds without data after which an
-    attempt ends. Errors are UserErrors of one line with repository, revision and cause.
+    Errors are UserErrors of one line with repository, revision and cause.
     """
 
     repo: str
     pattern: str
-    cache: str | None = None
-    timeout: float = 20.0
 
     def __post_init__(self) -> None:
         if not _REPO.fullmatch(self.repo):
@@ -78,239 +60,116 @@ class HubSource:
 
     def names(self) -> list[str]:
         """Return the sorted branches and tags, without `neox-ckpt-*`, which hold optimiser states."""
-
-        def parse(references: Any) -> set[str]:
-            return {str(entry["name"]) for kind in ("branches", "tags") for entry in references[kind]}
-
-        try:
-            names = get_json(self.repo, f"api/models/{self.repo}/refs", parse, timeout=self.timeout)
-        except DownloadError as error:  # of the repository, not of one checkpoint
-            raise SharedError(str(error)) from error
+        with self._errors(self.repo):
+            references = self._api.list_repo_refs(self.repo)
+        names = {reference.name for reference in (*references.branches, *references.tags)}
         return sorted(name for name in names if not name.startswith("neox-ckpt-"))
 
-    def revisions(self) -> dict[int, str]:
-        """Return the revisions by step; raise SharedError if the pattern gives two of them one step."""
-        return self._by_step(self.names())
+    def listing(self, steps: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Return what the repository has of each step, before any of it is downloaded.
 
-    def revision(self, step: int) -> str:
-        """Return the revision of a step, from the names in the cache if the Hub is unreachable.
-
-        Raise UserError if only other steps exist, and SharedError if none exists.
+        That is `revision`, `commit`, `files` (their sizes in bytes, of one format of weights), and in `repeats` the
+        revision whose weights it serves, or None; of an unusable step, the reason in `unusable`. Of equal steps one is the
+        original: if they equal `main`, the last step of the repository, otherwise the first.
         """
+        names = self.names()
         try:
-            revisions = self.revisions()
-        except HubUnreachableError as error:
-            revisions = self._by_step(self._cached_names())
-            if step not in revisions:
-                raise HubUnreachableError(f"{error}; step {step} is not in the cache {self.folder} either") from error
-        try:
-            return find_step(step, revisions, f"{self.repo}: revisions {self.pattern}")
+            revisions = steps_by_name(self.pattern, names)
         except UserError as error:
-            if revisions:
-                raise
-            raise SharedError(str(error)) from error
-
-    def listing(self, revision: str, commit: str = "") -> Listing:
-        """Return the files of a revision, or of an earlier `commit` of it; raise UserError if it has no weights."""
-        if not _REVISION.fullmatch(revision):
-            raise UserError(f"{self.repo}: {revision!r} is not a valid name of a revision")
-
-        def parse(info: Any) -> Listing:
-            if not _COMMIT.fullmatch(info["sha"]):
-                raise ValueError(f"the commit is {info['sha']!r}")
-            files = {entry["rfilename"]: entry for entry in info["siblings"]}
-            revision_name = self.named(revision)
-            weights = tuple(_remote_file(revision_name, files[name]) for name in choose_weight_files(files))
-            others = tuple(_remote_file(revision_name, files[name]) for name in _SMALL_FILES if name in files)
-            return Listing(info["sha"], weights, others)
-
-        path = f"api/models/{self.repo}/revision/{quote(commit or revision, safe='')}?blobs=true"
-        try:
-            listing = get_json(self.named(revision), path, parse, timeout=self.timeout)
-        except UserError as error:
-            if not commit or is_shared(error):
-                raise
-            raise UserError(
-                f"{self.named(revision)}: it was commit {commit} before, which the Hub no longer has"
-            ) from error
-        if not listing.weights:
-            raise UserError(f"{self.named(revision)}: no weights in safetensors or .bin format there")
-        return listing
-
-    def duplicates(self, steps: Iterable[int]) -> dict[int, str]:
-        """Return the steps that serve the weights of another revision, and that revision, compared before any download.
-
-        Of equal steps one is the original: if they equal `main`, the last step of the repository, otherwise the first.
-        In offline mode the revisions in the cache are compared. Raise HubUnreachableError if that is impossible.
-        """
-        names = self._cached_names() if is_offline_mode() else self.names()
-        revisions = self._by_step(names)
-        chosen = {revisions[step]: step for step in steps if step in revisions}
-        final = revisions[max(revisions)] if revisions else ""
-        groups: dict[tuple[str, ...], list[str]] = {}
-        for name in dict.fromkeys([*chosen, *(["main"] if "main" in names else [])]):
+            raise SharedError(f"{self.repo}: revisions {error}") from error
+        where = f"{self.repo}: revisions {self.pattern}"
+        if not revisions:
+            raise SharedError(f"{where}: no name matches this pattern; the names are {', '.join(names[:5])}")
+        listed, by_weights = {}, dict[tuple[str, ...], list[str]]()
+        for step in sorted(steps):
             try:
-                groups.setdefault(self._weight_digests(name), []).append(name)
+                revision = find_step(step, revisions, where)
+                listed[step], digests = self._facts(revision)
+                by_weights.setdefault(digests, []).append(revision)
             except UserError as error:
                 if is_shared(error):
                     raise
-        repeats: dict[int, str] = {}
-        for group in groups.values():
-            real = group[0] if "main" not in group else final if final in group else "main"
-            repeats |= {chosen[name]: real for name in group if name in chosen and name != real}
-        return dict(sorted(repeats.items()))
+                listed[step] = {"unusable": str(error)}
+        last, main = revisions[max(revisions)], self._weights_of_main(names)
+        for digests, equal in by_weights.items():
+            original = equal[0] if digests != main else last if last in equal else "main"
+            for facts in listed.values():
+                if facts.get("revision") in equal and facts["revision"] != original:
+                    facts["repeats"] = original
+        return listed
 
-    def _weight_digests(self, revision: str) -> tuple[str, ...]:
-        if is_offline_mode() and (folder := self._cached_folder(revision)):
-            return tuple(sorted(path.resolve().name for path in weight_files(folder)))
-        files = self.listing(revision).weights
-        return tuple(sorted(file.digest for file in files if not file.name.endswith(".json")))
+    def fetch(self, facts: Mapping[str, Any], folder: Path, *, cache: str = "", keep: bool = False) -> None:
+        """Put the files of a step of `listing` into an empty folder.
 
-    def fetch(self, revision: str, commit: str = "") -> Path:
-        """Return the folder of a revision in the cache, with size and digest of every file verified.
-
-        Existing files are kept, and damaged ones fetched again. If the Hub is unreachable or offline mode is on, the cached
-        files are verified and used. With a `commit` that one is fetched, even if the revision has moved on.
+        What the cache (the client's own if empty) has is not downloaded. With `keep` the files stay there, and the folder
+        has links to them.
         """
+        needed = sum(facts["files"].values())
+        with self._errors(f"{self.repo}, revision {facts['revision']}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(folder).free
+            if not keep and needed > free:
+                raise OSError(errno.ENOSPC, f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+            snapshot = self._api.snapshot_download(
+                self.repo,
+                revision=facts["commit"],
+                allow_patterns=[*facts["files"]],
+                cache_dir=cache or None,
+                local_dir=None if keep else folder,
+            )
+            for name in facts["files"] if keep else ():
+                (folder / name).symlink_to(Path(snapshot, name).absolute())
+
+    def _facts(self, revision: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return what is listed of a revision, and the digests of its weights."""
+        where = f"{self.repo}, revision {revision}"
+        with self._errors(where):
+            info = self._api.model_info(self.repo, revision=revision, files_metadata=True)
+        siblings = {file.rfilename: file for file in info.siblings or ()}
+        weights = choose_weight_files(siblings)
+        if not weights:
+            raise UserError(f"{where}: no weights in safetensors or .bin format there")
+        names = [*weights, *(name for name in _SMALL_FILES if name in siblings)]
+        sizes = {name: siblings[name].size or 0 for name in names}
+        blobs = (siblings[name] for name in weights if not name.endswith(".json"))
+        digests = (blob.lfs.sha256 if blob.lfs else blob.blob_id for blob in blobs)
+        facts = {"revision": revision, "commit": info.sha, "files": sizes, "repeats": None}
+        return facts, tuple(sorted(str(digest) for digest in digests))
+
+    def _weights_of_main(self, names: Iterable[str]) -> tuple[str, ...]:
         try:
-            listing = self.listing(revision, commit)
-        except HubUnreachableError as error:
-            folder = self._cached_folder(revision, commit)
-            try:
-                if folder is None or not (folder / "config.json").is_file():
-                    raise UserError(f"the cache {self.folder} does not hold all of it either")
-                check_digests(folder)
-            except UserError as damage:
-                raise HubUnreachableError(f"{error}; {damage}") from error
-            logger.warning("%s; going on with what is in the cache", error)
-            return folder
-        for file in (*listing.others, *listing.weights):
-            self._fetch_file(revision, listing.commit, file)
-        write_text(self.folder / "refs" / revision, listing.commit)
-        return self.folder / "snapshots" / listing.commit
-
-    def holds(self, revision: str) -> bool:
-        """Return whether the cache has every file of a revision; if the Hub is unreachable, whether it has the revision."""
-        try:
-            commit, *files = self.listing(revision)
-        except HubUnreachableError:
-            return self._cached_folder(revision) is not None
-        folder = self.folder / "snapshots" / str(commit)
-        return all((folder / file.name).is_file() for part in files for file in part)
-
-    def _fetch_file(self, revision: str, commit: str, file: RemoteFile) -> None:
-        """Put one file of a commit into the cache and verify it; fetch it once more if it is damaged."""
-        content = self.folder / "blobs" / file.digest
-        link = self.folder / "snapshots" / commit / file.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        # Two jobs may fetch the same content, of two revisions.
-        with locked(content.with_suffix(".lock")):
-            for _ in range(2):
-                if not link.exists():
-                    if not content.exists():
-                        path = f"{self.repo}/resolve/{commit}/{file.name}"
-                        _download(self.named(revision), path, file.size, content, self.timeout)
-                    _link(link, content)
-                if link.stat().st_size == file.size and _digest(link, file.digest) == file.digest:
-                    return
-                logger.warning("%s: not what the Hub states, fetched again", link)
-                link.resolve().unlink()
-                link.unlink(missing_ok=True)
-        raise DownloadError(
-            f"{self.named(revision)}: {file.name} does not have the content that the Hub states "
-            f"(sha256 or git id {file.digest}), even when fetched again"
-        )
-
-    @property
-    def folder(self) -> Path:
-        """Folder of this repository in the cache."""
-        cache = Path(self.cache or constants.HF_HUB_CACHE).expanduser().resolve()
-        return cache / f"models--{self.repo.replace('/', '--')}"
-
-    def named(self, revision: str) -> str:
-        """Return the name of a revision for messages."""
-        return f"{self.repo}, revision {revision}"
-
-    def _by_step(self, names: Iterable[str]) -> dict[int, str]:
-        try:
-            return steps_by_name(self.pattern, names)
+            return self._facts("main")[1] if "main" in names else ()
         except UserError as error:
-            raise SharedError(f"{self.repo}: revisions {error}") from error
+            if is_shared(error):
+                raise
+            return ()
 
-    def _cached_names(self) -> list[str]:
-        references = self.folder / "refs"
-        return sorted(str(path.relative_to(references)) for path in references.rglob("*") if path.is_file())
+    @cached_property
+    def _api(self) -> HfApi:
+        return HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="toposcale")
 
-    def _cached_folder(self, revision: str, commit: str = "") -> Path | None:
-        with suppress(OSError, ValueError):
-            commit = commit or (self.folder / "refs" / revision).read_text(encoding="ascii").strip()
-            folder = self.folder / "snapshots" / commit
-            return folder if folder.is_dir() else None
-        return None
+    @contextmanager
+    def _errors(self, subject: str) -> Iterator[None]:
+        """Turn the errors of the client into one line about `subject`."""
+        try:
+            yield
+        except (errors.HfHubHTTPError, httpx2.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+            raise self._in_a_line(subject, error) from error
 
-
-def check_digests(folder: Path) -> None:
-    """Verify cached files by the digests that name their blobs; raise UserError if one is damaged."""
-    small = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
-    for path in [*small, *weight_files(folder)]:
-        stated = path.resolve().name
-        if _DIGEST.fullmatch(stated) and _digest(path, stated) != stated:
-            raise UserError(f"{path}: damaged in the cache; run with network access to fetch it again")
-
-
-def _download(name: str, path: str, size: int, content: Path, timeout: float) -> None:
-    """Download a file, resuming what an earlier attempt or run has received."""
-    part, file_name = content.with_suffix(".part"), path.rpartition("/")[2]
-    part.touch()
-    if part.stat().st_size > size:
-        os.truncate(part, 0)
-
-    def receive(status: int, blocks: Iterator[bytes]) -> None:
-        with part.open("ab") as stream:
-            n_left = size - stream.tell()
-            if status != 206:  # the server sends everything again
-                stream.truncate(0)
-                n_left = size
-            for block in blocks:  # written at once, so that an interruption loses nothing
-                if len(block) > n_left:
-                    stream.truncate(0)
-                    raise WrongLengthError(f"{file_name} is longer than the {size} bytes that the Hub states")
-                n_left -= stream.write(block)
-                stream.flush()
-        if n_left:
-            raise WrongLengthError(f"{file_name} ends after {size - n_left} of the {size} bytes that the Hub states")
-
-    if part.stat().st_size < size:
-        get(name, path, receive, timeout=timeout, size=size, received=lambda: part.stat().st_size)
-    part.replace(content)
-
-
-def _remote_file(revision_name: str, entry: Mapping[str, Any]) -> RemoteFile:
-    name, size, digest = entry["rfilename"], entry.get("size"), entry.get("blobId")
-    if size is None or digest is None:
-        raise SharedError(
-            f"{endpoint()} does not state the size and the checksum of {name} (blobs=true); "
-            "use a mirror that does, or download the files yourself and use kind: folder"
-        )
-    if large := entry.get("lfs"):
-        digest = large.get("sha256") if isinstance(large, Mapping) else large
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise DownloadError(f"{revision_name}: the Hub states {digest!r} as the checksum of {name}")
-    if not isinstance(size, int) or size < 0:
-        raise DownloadError(f"{revision_name}: the Hub states {size!r} as the size of {name}")
-    return RemoteFile(name, size, digest)
-
-
-def _link(link: Path, content: Path) -> None:
-    link.unlink(missing_ok=True)
-    try:
-        link.symlink_to(os.path.relpath(content, link.parent))
-    except OSError:  # of a file system without links
-        content.replace(link)
-
-
-def _digest(path: Path, like: str) -> str:
-    """Return the hex digest of a file, of the kind of `like`: SHA-256 (64 digits) or git object id (40 digits)."""
-    kind = hashlib.sha256 if len(like) == 64 else lambda: hashlib.sha1(b"blob %d\0" % path.stat().st_size)
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, kind).hexdigest()
+    def _in_a_line(self, subject: str, error: Exception) -> UserError:
+        causes: list[BaseException] = [error]
+        while cause := causes[-1].__cause__ or causes[-1].__context__:
+            causes.append(cause)
+        for kind, (line, reason) in _REASONS.items():
+            if any(isinstance(cause, kind) for cause in causes):
+                return line(f"{subject}: {reason}")
+        for cause in causes:
+            if isinstance(cause, OSError) and cause.errno in _NOT_WRITABLE:
+                return SharedError(f"{subject}: cannot be written ({cause.strerror}); make room and run again")
+            if isinstance(cause, errors.HfHubHTTPError):
+                status = cause.response.status_code
+                # A file that is refused is a matter of one checkpoint, a server that is down is not.
+                kind_of_line = UserError if status in (401, 403, 404) and "revision" in subject else SharedError
+                return kind_of_line(f"{subject}: the server answered {status} at {self._api.endpoint}")
+        reason = one_line(causes[-1]) or type(causes[-1]).__name__
+        return SharedError(f"{subject}: the download failed ({reason}) at {self._api.endpoint}")

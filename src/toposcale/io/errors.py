@@ -24,10 +24,6 @@ class SharedError(UserError):
     """Error that all checkpoints share (an unreachable server, a full disk, too short a text), so that the run ends."""
 
 
-class DownloadError(UserError):
-    """File that a repository does not serve, or not with the stated content; a later attempt may succeed."""
-
-
 class LeftOutError(UserError):
     """Checkpoint that is left out on purpose, because it repeats the weights of `original`."""
 
