@@ -10,7 +10,7 @@ import toposcale
 from paths import ROOT
 from planted_laws import law
 from toposcale.__main__ import main
-from toposcale.forecasting.decision.run_comparison import sentences
+from toposcale.forecasting.decision.compare_runs import sentences
 from toposcale.io.errors import UserError
 
 STEPS = np.arange(100, 10_001, 100)
