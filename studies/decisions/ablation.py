@@ -36,8 +36,8 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
 
 PATCHED: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
     "the second model": ((joint, "SECOND_WEIGHT", 0.0),),
-    "the growth of the discrepancy towards the past": ((discrepancy, "GROWTH", 0.0),),
-    "the part of the discrepancy of a run alone": ((discrepancy, "OF_ALL_RUNS", 1.0),),
+    "the growth of the discrepancy towards the past": ((discrepancy, "DISCREPANCY_GROWTH", 0.0),),
+    "the part of the discrepancy of a run alone": ((discrepancy, "SAME_SIZE_CORR", 1.0),),
     "the cost of the first steps": (
         (family_law, "_OF_ONE_SIZE", family_law._OF_ONE_SIZE | {P.LOG_F: Gaussian(float(np.log(NOTHING)), 0.01)}),
     ),

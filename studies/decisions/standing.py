@@ -15,12 +15,12 @@ import pandas as pd
 from studies.decisions.published import FEWEST_ROWS, SHARES, Run
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.laws.prediction import NORMAL
-from toposcale.forecasting.laws.published_law import YOUNG
-from toposcale.forecasting.runs.checks import WARM_UPS
+from toposcale.forecasting.laws.priors import YOUNG_TOKENS
+from toposcale.forecasting.runs.checks import MIN_WARMUPS
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 LEAST_STEPS = 800
-"""Steps, and `YOUNG` tokens, that a run of usual scale has seen."""
+"""Steps, and `YOUNG_TOKENS` tokens, that a run of usual scale has seen."""
 
 WRONG_BATCHES = {"outside_x8": 8.0, "outside_x1/8": 1 / 8, "outside_x40": 40.0, "outside_x1/40": 1 / 40}
 """Factors by which the tokens of a step are stated wrongly."""
@@ -40,11 +40,11 @@ def standing_points(runs: Sequence[Run]) -> pd.DataFrame:
 def _rows(run: Run) -> Iterator[dict[str, object]]:
     for share in SHARES:
         now = run.history.first(share)
-        is_early = now.progress.step < WARM_UPS * now.schedule.warmup_steps
+        is_early = now.progress.step < MIN_WARMUPS * now.schedule.warmup_steps
         track = _track(now)
         if len(now.loss_curve.steps) < FEWEST_ROWS or is_early or track is None:
             continue
-        is_usual = track.step >= LEAST_STEPS and track.step * now.tokens_per_step >= YOUNG
+        is_usual = track.step >= LEAST_STEPS and track.step * now.tokens_per_step >= YOUNG_TOKENS
         row: dict[str, object] = {"scale": USUAL if is_usual else YOUNGER, "source": run.source}
         row["text"] = OTHER_TEXTS.get(run.family, WEB)
         wrong = {name: _track(now, factor) for name, factor in WRONG_BATCHES.items()}

@@ -93,7 +93,7 @@ def test_what_is_left_out_is_named_with_its_own_reason():
 
 
 def test_a_candidate_of_an_implausible_forecast_is_named(monkeypatch):
-    monkeypatch.setattr("toposcale.forecasting.laws.prediction.WORST_RATIO", 1.3)
+    monkeypatch.setattr("toposcale.forecasting.laws.prediction.MAX_LOSS_RATIO", 1.3)
     live = run("100M", 100_000_000, until=0.5)
     decision = decide(Joint(check=False).fit(live), live, [], Request(multiples=(2, 30)))
     assert [c.candidate.name for c in decision.candidates if c.candidate.from_scratch] == ["scale up to 2 x 100M"]

@@ -9,7 +9,7 @@ from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import SIZES_KNOWN, decades_away
 from toposcale.forecasting.runs.checks import (
     LOWEST_LOSS,
-    USUAL_WARM_UPS,
+    USUAL_WARMUPS,
     in_early_steps,
     is_checkable,
     looks_smoothed,
@@ -22,11 +22,11 @@ CONFIDENT = 0.9
 """Probability of being the best from which an answer is confident. Chosen after the results of six published sources were
 seen: at least 95% of the answers above it are right in each; of those above .8 it was 93% in one."""
 
-LARGEST_DISCREPANCY = 0.08
+MAX_DISCREPANCY = 0.08
 """Model discrepancy at the last loss, nats, above which confidence is low: beyond it the mean error of the forecasts of
 published runs was .05 nats, below it .02."""
 
-LARGEST_ERROR = 3.0
+MAX_CONFIDENT_ERROR = 3.0
 """Standard deviations that the forecast of the present, from half of what was seen, may be off in a confident answer."""
 
 FURTHEST_SIZE, FEWEST_SIZES = 1.0, 3
@@ -110,13 +110,13 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield "the curve has too few points after the warm-up to check the law on it"
     if run.loss_curve.level < LOWEST_LOSS:
         yield f"a loss of {run.loss_curve.level:.4g} can hardly be in nats per token"
-    if law.inflation_ * NORMAL > LARGEST_ERROR:
+    if law.inflation_ * NORMAL > MAX_CONFIDENT_ERROR:
         yield f"from its first half the law forecasts the present {law.inflation_ * NORMAL:.1f} standard deviations off"
-    if law.discrepancy_ > LARGEST_DISCREPANCY:
+    if law.discrepancy_ > MAX_DISCREPANCY:
         yield f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs"
     yield from run.metadata.low_confidence_reasons
     if in_early_steps(run):
-        yield f"fewer than {USUAL_WARM_UPS} warm-ups have passed"
+        yield f"fewer than {USUAL_WARMUPS} warm-ups have passed"
     if validation_departs(run):
         yield "the validation loss no longer follows the training loss"
     if looks_smoothed(run):

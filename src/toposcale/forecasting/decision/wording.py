@@ -25,7 +25,7 @@ NAME_ANOTHER_SIZE = (
 
 NOT_SMOOTHED = "the losses are as they were measured, not a moving average, which could not be checked"
 
-LITTLE = 0.005
+NEGLIGIBLE_REGRET = 0.005
 """Expected regret, nats, below which a choice is not worth waiting for."""
 
 _PROVENANCE = {
@@ -296,7 +296,7 @@ def find_out_first(
     best, second = decision.candidates[:2]
     if run.has_begun and not run.schedule.is_known:
         return f"the schedule: give that of {run.model}; whether the learning rate will decay decides"
-    if best.expected_regret < LITTLE:
+    if best.expected_regret < NEGLIGIBLE_REGRET:
         return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"
     if law.n_sizes < 2 and (best.candidate.from_scratch or second.candidate.from_scratch):
         cost = flop_of_steps(run, run.final_step) / 16

@@ -12,19 +12,13 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from toposcale.forecasting.laws.multi_power_law import map_estimate
-from toposcale.forecasting.laws.priors import Gaussian
-
-GROWTH = 1.0
-"""The discrepancy at a share s of the training time so far is s^-GROWTH of what it is now, and shrinks so in the future."""
-
-REACH, SIZE_REACH = 1.5, 3.0
-"""Correlation lengths in the logarithms of the training time and of the size."""
-
-OF_ALL_RUNS = 0.8
-"""Correlation of the discrepancies of two runs of one size at one training time."""
-
-ROUNDING = 0.003
-"""Least standard deviation of the noise of a point, nats."""
+from toposcale.forecasting.laws.priors import (
+    DISCREPANCY_GROWTH,
+    SAME_SIZE_CORR,
+    SIZE_CORR_LENGTH,
+    TIME_CORR_LENGTH,
+    Gaussian,
+)
 
 _FURTHEST = (-6.0, 3.0)  # log training times beyond which the amplitude is constant
 
@@ -46,15 +40,15 @@ def covariance(one: Points, other: Points, now: float) -> np.ndarray:
 
     now: standard deviation of the discrepancy at the last loss that was seen, nats.
     """
-    distance = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / REACH
-    shared = (1 + distance) * np.exp(-distance - np.abs(one.size[:, None] - other.size) / SIZE_REACH)
-    shared *= np.where(one.run[:, None] == other.run, 1.0, OF_ALL_RUNS)
+    distance = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / TIME_CORR_LENGTH
+    shared = (1 + distance) * np.exp(-distance - np.abs(one.size[:, None] - other.size) / SIZE_CORR_LENGTH)
+    shared *= np.where(one.run[:, None] == other.run, 1.0, SAME_SIZE_CORR)
     return np.asarray(_amplitude(one, now)[:, None] * _amplitude(other, now) * shared)
 
 
 def _amplitude(points: Points, now: float) -> np.ndarray:
     """Return the standard deviation of the discrepancy at each point, nats."""
-    return np.asarray(now * np.exp(-GROWTH * np.clip(points.time, *_FURTHEST)))
+    return np.asarray(now * np.exp(-DISCREPANCY_GROWTH * np.clip(points.time, *_FURTHEST)))
 
 
 Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -19,22 +19,20 @@ import numpy as np
 
 from toposcale.forecasting.laws import discrepancy
 from toposcale.forecasting.laws.multi_power_law import CENTRES, MOST_CHANGES, Prepared, law, prepare
-from toposcale.forecasting.laws.priors import Gaussian, Prior
+from toposcale.forecasting.laws.priors import (
+    FIRST_STEPS_EXPONENT,
+    MIN_NOISE_SD,
+    OVERFIT_EXPONENT,
+    REPETITION_EXPONENT,
+    Gaussian,
+    Prior,
+)
 from toposcale.forecasting.runs.learning_rate_schedule import first_peak
 from toposcale.forecasting.runs.series import bin_medians, noise_of
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 
 POINTS, POINTS_OF_OTHERS = 20, 10
 """Bins of the curve that is decided on, and of each other one: few, since neighbours share their discrepancy."""
-
-FIRST_STEPS = 1.8
-"""Exponent of the cost of the first steps, from the first three sources of published runs."""
-
-
-REPETITION_EXPONENT, OVERFIT_EXPONENT = 0.88, 0.66
-"""Powers by which a repeated text costs R nats: of the tokens read over the unique tokens less 1, and of the number of
-parameters over the unique tokens. From the 24 runs of Muennighoff et al. 2023 (arXiv 2305.16264) on C4, of 1 to 44 epochs,
-whose losses it tells to a fifth of R; their effective number of tokens tells no loss that rises again."""
 
 
 class P(IntEnum):
@@ -121,7 +119,7 @@ class FamilyLaw:
         self._now = float(curves[0].log_time[-1])
         curves = [curve._replace(log_time=curve.log_time - self._now) for curve in curves]
         self._points = self._placed(curves, range(len(runs)))
-        noise = [np.full(len(losses), np.hypot(discrepancy.ROUNDING, noise_of(losses))) for _, losses in binned]
+        noise = [np.full(len(losses), np.hypot(MIN_NOISE_SD, noise_of(losses))) for _, losses in binned]
         self._fit, self.discrepancy_now = discrepancy.fit(
             lambda x: self._laws(x, curves)[:2],
             np.concatenate([losses for _, losses in binned]),
@@ -230,7 +228,7 @@ class FamilyLaw:
         constants, by_x = self._of_size(x, curve.n_parameters)
         constants[P.LOG_B] += curve.log_b_offset
         loss, slopes = law(constants[: P.LOG_F], replace(curve.changes, time=np.exp(curve.log_time)))
-        first = np.exp(np.clip(constants[P.LOG_F] - FIRST_STEPS * curve.log_steps, -60, 10))
+        first = np.exp(np.clip(constants[P.LOG_F] - FIRST_STEPS_EXPONENT * curve.log_steps, -60, 10))
         by_constants = np.column_stack([slopes, first])
         gradient = by_constants @ by_x
         gradient[:, P.LOG_REPEATED] = repeated = np.exp(x[P.LOG_REPEATED] + curve.log_repeated)

@@ -12,7 +12,20 @@ import numpy as np
 from toposcale.forecasting.laws.family_law import FamilyLaw
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL
-from toposcale.forecasting.laws.priors import PUBLISHED, Prior, decades_away
+from toposcale.forecasting.laws.priors import (
+    CALIBRATION,
+    EARLY_INFLATION,
+    END_SD,
+    FLAT_OFFSET_SD,
+    MAX_CHECK_ERROR,
+    PUBLISHED,
+    SAME_RUN_CORR,
+    SD_PER_DECADE,
+    SECOND_WEIGHT,
+    SURFACE_SD,
+    Prior,
+    decades_away,
+)
 from toposcale.forecasting.laws.published_law import published_losses, refuse_level
 from toposcale.forecasting.runs.checks import (
     first_half,
@@ -27,35 +40,6 @@ from toposcale.io.errors import NoForecast
 
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and other runs of each size, the longest ones."""
-
-SECOND_WEIGHT = 0.2
-"""Prior weight of the second model."""
-
-END_SCATTER = 0.015
-"""Standard deviation of an end around all that its own curve says, nats. The empirical coverage of the 95% intervals is
-then 89% for 240 random laws on which nothing was chosen."""
-
-OF_ONE_RUN = 0.982
-"""Correlation of this scatter between ends of one run under several schedules: their differences scatter by 0.003 nats."""
-
-SURFACE_SCATTER, ANY_LEVEL = 0.085, 10.0
-"""Standard deviations of an end around the published surface, alone and as its family shares it, nats: of published
-decisions 631 of 631 confident answers are right, and 69% of the clear ones are confident. It grows a hundredfold a decade
-outside the published sizes."""
-
-CALIBRATION = 0.9
-"""Factor on the standard deviations for a run under way whose optimizer is stated, or of whose family another size is
-finished. The mean interval score of the published runs is lowest at 0.6, but already at 0.8 the empirical coverage of one
-group of decisions is 83%."""
-
-FAR = 0.05
-"""Standard deviation added for each decade by which a size lies outside the published ones, nats."""
-
-EARLY = 1.5
-"""Factor on the standard deviations before `USUAL_WARM_UPS`."""
-
-FURTHEST_OFF = 6.0
-"""Standard deviations that the forecast of the present, from half of what was seen, may be off."""
 
 
 class Joint(Law):
@@ -176,12 +160,12 @@ class Joint(Law):
         follow the law.
         """
         if not is_checkable(run):
-            return EARLY if in_early_steps(run) else 1.0
+            return EARLY_INFLATION if in_early_steps(run) else 1.0
         steps, losses = run.loss_curve
         law = Joint(self.prior, check=False).fit(first_half(run), others)
         then = law.forecast(run, round(steps[-1]))
         off = float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
-        if off > FURTHEST_OFF:
+        if off > MAX_CHECK_ERROR:
             raise NoForecast(
                 "this curve does not follow the law so far: from its first half the law forecasts the present "
                 f"{off:.1f} standard deviations off"
@@ -194,8 +178,8 @@ class Joint(Law):
         losses = np.asarray(self.weights_ @ np.array([values for values, _ in by_law]))
         names = np.array([target.model for target in targets])
         is_same = (names[:, None] == names) & (names != "")
-        spread = END_SCATTER**2 * np.where(np.eye(len(names), dtype=bool), 1.0, OF_ONE_RUN * is_same)
-        spread += np.diag([(FAR * decades_away(target.n_parameters)) ** 2 for target in targets])
+        spread = END_SD**2 * np.where(np.eye(len(names), dtype=bool), 1.0, SAME_RUN_CORR * is_same)
+        spread += np.diag([(SD_PER_DECADE * decades_away(target.n_parameters)) ** 2 for target in targets])
         for weight, (values, covariance) in zip(self.weights_, by_law, strict=True):
             spread = spread + weight * (covariance + np.outer(values - losses, values - losses))
         return JointForecast(losses, spread * (self.inflation_ * self.calibration_) ** 2)
@@ -204,10 +188,10 @@ class Joint(Law):
         """Return the forecast with the published scaling law as one more, noisy observation of the differences."""
         losses, covariance = self.predict_jointly(targets)
         surface = published_losses(targets)
-        scatter = SURFACE_SCATTER * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
+        scatter = SURFACE_SD * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
         # The surface knows no schedule, so ends of one size after as many tokens are one observation.
         _, seen = np.unique(surface, return_index=True)
-        noise = np.diag(scatter[seen] ** 2) + ANY_LEVEL**2
+        noise = np.diag(scatter[seen] ** 2) + FLAT_OFFSET_SD**2
         weights = np.linalg.solve(covariance[np.ix_(seen, seen)] + noise, covariance[seen]).T
         updated, posterior = losses + weights @ (surface - losses)[seen], covariance - weights @ covariance[seen]
         # What all targets share decides nothing between them.

@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 from scipy.special import stdtrit
 
+from toposcale.forecasting.laws.priors import MAX_LOSS_RATIO, MAX_RELATIVE_SD
 from toposcale.io.errors import NoForecast
 
 CONFIDENCE = 0.95
@@ -13,9 +14,6 @@ CONFIDENCE = 0.95
 
 NORMAL = 1.959964
 """Two-sided 95% quantile of the standard normal distribution."""
-
-WORST_RATIO, WIDEST = 2.0, 0.25
-"""Largest factor between a forecast and the present loss, and largest standard deviation as a share of the forecast."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,8 @@ class Prediction:
 
     def is_plausible(self, present: float) -> bool:
         """Return whether it lies within a factor of 2 of the present loss, and its interval is not too wide."""
-        return bool(present / WORST_RATIO < self.value < present * WORST_RATIO and self.deviation < WIDEST * self.value)
+        is_near = present / MAX_LOSS_RATIO < self.value < present * MAX_LOSS_RATIO
+        return bool(is_near and self.deviation < MAX_RELATIVE_SD * self.value)
 
     @classmethod
     def none(cls, reason: str) -> Self:

@@ -1,4 +1,4 @@
-"""Prior of the constants of a family's law, learnt from published families.
+"""The constants of the law and their prior, learnt from published families; docs/decisions.md has the table.
 
 `python -m studies.decisions priors` learns these numbers from the curves of the published runs, once from all of them and
 once with each source left out: a family is never judged with a prior that was learnt from it.
@@ -7,6 +7,134 @@ once with each source left out: a family is never judged with a prior that was l
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+
+
+class Constant(float):
+    """A constant of the law: a number with its unit, its meaning, what it was learnt from, and what it was judged on."""
+
+    unit: str
+    meaning: str
+    learnt_from: str
+    judged_on: str
+
+    def __new__(
+        cls, value: float, unit: str = "", meaning: str = "", learnt_from: str = "", judged_on: str = "not by itself"
+    ) -> Self:
+        """Make the number; only a copy has no unit."""
+        constant = super().__new__(cls, value)
+        constant.unit, constant.meaning = unit, meaning
+        constant.learnt_from, constant.judged_on = learnt_from, judged_on
+        return constant
+
+
+_STATED, _UNRECORDED, _ABLATION = "stated beforehand", "not recorded", "ablation of published decisions"
+_MUENNIGHOFF = "24 runs of Muennighoff et al. 2023 (arXiv 2305.16264) on C4, of 1 to 44 epochs"
+_YOUNG = "98 of 99 decision points of cs336-zli12 on web text lie inside"
+_RATIOS = "684 published runs: all next-token losses lie from .56 (code) to 1.40, past the warm-up"
+
+# Average of both models and its check, see `joint`.
+SECOND_WEIGHT = Constant(0.2, "1", "prior weight of the second model", _STATED, _ABLATION)
+END_SD = Constant(
+    0.015,
+    "nats",
+    "standard deviation of an end around all that its own curve says",
+    _UNRECORDED,
+    "240 random laws, on which nothing was chosen: the 95% intervals cover 89%",
+)
+SAME_RUN_CORR = Constant(
+    0.982,
+    "1",
+    "correlation of this scatter between ends of one run under several schedules: differences scatter by 0.003 nats",
+    _UNRECORDED,
+)
+SURFACE_SD = Constant(
+    0.085,
+    "nats",
+    "standard deviation of an end around the published surface; a hundredfold a decade outside the published sizes",
+    _UNRECORDED,
+    "published decisions: 631 of 631 confident answers are right, and 69% of the clear ones are confident",
+)
+FLAT_OFFSET_SD = Constant(
+    10.0,
+    "nats",
+    "standard deviation of an offset of that surface that a family shares: its level says nothing",
+    _STATED,
+    "as SURFACE_SD",
+)
+CALIBRATION = Constant(
+    0.9,
+    "1",
+    "factor on the standard deviations for a run under way with a stated optimizer or another finished size",
+    "interval scores of the published runs, which are lowest at 0.6",
+    "published decisions: at 0.8 the coverage of one group is 83%",
+)
+SD_PER_DECADE = Constant(
+    0.05, "nats", "standard deviation that each decade outside the published sizes adds", _UNRECORDED
+)
+EARLY_INFLATION = Constant(1.5, "1", "factor on the standard deviations before two warm-ups", _UNRECORDED)
+MAX_CHECK_ERROR = Constant(
+    6.0,
+    "SD",
+    "error of the forecast of the present, from half of what was seen, above which there is none",
+    _UNRECORDED,
+)
+
+# Family and model discrepancy, see `family_law` and `discrepancy`.
+FIRST_STEPS_EXPONENT = Constant(
+    1.8, "1", "exponent of the cost of the first steps", "the first three sources of published runs", _ABLATION
+)
+REPETITION_EXPONENT = Constant(
+    0.88,
+    "1",
+    "exponent of the repetitions of a text (tokens read over unique tokens, less 1)",
+    _MUENNIGHOFF,
+    "the same runs, to a fifth of the cost",
+)
+OVERFIT_EXPONENT = Constant(
+    0.66,
+    "1",
+    "exponent of the parameters over the unique tokens",
+    _MUENNIGHOFF,
+    "the same runs, to a fifth of the cost",
+)
+DISCREPANCY_GROWTH = Constant(
+    1.0, "1", "the discrepancy at a share s of the training time so far is s to minus this power", _STATED, _ABLATION
+)
+TIME_CORR_LENGTH = Constant(1.5, "1", "correlation length of the discrepancy in log training time", _STATED)
+SIZE_CORR_LENGTH = Constant(3.0, "1", "correlation length of the discrepancy in log size", _STATED)
+SAME_SIZE_CORR = Constant(
+    0.8, "1", "correlation of the discrepancies of two runs of one size at one training time", _STATED, _ABLATION
+)
+MIN_NOISE_SD = Constant(0.003, "nats", "least standard deviation of the noise of a point", _UNRECORDED)
+
+# Published runs around the published surface, see `published_law`.
+LEVEL_SD = Constant(
+    0.34,
+    "nats",
+    "standard deviation around the surface that the runs of a family share (text, tokenizer)",
+    "22 published families, of which the 95% intervals cover 21",
+    ".30 to .34 at decision points of other sources, web texts alone",
+)
+RUN_SD = Constant(
+    0.106,
+    "nats",
+    "standard deviation of each run around it",
+    "845 published pairs of ends, of whose differences the 95% intervals cover 95%",
+    ".10 to .13 at decision points of other sources, web texts alone",
+)
+YOUNG_TOKENS = Constant(1e8, "tokens", "tokens seen below which runs scatter more", _YOUNG, "no other source")
+YOUNG_SD_PER_DECADE = Constant(
+    1.2, "nats", "standard deviation that each decade of tokens below adds", _YOUNG, "no other source"
+)
+MIN_LEVEL_RATIO = Constant(0.5, "1", "least loss of a pretraining over that of the surface", _RATIOS)
+MAX_LEVEL_RATIO = Constant(1.45, "1", "largest loss of a pretraining over that of the surface", _RATIOS)
+UNIFORM_LOSS = Constant(
+    11.0, "nats", "loss with which a training from scratch begins", "a uniform guess among 60,000 tokens"
+)
+
+# Any forecast, see `prediction`.
+MAX_LOSS_RATIO = Constant(2.0, "1", "largest factor between a plausible forecast and the present loss", _UNRECORDED)
+MAX_RELATIVE_SD = Constant(0.25, "1", "largest standard deviation of a plausible forecast, as a share", _UNRECORDED)
 
 
 class Gaussian(NamedTuple):
@@ -110,3 +238,6 @@ PUBLISHED = Prior(
     b_by_size=0.082,
 )
 """Learnt from all published families."""
+
+CONSTANTS = {name: value for name, value in vars().items() if isinstance(value, Constant)}
+"""Constants of the law by name."""

@@ -10,7 +10,7 @@ from toposcale.io.errors import NoForecast
 MOST_SPIKES = 0.2
 """Largest share of the logged losses that may be spikes."""
 
-WARM_UPS, USUAL_WARM_UPS = 1.25, 2
+MIN_WARMUPS, USUAL_WARMUPS = 1.25, 2
 """Warm-ups that must have passed for a forecast, and for one of usual confidence; in between, intervals are 1.5 times as
 wide and the law is not checked on the curve."""
 
@@ -57,10 +57,10 @@ def refuse_curve(run: TrainingRun) -> None:
 def refuse_decision_point(run: TrainingRun) -> None:
     """Raise NoForecast where it is too early to decide: inside the warm-up, in a spike, or before the loss decreases."""
     warmup = run.schedule.warmup_steps
-    if run.progress.step < WARM_UPS * warmup and not run.progress.is_over:
+    if run.progress.step < MIN_WARMUPS * warmup and not run.progress.is_over:
         verb = "rose" if run.progress.step >= warmup else "still rises,"
         raise NoForecast(
-            f"the learning rate {verb} until step {warmup:,}: ask again from step {round(WARM_UPS * warmup):,} on"
+            f"the learning rate {verb} until step {warmup:,}: ask again from step {round(MIN_WARMUPS * warmup):,} on"
         )
     # Whether the loss comes back from spikes at the end is not known.
     if ending := int(np.argmin(is_spike(run.logged)[::-1])) if len(run.logged) else 0:
@@ -165,8 +165,8 @@ def validation_departs(run: TrainingRun) -> bool:
 
 
 def in_early_steps(run: TrainingRun) -> bool:
-    """Return whether fewer than `USUAL_WARM_UPS` warm-ups have passed."""
-    return run.progress.step < USUAL_WARM_UPS * run.schedule.warmup_steps and not run.progress.is_over
+    """Return whether fewer than `USUAL_WARMUPS` warm-ups have passed."""
+    return run.progress.step < USUAL_WARMUPS * run.schedule.warmup_steps and not run.progress.is_over
 
 
 def first_half(run: TrainingRun) -> TrainingRun:
