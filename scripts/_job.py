@@ -47,6 +47,7 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
             logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
             logging.captureWarnings(True)
             start = time.perf_counter()
+            check_inputs(snakemake.params.get("inputs", {}))
             main(snakemake)
             cost = {"wall_seconds": time.perf_counter() - start, "cpu_seconds": time.process_time()}
             # For the report. Snakemake's `benchmark` samples too late for jobs of under a second.
@@ -63,32 +64,39 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 
 def provenance(snakemake: Any) -> dict[str, str]:
-    """Return the metadata of a table: settings, fingerprint of the code, revision and package versions."""
+    """Return the metadata of a table: its digest, the settings, the revision and the package versions."""
     versions = {name: metadata.version(name) for name in PACKAGES}
+    settings = {name: value for name, value in snakemake.params.items() if name not in ("digest", "inputs")}
     return {
         "rule": snakemake.rule,
-        "settings": tables.settings_of(snakemake.params),
-        "code": str(snakemake.params.get("code", "")),
+        "made_with": snakemake.params.digest,
+        "settings": json.dumps(settings, sort_keys=True, default=dict),
         "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
         "versions": json.dumps(versions, sort_keys=True),
     }
 
 
-def parts(snakemake: Any) -> list[str]:
-    """Return the parts that a table gathers; raise UserError if some were not made with these params.
+def made_with(path: str) -> str:
+    """Return the digest that `provenance` left in a file; "" where there is none."""
+    if path.endswith(".parquet"):
+        return tables.read_metadata(path).get("made_with", "")
+    from toposcale.io import tensor_files  # here, since most jobs read tables alone
 
-    Without its record of a file (in .snakemake), Snakemake takes the file for up to date.
+    return tensor_files.read_metadata(path).get("made_with", "")
+
+
+def check_inputs(expected: Mapping[str, str]) -> None:
+    """Raise UserError if some files were not made with the settings, code and inputs of this run (`expected`, by file).
+
+    Snakemake takes a file for up to date if it has no record of it (in .snakemake), or if it looks newer than it is.
     """
-    paths, digests = list(snakemake.input.parts), snakemake.params.parts
-    stale = [path for path, digest in zip(paths, digests, strict=True) if digest and tables.made_with(path) != digest]
+    stale = [path for path, digest in expected.items() if made_with(path) != digest]
     if stale:
-        folders = sorted({"/".join(path.split("/")[:4]) for path in stale})  # results/{run}/features/weights
+        folders = sorted({"/".join(path.split("/")[:-1][:4]) for path in stale})  # results/{run}/features/weights
         raise UserError(
-            f"{listed(stale, 1)}: made with other settings, code or checkpoints than those of this run, and Snakemake has "
-            f"lost its records of it; delete {' '.join(folders)} (all of the run, if its corpus or a repository has "
-            "changed) and run again"
+            f"{listed(stale, 1)}: made with other settings, code or inputs than those of this run, and Snakemake has no "
+            f"record of it; delete {' '.join(folders)}, or all of the run, and run again"
         )
-    return paths
 
 
 def write(

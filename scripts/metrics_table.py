@@ -53,11 +53,10 @@ def training_losses(path, steps):
 @_job.script
 def main(snakemake):
     params, inputs = snakemake.params, snakemake.input
-    part_files = [*_job.parts(snakemake), *inputs.metrics]
-    parts = [tables.gather(schemas.TABLES["metrics"], part_files)]
+    parts = [tables.gather(schemas.TABLES["metrics"], inputs.parts)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
     user_tables = {path: read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
-    warning_rows = [row for path in part_files for row in tables.read_warnings(path)]
+    warning_rows = [row for path in inputs.parts for row in tables.read_warnings(path)]
     warning_rows += [row for path, table in user_tables.items() for row in unknown_models(table, path, params.models)]
     parts += user_tables.values()
     [folder] = params.harness

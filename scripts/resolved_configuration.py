@@ -1,7 +1,5 @@
 """Write the configuration with all defaults, which reproduces a run, and which files show the progress of each model."""
 
-from pathlib import Path
-
 import yaml
 
 import _job
@@ -12,7 +10,3 @@ from toposcale.io.files import write_text
 def main(snakemake):
     write_text(snakemake.output.record, yaml.safe_dump(snakemake.params.config, sort_keys=False))
     _job.write_json(snakemake.output.progress, snakemake.params.progress)
-    # Lost together with Snakemake's records: see workflow/recorded.py.
-    mark = Path(snakemake.params.mark)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()

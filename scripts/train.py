@@ -32,8 +32,12 @@ class TrainingJob:
         text, training = corpus.load_corpus(snakemake.input.corpus), params.training
         self.shape = GPTShape(text.vocab_size, training["context"], **params.architecture)
         self.settings = settings_of(params)
-        made_with = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
-        self.metadata = {"seed": str(params.seed), "configuration": _job.digest(made_with)}
+        of_training = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
+        self.metadata = {
+            "seed": str(params.seed),
+            "configuration": _job.digest(of_training),
+            "made_with": params.digest,
+        }
         self.metadata |= {name: str(size) for name, size in vars(self.shape).items()}
         self.sketch = None
         if params.sketch:

@@ -8,7 +8,7 @@ from toposcale.io import schemas, tables
 @_job.script
 def main(snakemake):
     rows = []
-    for path in _job.parts(snakemake):
+    for path in snakemake.input.parts:
         for _, diagrams in tables.by_step(tables.read(schemas.TABLES["diagrams"], path)):
             where = {name: diagrams[name][0].as_py() for name in ("model", "step", "source")}
             rows += [

@@ -4,19 +4,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from toposcale.io.errors import UserError
 
-NONE_LEFT = (
-    "toposcale: interrupted, or a job was killed (out of memory?): the lines above name it; the same command goes on from "
-    "here"
+NO_CAUSE_RECORDED = (
+    "toposcale: interrupted, a job was killed (out of memory?), or Snakemake refused a file: the lines above say which; "
+    "the same command goes on from here"
 )
-
-CLOCK_TOLERANCE = 2.0
-"""Seconds by which the clocks of a file server and of this machine may differ."""
 
 
 def cause(run: str, since: float) -> str:
@@ -28,7 +25,7 @@ def cause(run: str, since: float) -> str:
     # A full disk takes the file and not its text.
     first = next(filter(None, causes), f"toposcale: {run}: no room to write; make room and run again")
     more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
-    return first + more if causes else NONE_LEFT
+    return first + more if causes else NO_CAUSE_RECORDED
 
 
 @contextmanager
@@ -66,31 +63,6 @@ def refuse_read_only(folder: Path) -> None:
             f"{nearest.resolve()}: a run writes there, but it is read-only; make it writable, or give another folder "
             "with --directory"
         )
-
-
-def date_back(folder: Path) -> None:
-    """Date the files of a run that are dated in the future back to now, in their order.
-
-    Snakemake would take them for newer than what it makes from now on. A clock that was wrong dates files so.
-    """
-    now = time.time_ns()
-    with suppress(OSError):  # of a file that is removed meanwhile
-        dated = ((path.lstat().st_mtime_ns, path) for path in folder.rglob("*"))
-        ahead = sorted((when, path) for when, path in dated if when > now)
-        for number, (_, path) in enumerate(ahead, 1 - len(ahead)):
-            os.utime(path, ns=(now + number, now + number), follow_symlinks=False)
-
-
-def refuse_future(files: Iterable[str]) -> None:
-    """Raise `UserError` for a file of the user's that is dated in the future: what is made of it would be older than it."""
-    for file in filter(os.path.exists, files):
-        ahead = os.path.getmtime(file) - time.time()
-        if ahead > CLOCK_TOLERANCE:
-            dated = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(os.path.getmtime(file)))
-            raise UserError(
-                f"{file}: dated {dated}, which is in the future, so that what is made of it would be older than it; "
-                "set the clock right, or date the file now (touch)"
-            )
 
 
 def revision(home: Path) -> str:

@@ -4,14 +4,18 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 """
 
 import errno
-from collections.abc import Callable, Iterable
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape, glob
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from fingerprint import code_of
+from fingerprint import fingerprint
 from paths import ROOT, each
 from plan import ALL, Plan, span_of, step_of, training_settings
 from toposcale import analysis, reproduction
@@ -24,11 +28,13 @@ from toposcale.io.files import read_noted
 from toposcale.monitor.folder import Folder
 
 SCRIPTS = {
+    "corpus": "corpus.py",
     "training": "train.py",
+    "log": "gather.py",
+    "curve": "loss_table.py",
     "weights": "weight_features.py",
     "embeddings": "embeddings.py",
     "landscape": "loss_landscape.py",
-    "gradients": "loss_landscape.py",
     "path": "training_path.py",
     "trajectory": "trajectory.py",
     "distances": "diagram_distances.py",
@@ -79,16 +85,20 @@ class Inputs:
         self.plan = plan
         self.paths = plan.paths
         self.keeps = bool(plan.config["hub"]["keep"])
+        self._digests: dict[tuple[str, ...], str] = {}
         self.corpus = {key: _corpus_files(key, plan.config["corpus"][key]) for key in ("train", "validation")}
         self.harness = _harness_files(plan.config["metrics"]["harness"])
 
     @property
-    def user_files(self) -> list[str]:
-        """Files and folders of the user that jobs read."""
-        plan = self.plan
-        folders = [plan.models[name].settings["checkpoints"].values() for name in plan.named(model_kinds.FOLDER)]
-        files = [*self.corpus.values(), self.harness, plan.config["metrics"]["tables"], *folders]
-        return [*chain.from_iterable(files), *plan.loss_curves.values(), *plan.schedule_files.values()]
+    def metrics(self) -> list[Part]:
+        """Metrics of the checkpoints: measured here, of loss curves, and as far as live monitors have come."""
+        monitored = self.monitored("metrics/monitor", self.plan.monitored)
+        return [
+            *self.parts("training", self.paths.training_metrics),
+            *self.parts("embeddings", self.paths.embedding_metrics),
+            *self.parts_of_models("curve", self.paths.curve_metrics, self.plan.loss_curves),
+            *(Part(file, "training", Job(self.plan.monitored[0])) for file in monitored),
+        ]
 
     @property
     def manifests(self) -> list[str]:
@@ -160,92 +170,134 @@ class Inputs:
 
         return files
 
-    def params(self, kind: str) -> dict[str, Callable[[Wildcards], Any]]:
-        """Return the params functions, by name, of the rule that makes the parts of a kind.
-
-        All but `code` stand in the metadata of a part as its settings: see `made_with`.
-        """
+    def settings_of(self, kind: str) -> dict[str, Callable[[Wildcards], Any]]:
+        """Return the params functions, by name, of the settings of the rule that makes the parts of a kind."""
         plan, config = self.plan, self.plan.config
-        section = "landscape" if kind == "gradients" else kind
         measured = {
-            "settings": lambda _: plan.settings[section],
+            "settings": lambda _: plan.settings[kind],
             "steps": self.steps(kind),
             "origin": self.origin(kind),
             "allow_missing": self.is_from_elsewhere,
         }
-        on_text = measured | {"tokenizer": self.tokenizer, "corpus": lambda _: config["corpus"]}
+        on_text = measured | {"tokenizer": self.tokenizer}
         of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
-        of_training = {"steps": self.steps("training"), "origin": self.origin("training")}
         by_kind: dict[str, dict[str, Callable[[Wildcards], Any]]] = {
+            "corpus": {
+                "source": lambda _: config["corpus"]["source"],
+                "tokenizer": lambda _: config["corpus"]["tokenizer"],
+                "vocab_size": lambda _: config["corpus"]["vocab_size"],
+                "context": lambda _: config["training"]["context"],
+                "texts": lambda _: self.corpus,
+            },
             "training": {
                 "architecture": self.settings("d_model", "n_layers", "n_heads"),
                 "seed": lambda wildcards: plan.models[wildcards.model].seed,
                 "training": lambda wildcards: training_settings(plan.models[wildcards.model].training),
-                "corpus": lambda _: config["corpus"],
                 "sketch": lambda _: config["training"]["sketch"] if plan.with_trajectory else {},
                 "device": lambda _: config["training"]["device"],
                 "steps": self.steps("training"),
             },
+            "log": {"table": lambda _: "training"},
+            "curve": {"steps": lambda wildcards: list(plan.models[wildcards.model].steps)},
             "weights": measured,
             "embeddings": on_text,
             "landscape": on_text,
             "path": {
                 "settings": lambda _: {key: config["landscape"][key] for key in of_path},
                 "profiled": self.steps("landscape"),
-                **of_training,
+                "steps": self.steps("training"),
             },
-            "trajectory": {"window": lambda _: config["trajectory"]["window"], **of_training},
-            "distances": {
-                "steps": self.steps(),
-                "diagrams": lambda wildcards: self.made_with(wildcards.source, Job(wildcards.model)),
-            },
-            "divergences": {
-                "steps": self.steps("embeddings"),
-                "repeats": lambda _: config["embeddings"]["repeats"],
-                "clouds": lambda wildcards: self.made_with("embeddings", Job(wildcards.model)),
-            },
+            "trajectory": {"window": lambda _: config["trajectory"]["window"], "steps": self.steps("training")},
+            "distances": {"steps": self.steps()},
+            "divergences": {"steps": self.steps("embeddings"), "repeats": lambda _: config["embeddings"]["repeats"]},
         }
-        return {**by_kind[section], "code": code_of(SCRIPTS[kind])}
+        return by_kind[kind]
 
-    def made_with(self, kind: str, job: Wildcards, left_out: Iterable[str] = ()) -> str:
-        """Return the digest of the settings and the code that a part must carry (`tables.made_with`)."""
-        params = {name: value(job) for name, value in self.params(kind).items() if name not in left_out}
-        return tables.digest_of(tables.settings_of(params), params["code"])
+    def params(self, kind: str) -> dict[str, Callable[[Wildcards], Any]]:
+        """Return the params functions, by name, of the rule that makes the parts of a kind.
 
-    def digests(self, parts: Iterable[Part]) -> Callable[[Wildcards], list[str]]:
-        """Return a params function: what each part must be made with; "" for those of a live monitor.
-
-        With it a table is made again when what its parts are made with changes, whatever the times of the files say.
+        digest: what its outputs carry. inputs: the digests that its inputs must carry, by file.
         """
-        return lambda _: [
-            "" if part.job.model in self.plan.monitored else self.made_with(part.kind, part.job) for part in parts
-        ]
+        return {
+            **self.settings_of(kind),
+            "digest": lambda wildcards: self.digest(kind, wildcards),
+            "inputs": lambda wildcards: self.expected(self.made_of(kind, wildcards)),
+        }
+
+    def made_of(self, kind: str, job: Wildcards) -> list[Part]:
+        """Return the files of the run that a job reads and that carry a digest."""
+        corpus = [Part(self.paths.tokens, "corpus", Job(""))]
+
+        def checkpoints(source: str) -> list[Part]:
+            files = self.checkpoints(source)(job) if job.model in self.plan.trained else []
+            return [Part(file, "training", Job(job.model)) for file in files]
+
+        match kind:
+            case "training":
+                before = [] if job.get("span", ALL) == ALL else [self.previous(self.paths.checkpoint)(job)]
+                return corpus + [Part(str(file), "training", Job(job.model)) for file in before if file]
+            case "log":
+                return self.logs(job.model)
+            case "weights":
+                return checkpoints("weights")
+            case "embeddings" | "landscape":
+                return corpus + checkpoints(kind)
+            case "path":
+                return corpus + checkpoints("training")
+            case "trajectory":
+                return self.parts("training", self.paths.sketch, [job.model])
+            case "distances":
+                return self.parts(job.source, self.paths.diagrams, [job.model])
+            case "divergences":
+                return self.parts("embeddings", self.paths.clouds, [job.model])
+        return []
+
+    def digest(self, kind: str, job: Wildcards) -> str:
+        """Return the digest of what the outputs of a job are made with: settings, code, and what its inputs are made with.
+
+        Whether one job trains through all checkpoints of a model or through one of them, the digest is the same.
+        """
+        if kind == "training":
+            job = Job(job.model)
+        key = (kind, *(job.get(name, "") for name in ("model", "span", "source")))
+        if key not in self._digests:
+            settings = {name: value(job) for name, value in self.settings_of(kind).items()}
+            inputs = self.expected(self.made_of(kind, job))
+            self._digests[key] = digest_of(settings, fingerprint(SCRIPTS[kind]), inputs)
+        return self._digests[key]
+
+    def expected(self, parts: Iterable[Part]) -> dict[str, str]:
+        """Return the digest that each part must carry, by file; files of a live monitor carry none."""
+        return {
+            part.file: self.digest(part.kind, part.job) for part in parts if part.job.model not in self.plan.monitored
+        }
 
     def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[Part]:
         """Return the parts of a kind that the jobs of a producer make; `pattern` may hold {source}, which is the kind."""
         work = self.plan.work[kind]
         files = zip(work.files(pattern, models, source=kind), work.jobs(models), strict=True)
-        return [Part(file, kind, Job(*job, source=kind)) for file, job in files]
+        maker = "landscape" if kind == "gradients" else kind
+        return [Part(file, maker, Job(*job, source=kind)) for file, job in files]
 
     def parts_of_models(self, kind: str, pattern: str, models: Iterable[str], source: str = "") -> list[Part]:
         """Return the parts of a kind of which there is one a model."""
         return [Part(pattern.format(model=model, source=source), kind, Job(model, ALL, source)) for model in models]
 
-    def origin(self, kind: str) -> Callable[[Wildcards], str]:
-        """Return a params function: what distinguishes the checkpoints of a job from others of the same names.
+    def origin(self, kind: str) -> Callable[[Wildcards], Any]:
+        """Return a params function: what distinguishes checkpoints from elsewhere from others of the same names.
 
-        How they are trained; where they are published; of the user's own, their sizes and samples of their content.
+        Where they are published; of the user's own, their sizes and samples of their content.
         """
         plan, files = self.plan, self.checkpoints(kind)
         duplicates = {"duplicates": plan.config["hub"]["duplicates"]}
 
-        def of(wildcards: Wildcards) -> str:
+        def of(wildcards: Wildcards) -> Any:
             model = plan.models[wildcards.model]
             if model.kind == model_kinds.FOLDER:
                 return " ".join(plan.inspections.of(Path(file)).sample for file in files(wildcards))
             if model.kind == model_kinds.HUB:
-                return tables.settings_of({key: model.settings[key] for key in ("repo", "revisions")} | duplicates)
-            return self.made_with("training", wildcards, left_out=("steps", "sketch", "device"))
+                return {key: model.settings[key] for key in ("repo", "revisions")} | duplicates
+            return ""
 
         return of
 
@@ -271,6 +323,13 @@ class Inputs:
         """Return the files of one kind that live monitors have written so far."""
         folders = [Folder(Path(self.plan.models[model].settings["path"]), model) for model in models]
         return [str(path) for folder in folders for path in folder.files(kind).values()]
+
+    def model_log(self, model: str) -> Part:
+        """Return the whole training log of a model."""
+        whole = "training" if model in self.plan.work["training"].whole else "log"
+        return Part(
+            self.paths.model_log.format(model=model), "curve" if model in self.plan.loss_curves else whole, Job(model)
+        )
 
     def logs(self, model: str) -> list[Part]:
         """Return the parts of the training log of a model, as far as it has come."""
@@ -353,22 +412,40 @@ class Inputs:
         return resource
 
 
+class Recipe(NamedTuple):
+    """What tables of a run are made with.
+
+    modules: those of the library that the script loads by name. parts and tables: what it reads of the run, the tables by
+    name. makes: names of the tables.
+    """
+
+    makes: Sequence[str]
+    script: str
+    settings: Mapping[str, Any]
+    modules: Sequence[str] = ()
+    parts: Sequence[Part] = ()
+    tables: Sequence[str] = ()
+
+
 class RunTables:
     """The tables of a run and what is made of them.
 
-    gathered: tables that only gather the parts
-    that producers make, with these. analyses: those that this run has. made: the tables that they make. files: where each
-    table lies, or its files. figures: those whose tables and features this run has.
+    gathered: tables that only gather the parts that producers make, with these. analyses: those that this run has. made:
+    the tables that they make. files: where each table lies, or its files. figures: those whose tables and features this
+    run has. recipes: what tables are made with, by the name of the rule or of the table.
     """
 
     def __init__(self, inputs: Inputs) -> None:
         plan, paths, config = inputs.plan, inputs.paths, inputs.plan.config
+        self._inputs = inputs
         self.gathered = _gathered(inputs)
         needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
         analyses = analysis.ANALYSES | (reproduction.ANALYSES if config["reproduces"] else {})
         self.analyses = {name: entry for name, entry in analyses.items() if needed.get(name, True)}
         self.made = [table for entry in self.analyses.values() for table in entry.makes]
         names = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
+        self.recipes = self._recipes()
+        self._digests: dict[str, str] = {}
         self.files: dict[str, str | list[str]] = {
             "published": str(ROOT / "src/toposcale/reproduction/published_values.csv"),
             "training": each(paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
@@ -381,6 +458,110 @@ class RunTables:
             for name, figure in FIGURES.items()
             if set(figure.tables) <= set(self.files) and figure.source in sources
         }
+
+    def _recipes(self) -> dict[str, Recipe]:
+        """Return what each table is made with."""
+        inputs, plan, paths = self._inputs, self._inputs.plan, self._inputs.paths
+        config, all_settings = plan.config, analysis_settings(plan)
+        logs = [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]]
+        recipes = {
+            **{
+                table: Recipe([table], "gather.py", {"table": table}, parts=parts)
+                for table, parts in self.gathered.items()
+            },
+            "vectors": Recipe(["vectors"], "vectors.py", {}, parts=inputs.parts("weights", paths.diagrams)),
+            "metrics": Recipe(
+                ["metrics"],
+                "metrics_table.py",
+                {
+                    "models": list(plan.models),
+                    "checkpoints": {name: plan.models[name].steps for name in plan.trained},
+                    "harness": [config["metrics"]["harness"]],
+                    "tasks": config["metrics"]["tasks"],
+                    "evaluated": {
+                        name: {key: model.settings[key] for key in ("repo", "revisions") if key in model.settings}
+                        for name, model in plan.models.items()
+                        if config["metrics"]["harness"]
+                    },
+                },
+                parts=[*inputs.metrics, *logs],
+            ),
+            "models": Recipe(
+                ["models", "schedules"],
+                "models_table.py",
+                {
+                    "models": {name: model.facts for name, model in plan.models.items()},
+                    "with_weights": [name for name in plan.with_weights if name not in plan.published],
+                    "with_curve": list(plan.loss_curves),
+                    "with_log": [*plan.loss_curves, *plan.monitored],
+                },
+                parts=logs,
+            ),
+            "warnings": Recipe(
+                ["warnings"],
+                "warnings_table.py",
+                {
+                    "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
+                    "not_runnable": {
+                        name: model.not_runnable for name, model in plan.models.items() if model.not_runnable
+                    },
+                    "leave_out": config["hub"]["duplicates"] == "leave_out",
+                },
+                tables=["features", "metrics"],
+            ),
+        }
+        for name, entry in self.analyses.items():
+            recipes[name] = Recipe(
+                entry.makes,
+                "analyse.py",
+                {"analysis": name, "settings": {key: all_settings[key] for key in entry.settings}},
+                modules=[entry.module],
+                parts=logs if "training" in entry.reads else [],
+                tables=entry.reads,
+            )
+        return recipes
+
+    def params(self, name: str) -> dict[str, Callable[[Wildcards], Any]]:
+        """Return the params functions, by name, of the rule that makes some tables; see `Inputs.params`."""
+        recipe = self.recipes[name]
+        settings = {key: lambda _, value=value: value for key, value in recipe.settings.items()}
+        expected = {"digest": lambda _: self._digest(name), "inputs": lambda _: self._made_of(recipe)}
+        return {**settings, **expected}
+
+    def expected(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the digest that each of some tables of the run must carry, by file."""
+        makers = {table: name for name, recipe in self.recipes.items() for table in recipe.makes}
+        makers["all_features"] = "features"
+        return {
+            self._inputs.paths.table(makers[table] if table == "all_features" else table): self._digest(makers[table])
+            for table in names
+            if table in makers
+        }
+
+    @property
+    def with_digest(self) -> list[str]:
+        """Tables that carry a digest: all that the run makes."""
+        return [table for recipe in self.recipes.values() for table in recipe.makes]
+
+    def stale(self) -> list[str]:
+        """Return the tables that are there and carry another digest; one that is not readable is left to its readers."""
+        stale = []
+        present = [table for table in self.with_digest if os.path.exists(self._inputs.paths.table(table))]
+        for file, digest in self.expected(present).items():
+            with suppress(UserError):
+                stale += [file] if tables.read_metadata(file).get("made_with") != digest else []
+        return stale
+
+    def _made_of(self, recipe: Recipe) -> dict[str, str]:
+        return self._inputs.expected(recipe.parts) | self.expected(recipe.tables)
+
+    def _digest(self, name: str) -> str:
+        """Return the digest of what tables are made with."""
+        if name not in self._digests:
+            recipe = self.recipes[name]
+            code = fingerprint(recipe.script, *recipe.modules)
+            self._digests[name] = digest_of(recipe.settings, code, self._made_of(recipe))
+        return self._digests[name]
 
     @property
     def subjects(self) -> dict[str, list[str]]:
@@ -439,6 +620,12 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
         "trajectories": of_path(paths.trajectories),
     }
     return {table: parts for table, parts in gathered.items() if parts or table == "features"}
+
+
+def digest_of(settings: Mapping[str, Any], code: str, inputs: Mapping[str, str]) -> str:
+    """Return the digest of the settings of a job, the fingerprint of its code and the digests of its inputs, by file."""
+    made_with = [settings, code, *inputs.values()]
+    return hashlib.sha256(json.dumps(made_with, sort_keys=True, default=dict).encode()).hexdigest()[:16]
 
 
 def on_attempt(amount: int) -> Callable[[Wildcards, int], int]:

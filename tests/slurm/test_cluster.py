@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import faults
-from environment import NONE_LEFT
+from environment import NO_CAUSE_RECORDED
 from jobs import PATIENCE, Cluster, wait_for
 from one_node import HOSTS, cluster
 from paths import ROOT
@@ -130,7 +130,7 @@ def test_out_of_memory_is_one_line_or_a_try_with_more(slurm, workspace, undistur
     with started(slurm, workspace, "--retries", "0", RESULTS + CHECKPOINT, **environment) as process:
         alone = wait_for(lambda: slurm.jobs(TRAIN_ONE, "PENDING", "RUNNING"), process)[0]
         assert process.wait(PATIENCE) == 1
-    assert output(workspace).rstrip().splitlines()[-1] == NONE_LEFT
+    assert output(workspace).rstrip().splitlines()[-1] == NO_CAUSE_RECORDED
     assert [(job.memory, job.state) for job in of_run(slurm, alone)] == [(1500, "FAILED")]
     completes(slurm, workspace, undisturbed, CHECKPOINT, **environment)
     tries = of_run(slurm, slurm.jobs(TRAIN_ONE)[-1])
@@ -145,7 +145,7 @@ def test_ctrl_c_cancels_the_jobs(slurm, workspace, undisturbed):
         wait_for(lambda: f"{job.number}.0" in slurm.call("squeue", "--steps"), process)
         send(process, signal.SIGINT)
         assert process.wait(PATIENCE) != 0
-    assert output(workspace).rstrip().splitlines()[-1] == NONE_LEFT
+    assert output(workspace).rstrip().splitlines()[-1] == NO_CAUSE_RECORDED
     wait_for(lambda: not slurm.call("squeue", "--noheader", "--name", job.name))
     assert [other.state for other in of_run(slurm, job)] == ["CANCELLED"]
     assert not (workspace.results / CHECKPOINT).exists()

@@ -23,7 +23,7 @@ def modules(text):
 
 # What every job needs to write a table, and what a script has beside it.
 JOB = modules("""
-    io: errors files schemas tables
+    io: errors files schemas tables tensor_files
     scripts: _job
 """)
 DESCRIBED = modules("""
@@ -111,6 +111,7 @@ NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
 
 OF_A_SCRIPT = {
+    "compared": JOB,
     "corpus": JOB | modules("io: tensor_files\ntraining: corpus"),
     "diagram_distances": JOB | DISTANCES,
     "divergences": (

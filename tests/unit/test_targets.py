@@ -92,10 +92,10 @@ def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repo
     save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
     assert origin(job) != before
     trained, again = Job(model="a", span="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
-    assert origin(trained) == inputs_of(**again).origin("weights")(trained)
+    assert found.digest("weights", trained) == inputs_of(**again).digest("weights", trained)
     again["training"] = TRAINING | {"learning_rate": 0.5}
-    assert origin(trained) != inputs_of(**again).origin("weights")(trained)
-    assert "a/b" in origin(Job(model="h", span="step-00000007"))
+    assert found.digest("weights", trained) != inputs_of(**again).digest("weights", trained)
+    assert origin(Job(model="h", span="step-00000007"))["repo"] == "a/b"
     assert found.tokenizer(job) == [str(tmp_path)]
     assert found.tokenizer(Job(model="a")) == []
 
@@ -311,6 +311,30 @@ def test_a_run_that_repeats_no_source_carries_none_of_their_claims(tables_of):
     assert of_a_source.isdisjoint(own.analyses)
     assert of_a_source.isdisjoint(own.files)
     assert set(repeated.analyses) - set(own.analyses) == of_a_source
+
+
+def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
+    tables = ["features", "metrics", "verdicts", "summary"]
+    before = tables_of().expected(tables)
+    assert len(set(before.values())) == len(before) == len(tables)
+    assert tables_of().expected(tables) == before
+    assert tables_of(weights={"jobs": "checkpoint"}, figures={"dpi": 50}).expected(tables) == before
+    for change, same in (
+        ({"corpus": {"tokenizer": "bpe"}}, set()),
+        ({"training": {"steps": 20, "checkpoint_every": 10, "warmup_steps": 2}}, set()),
+        ({"weights": {"max_points": 9}}, {"metrics"}),
+        ({"statistics": {"resamples": 90}}, {"features", "metrics"}),
+    ):
+        after = tables_of(**change).expected(tables)
+        assert {Path(file).stem for file in before if after[file] == before[file]} == same, change
+
+
+def test_a_checkpoint_carries_the_same_digest_whatever_one_job_trains(tables_of):
+    job = Job(model="a", span="step-00000010", source="")
+    whole, alone = (tables_of(training={**TRAINING, "jobs": jobs})._inputs for jobs in ("model", "checkpoint"))
+    assert whole.digest("training", job) == alone.digest("training", job)
+    before, corpus = "results/mine/checkpoints/a/step-00000000.safetensors", "results/mine/corpus/tokens.safetensors"
+    assert set(alone.params("training")["inputs"](job)) == {before, corpus}
 
 
 def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):

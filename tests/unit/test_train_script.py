@@ -52,6 +52,7 @@ def job(tmp_path):
                 architecture={"d_model": 4, "n_layers": 1, "n_heads": 1},
                 seed=1,
                 training=TRAINING,
+                digest="0" * 16,
                 sketch={"every": every},
                 device="cpu",
                 steps=STEPS,

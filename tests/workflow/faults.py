@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from environment import NONE_LEFT
+from environment import NO_CAUSE_RECORDED
 from workspace import Workspace, new_workspace
 
 PLANTED = Path(__file__).parent / "planted"
@@ -69,7 +69,7 @@ def complaints(said: str) -> list[str]:
     found = [line for line in lines if line.startswith("toposcale: ")]
     if found and found[-1] == lines[-1]:
         repeated = re.sub(r" \(and \d+ more\)$", "", found[-1])
-        if repeated in found[:-1] or repeated == NONE_LEFT:
+        if repeated in found[:-1] or repeated == NO_CAUSE_RECORDED:
             return found[:-1]
     return found
 

@@ -34,7 +34,7 @@ def test_without_the_records_of_snakemake_old_and_new_parts_are_not_mixed(undist
     [line] = faults.complaints(said)
     assert line.startswith(f"toposcale: features_table: {PARTS[0]} and 2 more: made with other settings, code or ")
     stale = ("results/small/distances/weights", "results/small/features/weights")
-    assert f"lost its records of it; delete {' '.join(stale)} (all of the run, if " in line
+    assert line.endswith(f"no record of it; delete {' '.join(stale)}, or all of the run, and run again")
     assert not (copy.path / TABLE).exists()
     for folder in stale:
         shutil.rmtree(copy.path / folder)
@@ -45,9 +45,60 @@ def test_without_the_records_of_snakemake_old_and_new_parts_are_not_mixed(undist
 
 def test_a_table_that_is_dated_ahead_of_its_parts_is_made_again(changed, copy):
     ahead = time.time() + 86_400
-    for path in copy.results.rglob("*"):
-        os.utime(path, (ahead, ahead))
+    os.utime(copy.path / TABLE, (ahead, ahead))
     copy.config = changed.config
     copy.snakemake(*PARTS)
     copy.snakemake(TABLE)
     assert (copy.path / TABLE).read_bytes() == (changed.path / TABLE).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("part", "target"), [("checkpoints/one/step-00000002.safetensors", PARTS[1]), (PARTS[1], TABLE)]
+)
+def test_a_file_that_is_dated_ahead_of_what_is_made_of_it_is_refused(copy, part, target):
+    part = copy.results / part.removeprefix("results/small/")
+    ahead = time.time() + 86_400
+    os.utime(part, (ahead, ahead))
+    (copy.path / target).unlink()
+    status, said = faults.run(copy, target, "--allowed-rules", "features_table", "weight_features")
+    assert status == 1
+    assert f"than input {part.relative_to(copy.path)} " in said
+    assert not (copy.path / target).exists()
+
+
+def test_files_of_another_run_that_are_dated_in_the_past_are_made_again(changed, copy):
+    copy.config = changed.config
+    shutil.rmtree(copy.path / ".snakemake")
+    for path in copy.results.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    copy.snakemake(TABLE)
+    assert (copy.path / TABLE).read_bytes() == (changed.path / TABLE).read_bytes()
+
+
+def test_checkpoints_of_another_training_are_not_measured(copy):
+    """Without the records, and with the features gone that told: the checkpoints tell themselves."""
+    copy.config["training"]["learning_rate"] = 0.5
+    shutil.rmtree(copy.path / ".snakemake")
+    for folder in ("features", "distances", "diagrams"):
+        shutil.rmtree(copy.results / folder)
+    status, said = faults.run(copy, PARTS[0])
+    assert status == 1
+    [line] = faults.complaints(said)
+    assert line.startswith(
+        "toposcale: weight_features: results/small/checkpoints/one/step-00000000.safetensors: made with"
+    )
+    assert not (copy.path / PARTS[0]).exists()
+    shutil.rmtree(copy.results / "checkpoints")
+    copy.snakemake(PARTS[0])
+
+
+def test_tables_of_other_settings_are_not_analysed(copy):
+    copy.config["weights"]["max_points"] = 3
+    shutil.rmtree(copy.path / ".snakemake")
+    scaling = copy.path / faults.TARGET
+    scaling.unlink()
+    status, said = faults.run(copy, faults.TARGET)
+    assert status == 1
+    [line] = faults.complaints(said)
+    assert line.startswith(f"toposcale: scaling: {TABLE}: made with other settings, code or inputs")
+    assert not scaling.exists()

@@ -47,6 +47,31 @@ def test_a_second_run_does_nothing_and_says_so(finished):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
+def test_without_the_records_of_snakemake_the_same_run_is_done_and_another_one_is_refused(finished, tmp_path):
+    run = finished.copied(tmp_path / "copy")
+    shutil.rmtree(run.path / ".snakemake")
+    done = run.snakemake()
+    assert "Nothing to be done" in done.stdout + done.stderr
+    run.config["statistics"]["resamples"] += 1
+    done = run.snakemake(check=False)
+    assert done.returncode == 1
+    last = done.stderr.rstrip().splitlines()[-1]
+    tables = f"results/{run.config['run']}/tables"
+    assert last.startswith(f"toposcale: compared: {tables}/")
+    assert last.endswith(f"and Snakemake has no record of it; delete {tables}, or all of the run, and run again")
+
+
+def test_with_the_records_of_snakemake_what_changes_is_made_again(finished, tmp_path):
+    run = finished.copied(tmp_path / "copy")
+    run.config["figures"] = {"dpi": 50}
+    assert "compared" not in run.planned()
+    run.config["decision"] = {"remaining": 1e9}
+    assert run.planned()["compared"] == 1
+    run.snakemake()
+    done = run.snakemake()
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
 def test_targets_have_the_names_a_user_expects(finished):
     done = finished.snakemake("--dry-run", "--", "tables", "figures", "report", "explorer", "landscape")
     assert "Nothing to be done" in done.stdout + done.stderr

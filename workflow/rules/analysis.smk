@@ -1,5 +1,4 @@
 # Analyses: from tables to tables. `ANALYSES` of `toposcale.analysis` and `toposcale.reproduction` list them.
-ANALYSIS_SETTINGS = targets.analysis_settings(PLAN)
 
 
 # rule correlations, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores, rule decisions,
@@ -22,9 +21,7 @@ for name, analysis in TABLES.analyses.items():
             mem_mb=on_attempt(2000),
             runtime=on_attempt(30),
         params:
-            analysis=name,
-            settings={key: ANALYSIS_SETTINGS[key] for key in analysis.settings},
-            code=code_of("analyse.py", analysis.module),
+            **TABLES.params(name),
         message:
             analysis.title
         script:
@@ -45,15 +42,31 @@ rule warnings_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
+        **TABLES.params("warnings"),
         revisions=each(PATHS.revisions, PLAN.published),
-        missing={name: dict(model.missing) for name, model in PLAN.models.items() if model.missing},
-        not_runnable={name: model.not_runnable for name, model in PLAN.models.items() if model.not_runnable},
-        leave_out=config["hub"]["duplicates"] == "leave_out",
-        code=code_of("warnings_table.py"),
     message:
         "What to know before trusting a number"
     script:
         "../../scripts/warnings_table.py"
+
+
+# The last job where a table of an earlier run was made with something else: it fails unless Snakemake has made it again.
+rule compared:
+    input:
+        [PATHS.table(table) for table in TABLES.with_digest],
+    output:
+        temp(touch(f"{PATHS.logs}/compared")),
+    log:
+        f"{PATHS.logs}/compared.log",
+    localrule: True
+    conda:
+        "../../envs/toposcale.yaml"
+    params:
+        inputs=lambda _: TABLES.expected(TABLES.with_digest),
+    message:
+        "Comparing what the tables were made with"
+    script:
+        "../../scripts/compared.py"
 
 
 rule tables:

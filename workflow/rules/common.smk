@@ -11,15 +11,13 @@ START = time.time()
 with environment.mistakes_in_a_line():
     environment.refuse_read_only(Path(".snakemake"))
     environment.refuse_read_only(Path("results", config["run"]))
-    if workflow.is_main_process:
-        environment.date_back(Path("results", config["run"]))
     PLAN = plan.Plan(config)
     if workflow.is_main_process:
         PLAN.check_folders()
     INPUTS = targets.Inputs(PLAN)
-    environment.refuse_future(INPUTS.user_files)
 PATHS = PLAN.paths
 TABLES = targets.RunTables(INPUTS)
+STALE = TABLES.stale() if workflow.is_main_process else []
 by_size = INPUTS.by_size
 
 

@@ -14,11 +14,7 @@ rule corpus:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        source=config["corpus"]["source"],
-        tokenizer=config["corpus"]["tokenizer"],
-        vocab_size=config["corpus"]["vocab_size"],
-        context=config["training"]["context"],
-        code=code_of("corpus.py"),
+        **INPUTS.params("corpus"),
     message:
         "Corpus: {params.source}, {params.tokenizer}"
     script:

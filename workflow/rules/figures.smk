@@ -22,6 +22,9 @@ for subject, drawn in TABLES.subjects.items():
             figures=drawn,
             dpi=config["figures"]["dpi"],
             tasks=config["metrics"]["tasks"],
+            inputs=lambda _, drawn=drawn: TABLES.expected(
+                table for name in drawn for table in TABLES.figures[name].tables
+            ),
             code=code_of("figures.py", *(f"toposcale.figures.{TABLES.figures[name].module}" for name in drawn)),
         message:
             f"Figures: {subject}"

@@ -15,7 +15,6 @@ rule resolved_configuration:
     params:
         config=config,
         progress=lambda wildcards: INPUTS.progress(),
-        mark=str(recorded.mark(Path(PATHS.run))),
     message:
         "The configuration with every default filled in: {output.record}"
     script:
@@ -44,6 +43,7 @@ rule report:
         "../../envs/toposcale.yaml"
     params:
         logs=PATHS.logs,
+        inputs=lambda _: TABLES.expected(TABLES.files),
         lock=str(ROOT / "requirements.lock"),
         code=code_of("report.py"),
     message:
@@ -69,6 +69,8 @@ rule explorer:
         mem_mb=on_attempt(2000),
     params:
         run=config["run"],
+        inputs=lambda _: TABLES.expected(["features", "metrics", "models", "diagrams", "surfaces"])
+        | INPUTS.expected(TABLES.recipes["vectors"].parts),
         code=code_of("explorer.py"),
     message:
         "Writing the explorer"

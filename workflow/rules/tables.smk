@@ -20,9 +20,7 @@ for table, parts in TABLES.gathered.items():
         resources:
             mem_mb=on_attempt(2000),
         params:
-            table=table,
-            parts=INPUTS.digests(parts),
-            code=code_of("gather.py"),
+            **TABLES.params(table),
         message:
             "Gathering {params.table}"
         script:
@@ -36,12 +34,9 @@ rule measured:
         PATHS.table("models"),
 
 
-VECTORIZED = INPUTS.parts("weights", PATHS.diagrams)
-
-
 rule vectors_table:
     input:
-        parts=[part.file for part in VECTORIZED],
+        parts=[part.file for part in TABLES.recipes["vectors"].parts],
     output:
         PATHS.table("vectors"),
     log:
@@ -53,27 +48,16 @@ rule vectors_table:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        parts=INPUTS.digests(VECTORIZED),
-        code=code_of("vectors.py"),
+        **TABLES.params("vectors"),
     message:
         "Persistence images and landscapes of the weights"
     script:
         "../../scripts/vectors.py"
 
 
-MEASURED_HERE = [
-    *INPUTS.parts("training", PATHS.training_metrics),
-    *INPUTS.parts("embeddings", PATHS.embedding_metrics),
-]
-
-
 rule metrics_table:
     input:
-        parts=[part.file for part in MEASURED_HERE],
-        metrics=[
-            *INPUTS.monitored("metrics/monitor", PLAN.monitored),
-            *each(PATHS.curve_metrics, PLAN.loss_curves),
-        ],
+        parts=[part.file for part in INPUTS.metrics],
         training=each(PATHS.model_log, PLAN.trained),
         tables=config["metrics"]["tables"],
         harness=INPUTS.harness,
@@ -88,18 +72,7 @@ rule metrics_table:
     resources:
         mem_mb=on_attempt(2000),
     params:
-        parts=INPUTS.digests(MEASURED_HERE),
-        models=list(PLAN.models),
-        checkpoints={name: PLAN.models[name].steps for name in PLAN.trained},
-        # In a list, since Snakemake looks for wildcards in a text.
-        harness=[config["metrics"]["harness"]],
-        tasks=config["metrics"]["tasks"],
-        evaluated={
-            name: {key: model.settings[key] for key in ("repo", "revisions") if key in model.settings}
-            for name, model in PLAN.models.items()
-            if config["metrics"]["harness"]
-        },
-        code=code_of("metrics_table.py"),
+        **TABLES.params("metrics"),
     message:
         "Gathering the metrics of every checkpoint"
     script:
@@ -127,11 +100,7 @@ rule models_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        models={name: model.facts for name, model in PLAN.models.items()},
-        with_weights=[name for name in PLAN.with_weights if name not in PLAN.published],
-        with_curve=list(PLAN.loss_curves),
-        with_log=[*PLAN.loss_curves, *PLAN.monitored],
-        code=code_of("models_table.py"),
+        **TABLES.params("models"),
     message:
         "Listing the models and their plans"
     script:
@@ -154,6 +123,7 @@ rule table_csv:
     resources:
         mem_mb=on_attempt(2000),
     params:
+        inputs=lambda wildcards: TABLES.expected([wildcards.table]),
         code=code_of("table_csv.py"),
     message:
         "{output}"

@@ -54,8 +54,7 @@ rule loss_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        steps=lambda wildcards: PLAN.models[wildcards.model].steps,
-        code=code_of("loss_table.py"),
+        **INPUTS.params("curve"),
     message:
         "Loss curve of {wildcards.model}"
     script:
@@ -77,9 +76,7 @@ rule training_log:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        table="training",
-        parts=lambda wildcards: INPUTS.digests(INPUTS.logs(wildcards.model))(wildcards),
-        code=code_of("gather.py"),
+        **INPUTS.params("log"),
     message:
         "Training log of {wildcards.model}"
     script:

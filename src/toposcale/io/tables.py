@@ -4,7 +4,6 @@ Equal rows give equal bytes in whatever order they came: rows are sorted by the 
 compression and its level are pinned here.
 """
 
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +19,6 @@ from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
 from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.schemas import Table
-
-_WHEN_DUE = ("code", "parts")  # params that decide when a job runs again
 
 
 def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -124,23 +121,6 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     with _undamaged(path):
         stored = pq.read_schema(path).metadata or {}
         return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
-
-
-def settings_of(params: Mapping[str, Any]) -> str:
-    """Return as JSON the params of a job that determine its results: all but those that decide when it runs."""
-    shaping = {key: value for key, value in params.items() if key not in _WHEN_DUE}
-    return json.dumps(shaping, sort_keys=True, default=dict)
-
-
-def digest_of(settings: str, code: str) -> str:
-    """Return the digest of the settings (`settings_of`) of a table and the fingerprint of its code."""
-    return hashlib.sha256(f"{settings} {code}".encode()).hexdigest()[:16]
-
-
-def made_with(path: str | Path) -> str:
-    """Return the digest of the settings and the code that a table was made with."""
-    metadata = read_metadata(path)
-    return digest_of(metadata.get("settings", ""), metadata.get("code", ""))
 
 
 def read_warnings(path: str | Path) -> list[dict[str, Any]]:

@@ -279,11 +279,11 @@ def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]
     return pieces[:count]
 
 
-def save_corpus(corpus: Corpus, path: str | Path) -> None:
+def save_corpus(corpus: Corpus, path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
     """Write the tokens as safetensors, and everything else as JSON in its metadata; equal corpora give equal bytes."""
     facts = {field.name: getattr(corpus, field.name) for field in fields(corpus)}
     arrays = {split: facts.pop(split) for split in ("train", "validation")}
-    tensor_files.write(path, arrays, {"corpus": json.dumps(facts, sort_keys=True)})
+    tensor_files.write(path, arrays, {**(metadata or {}), "corpus": json.dumps(facts, sort_keys=True)})
 
 
 def load_corpus(path: str | Path) -> Corpus:
