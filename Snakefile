@@ -1,5 +1,4 @@
-# toposcale: from models in training to the topology of their weights, and what it says about the loss.
-# The steps are in workflow/rules, the keys of the configuration in config/README.md.
+# toposcale: from models in training to the topology of their weights. The steps are in workflow/rules.
 import sys
 from pathlib import Path
 
@@ -15,19 +14,16 @@ import environment
 
 # A file that is named with --configfile takes the place of the default one; it is not merged into it.
 DEFAULT = Path("config/config.yaml") if Path("config/config.yaml").exists() else HOME / "config/config.yaml"
-with environment.mistakes_in_a_line():
-    environment.refuse_space(sys.executable)
-    if not workflow.overwrite_configfiles:
+if not workflow.overwrite_configfiles:
+    with environment.mistakes_in_a_line():
         # Before Snakemake reads it, since Snakemake runs code that a file holds.
         config_reading.read(DEFAULT)
-if not workflow.overwrite_configfiles:
 
     configfile: str(DEFAULT)
 
 
 with environment.mistakes_in_a_line():
     config = config_reading.resolve(config_reading.rebased(config, workflow.configfiles))
-    config_reading.check_files(config)
 
 
 include: "workflow/rules/common.smk"
@@ -51,5 +47,3 @@ rule all:
         rules.explorer.output,
         # What Snakemake has no record of is compared here; what it makes again anyhow passes.
         rules.compared.output if STALE else [],
-    message:
-        f"{PATHS.run}: report, explorer, figures and tables"

@@ -262,7 +262,7 @@ class Plan:
         """Return the names of the models of some kinds."""
         return [name for name, model in self.models.items() if model.kind in kinds]
 
-    def one_of(self, names: Iterable[str]) -> str:
+    def wildcard_regex(self, names: Iterable[str]) -> str:
         """Return a wildcard constraint: one of some names, or nothing where there are none.
 
         The replicates of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.

@@ -143,11 +143,11 @@ def test_a_wildcard_is_one_of_the_names_and_nothing_else():
     found = plan_of(sweep={"models": ["a"], "learning_rate": [0.1, 0.2], "seeds": [1, 2]})
     runs = [name for name in found.models if name != "a.b"]
     assert len(runs) == 4
-    pattern = re.compile(found.one_of(found.models))
+    pattern = re.compile(found.wildcard_regex(found.models))
     assert all(pattern.fullmatch(name) for name in found.models)
     assert not any(pattern.fullmatch(name) for name in ("a", "axb", "a.lr0.1", "a.lr0.3.seed1"))
-    assert found.one_of(runs).count("|") == 1
-    assert not re.fullmatch(found.one_of([]), "")
+    assert found.wildcard_regex(runs).count("|") == 1
+    assert not re.fullmatch(found.wildcard_regex([]), "")
 
 
 def test_every_source_measures_the_models_that_have_what_it_needs():

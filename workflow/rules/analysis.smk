@@ -1,8 +1,7 @@
 # Analyses: from tables to tables. `ANALYSES` of `toposcale.analysis` and `toposcale.reproduction` list them.
 
 
-# rule correlations, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores, rule decisions,
-# rule comparison, rule claims, rule summary
+# Each rule has the name of its analysis.
 for name, analysis in TABLES.analyses.items():
 
     rule:

@@ -14,7 +14,7 @@ rule fetch:
     log:
         f"{PATHS.logs}/fetch/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.published),
+        model=PLAN.wildcard_regex(PLAN.published),
     group:
         INPUTS.group
     localrule: KEPT

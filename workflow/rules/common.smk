@@ -9,6 +9,8 @@ from paths import ROOT, each, page_files, twins
 
 START = time.time()
 with environment.mistakes_in_a_line():
+    config_reading.check_files(config)
+    environment.refuse_space(sys.executable)
     environment.refuse_read_only(Path(".snakemake"))
     environment.refuse_read_only(Path("results", config["run"]))
     PLAN = plan.Plan(config)
@@ -22,7 +24,7 @@ by_size = INPUTS.by_size
 
 
 wildcard_constraints:
-    model=PLAN.one_of(PLAN.models),
+    model=PLAN.wildcard_regex(PLAN.models),
     span=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
 
 

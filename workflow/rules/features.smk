@@ -10,7 +10,7 @@ rule weight_features:
     log:
         f"{PATHS.logs}/weight_features/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.with_weights),
+        model=PLAN.wildcard_regex(PLAN.with_weights),
     priority: MEASURED_FIRST
     group:
         INPUTS.group
@@ -38,7 +38,7 @@ rule embeddings:
     log:
         f"{PATHS.logs}/embeddings/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.embedded),
+        model=PLAN.wildcard_regex(PLAN.embedded),
     priority: MEASURED_FIRST
     group:
         INPUTS.group
@@ -65,7 +65,7 @@ rule diagram_distances:
     log:
         f"{PATHS.logs}/diagram_distances/{{source}}/{{model}}.log",
     wildcard_constraints:
-        source=PLAN.one_of(PLAN.sources),
+        source=PLAN.wildcard_regex(PLAN.sources),
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -86,7 +86,7 @@ rule divergences:
     log:
         f"{PATHS.logs}/divergences/{{model}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.embedded),
+        model=PLAN.wildcard_regex(PLAN.embedded),
     conda:
         "../../envs/toposcale.yaml"
     resources:

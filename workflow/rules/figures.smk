@@ -1,8 +1,7 @@
 # One job a subject: drawing a figure takes less than importing what draws it, so figures of a subject share a job.
 
 
-# rule figures_overview, rule figures_training, rule figures_weights, rule figures_embeddings, rule figures_loss_landscape,
-# rule figures_statistics, rule figures_forecasts_and_decisions
+# The rules are named after the subjects of the gallery: figures_overview and so on.
 for subject, drawn in TABLES.subjects.items():
     plain_name = re.sub("[^a-z]+", "_", subject.lower())
 

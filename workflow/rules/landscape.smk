@@ -11,7 +11,7 @@ rule loss_landscape:
     log:
         f"{PATHS.logs}/loss_landscape/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.landscaped),
+        model=PLAN.wildcard_regex(PLAN.landscaped),
     priority: MEASURED_FIRST
     group:
         INPUTS.group
@@ -40,7 +40,7 @@ rule training_path:
     log:
         f"{PATHS.logs}/training_path/{{model}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.trained),
+        model=PLAN.wildcard_regex(PLAN.trained),
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -63,7 +63,7 @@ rule trajectory:
     log:
         f"{PATHS.logs}/trajectory/{{model}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.trained),
+        model=PLAN.wildcard_regex(PLAN.trained),
     conda:
         "../../envs/toposcale.yaml"
     resources:

@@ -1,8 +1,7 @@
 # The tables that every analysis reads: features, metrics, models, and what else is gathered from producers.
 
 
-# rule features_table, rule diagrams_table, rule surfaces_table, rule densities_table,
-# rule profiles_table, rule path_surfaces_table, rule trajectories_table
+# The rules are named after the tables: features_table and so on; `gathered` says which a run has.
 for table, parts in TABLES.gathered.items():
 
     rule:

@@ -24,7 +24,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
         log:
             f"{PATHS.logs}/train/{{model}}/{span}.log",
         wildcard_constraints:
-            model=PLAN.one_of(training_rule.models),
+            model=PLAN.wildcard_regex(training_rule.models),
         priority: lambda wildcards: PLAN.models[wildcards.model].remaining_cost(INPUTS.steps("training")(wildcards)[0])
         conda:
             "../../envs/toposcale.yaml"
@@ -49,7 +49,7 @@ rule loss_table:
     log:
         f"{PATHS.logs}/loss_table/{{model}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(PLAN.loss_curves),
+        model=PLAN.wildcard_regex(PLAN.loss_curves),
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
@@ -69,7 +69,7 @@ rule training_log:
     log:
         f"{PATHS.logs}/training_log/{{model}}.log",
     wildcard_constraints:
-        model=PLAN.one_of(
+        model=PLAN.wildcard_regex(
             [model for model in [*PLAN.trained, *PLAN.monitored] if model not in PLAN.work["training"].whole]
         ),
     localrule: True
