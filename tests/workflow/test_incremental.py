@@ -104,7 +104,7 @@ CHANGES = {
     "decision.multiples": ([8], {"decisions"}),
     # It is read by the advice alone.
     "decision.target_loss": (2.0, set()),
-    "reproduces": (["paper"], {"claims", "comparison"}),
+    "reproduces": (["paper", "landscape_review"], {"claims", "comparison"}),
     "figures.dpi": (100, {"figures"}),
     "models.{name}.d_model": (8, {"train", "models_table"}),
     "models.{name}.n_layers": (2, {"train", "models_table"}),
@@ -198,6 +198,7 @@ def starting_configuration():
     gpt = {"d_model": 4, "n_layers": 1, "n_heads": 1}
     return {
         "run": "small",
+        "reproduces": ["paper"],
         "models": {
             "one": {**gpt, "family": "toys"},
             "two": gpt,
