@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from toposcale.features.registry import LOSS_UNIT, lookup
+from toposcale.features.registry import lookup
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, styled
+from toposcale.forecasting.runs.metrics import LOSS_UNIT
 
 
 @styled

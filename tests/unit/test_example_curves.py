@@ -41,6 +41,7 @@ def test_the_printed_command_gives_advice_whose_interval_holds_the_published_end
     shape, end = CURVES[arguments[1].removeprefix("examples/")]
     assert shape in arguments
     monkeypatch.setattr(sys, "argv", ["toposcale", *arguments])
+    monkeypatch.setenv("COLUMNS", "10000")  # no line is broken
     assert not main()
     text = capsys.readouterr().out
     assert text.splitlines()[-1].startswith("  => ")

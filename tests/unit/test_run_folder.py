@@ -41,6 +41,7 @@ def run(tmp_path):
 
 def test_a_run_under_way_is_advised_as_its_losses_are(run, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path / "results")  # not where the run was made
+    monkeypatch.setenv("COLUMNS", "10000")  # no line is broken
     of_run = toposcale.advise_run(run)
     columns = log(800)[["step", "loss", "learning_rate"]]
     expected = toposcale.advise(columns, n_parameters=SIZE, tokens_per_step=TOKENS, steps=FINAL, name="m")
