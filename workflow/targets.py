@@ -255,16 +255,29 @@ class Inputs:
     def digest(self, kind: str, job: Wildcards) -> str:
         """Return the digest of what the outputs of a job are made with: settings, code, and what its inputs are made with.
 
-        Whether one job trains through all checkpoints of a model or through one of them, the digest is the same.
+        It does not depend on how the work on those inputs is cut into jobs.
         """
         if kind == "training":
             job = Job(job.model)
         key = (kind, *(job.get(name, "") for name in ("model", "span", "source")))
         if key not in self._digests:
             settings = {name: value(job) for name, value in self.settings_of(kind).items()}
-            inputs = self.expected(self.made_of(kind, job))
+            inputs = self.digests_of_models(self.made_of(kind, job))
             self._digests[key] = digest_of(settings, fingerprint(SCRIPTS[kind]), inputs)
         return self._digests[key]
+
+    def digests_of_models(self, parts: Iterable[Part]) -> list[str]:
+        """Return the digest of each kind of parts of each model, as if one job had done all of its checkpoints.
+
+        A log that is gathered from parts of a training counts as the training's own; files of a live monitor carry none.
+        """
+        kinds = {"log": "training"}
+        jobs = [(kinds.get(part.kind, part.kind), part.job.model, part.job.get("source", "")) for part in parts]
+        return [
+            self.digest(kind, Job(model, ALL, source))
+            for kind, model, source in dict.fromkeys(jobs)
+            if model not in self.plan.monitored
+        ]
 
     def expected(self, parts: Iterable[Part]) -> dict[str, str]:
         """Return the digest that each part must carry, by file; files of a live monitor carry none."""
@@ -560,7 +573,8 @@ class RunTables:
         if name not in self._digests:
             recipe = self.recipes[name]
             code = fingerprint(recipe.script, *recipe.modules)
-            self._digests[name] = digest_of(recipe.settings, code, self._made_of(recipe))
+            inputs = [*self._inputs.digests_of_models(recipe.parts), *self.expected(recipe.tables).values()]
+            self._digests[name] = digest_of(recipe.settings, code, inputs)
         return self._digests[name]
 
     @property
@@ -622,9 +636,9 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
     return {table: parts for table, parts in gathered.items() if parts or table == "features"}
 
 
-def digest_of(settings: Mapping[str, Any], code: str, inputs: Mapping[str, str]) -> str:
-    """Return the digest of the settings of a job, the fingerprint of its code and the digests of its inputs, by file."""
-    made_with = [settings, code, *inputs.values()]
+def digest_of(settings: Mapping[str, Any], code: str, inputs: Iterable[str]) -> str:
+    """Return the digest of the settings of a job, the fingerprint of its code and the digests of its inputs."""
+    made_with = [settings, code, *inputs]
     return hashlib.sha256(json.dumps(made_with, sort_keys=True, default=dict).encode()).hexdigest()[:16]
 
 
