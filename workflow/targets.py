@@ -476,7 +476,9 @@ class RunTables:
         """Return what each table is made with."""
         inputs, plan, paths = self._inputs, self._inputs.plan, self._inputs.paths
         config, all_settings = plan.config, analysis_settings(plan)
-        logs = [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]]
+        trained = [inputs.model_log(name) for name in plan.trained]
+        others = [inputs.model_log(name) for name in [*plan.monitored, *plan.loss_curves]]
+        last = [Part(inputs.weights(name, plan.models[name].steps[-1]), "training", Job(name)) for name in plan.trained]
         recipes = {
             **{
                 table: Recipe([table], "gather.py", {"table": table}, parts=parts)
@@ -497,7 +499,7 @@ class RunTables:
                         if config["metrics"]["harness"]
                     },
                 },
-                parts=[*inputs.metrics, *logs],
+                parts=[*inputs.metrics, *trained],
             ),
             "models": Recipe(
                 ["models", "schedules"],
@@ -508,7 +510,7 @@ class RunTables:
                     "with_curve": list(plan.loss_curves),
                     "with_log": [*plan.loss_curves, *plan.monitored],
                 },
-                parts=logs,
+                parts=[*last, *others],
             ),
             "warnings": Recipe(
                 ["warnings"],
@@ -529,7 +531,7 @@ class RunTables:
                 "analyse.py",
                 {"analysis": name, "settings": {key: all_settings[key] for key in entry.settings}},
                 modules=[entry.module],
-                parts=logs if "training" in entry.reads else [],
+                parts=[*trained, *others] if "training" in entry.reads else [],
                 tables=entry.reads,
             )
         return recipes
