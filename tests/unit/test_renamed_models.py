@@ -36,7 +36,7 @@ def rows_of(tmp_path):
             wildcards=SimpleNamespace(model=model),
             input=inputs,
             output=output,
-            params=Params(**params),
+            params=Params(digest="", **params),
         )
         script.main(job)
         return pd.read_parquet(output["features"]).drop(columns="model")
