@@ -1,6 +1,7 @@
 """Pictures as files: SVG or PNG, the same bytes for the same figure."""
 
 import os
+from abc import ABC, abstractmethod
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,3 +35,29 @@ def write(figure: "Figure", path: str | os.PathLike[str]) -> None:
     picture = rendered(figure, kind_of(path))
     with atomic_write(path) as temporary:
         temporary.write_bytes(picture)
+
+
+class Drawn(ABC):
+    """A result that is shown as a picture in a notebook and written as one to a file."""
+
+    @abstractmethod
+    def _figure(self) -> "Figure":
+        """Draw the picture."""
+
+    def _repr_png_(self) -> bytes:
+        return rendered(self._figure(), "png")
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture of this result.
+
+        Parameters
+        ----------
+        path : path
+            File to write, .svg or .png.
+
+        Raises
+        ------
+        UserError
+            If the suffix is another one, or matplotlib is not installed.
+        """
+        write(self._figure(), path)

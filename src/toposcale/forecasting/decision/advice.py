@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toposcale.forecasting import pictures
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request
 from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
@@ -23,6 +21,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
+from toposcale.forecasting.pictures import Drawn, rendered
 from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
@@ -39,7 +38,7 @@ TERMINAL = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Advice(Mapping[str, Any]):
+class Advice(Drawn, Mapping[str, Any]):
     """Forecast of a training run and what to do with the compute that is left of it.
 
     As a mapping it has the keys of its JSON (docs/forecasting.md); printed, its last line says what to do.
@@ -250,31 +249,13 @@ class Advice(Mapping[str, Any]):
         step, final_step = self.run.progress.step, self.run.final_step
         return f"<Advice on {self.run.model} at step {step:,} of {final_step:,}: {self.sentence}>"
 
-    def _repr_png_(self) -> bytes:
-        return pictures.rendered(self._figure(), "png")
-
     def _repr_html_(self) -> str:
-        return f"{pictures.rendered(self._figure(), 'svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
+        return f"{rendered(self._figure(), 'svg').decode()}<pre>{escape(self.text(TERMINAL))}</pre>"
 
     def _figure(self) -> "Figure":
-        """Return the picture."""
+        """Draw the losses so far, their forecast, and the candidates at the end."""
         candidates = self.decision.candidates if self.decision else ()
         return draw(self.run, self.forecast_curve, candidates, self.sentence, self.decay)
-
-    def plot(self, path: str | Path) -> None:
-        """Write a picture of the losses so far, their forecast, and the candidates at the end.
-
-        Parameters
-        ----------
-        path : path
-            File to write, .svg or .png.
-
-        Raises
-        ------
-        UserError
-            If the suffix is another one, or matplotlib is not installed.
-        """
-        pictures.write(self._figure(), path)
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from toposcale.forecasting import pictures
 from toposcale.forecasting.decision.picture import Interval, draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
+from toposcale.forecasting.pictures import Drawn
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve
 from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.from_curve import FIELDS, Stated, number, run_as_read
@@ -205,7 +205,7 @@ class RunPair:
 
 
 @dataclass(frozen=True)
-class RunComparison(Mapping[str, Any]):
+class RunComparison(Drawn, Mapping[str, Any]):
     """Training runs beside the first of them; as a mapping it has the keys of the JSON output.
 
     Parameters
@@ -246,11 +246,8 @@ class RunComparison(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def _repr_png_(self) -> bytes:
-        return pictures.rendered(self._figure(), "png")
-
     def _figure(self) -> "Figure":
-        """Return the picture."""
+        """Draw the curves, their forecasts, and the differences to the first run."""
         rows = [
             Interval(row.label, run, row.value, row.low, row.high)
             for run, pair in enumerate(self.pairs, 1)
@@ -264,21 +261,6 @@ class RunComparison(Mapping[str, Any]):
     @property
     def _verdicts(self) -> list[str]:
         return [sentences(pair)[-1] for pair in self.pairs]
-
-    def plot(self, path: str | Path) -> None:
-        """Write a picture of the curves, their forecasts, and the differences to the first run.
-
-        Parameters
-        ----------
-        path : path
-            File to write, .svg or .png.
-
-        Raises
-        ------
-        UserError
-            If the suffix is another one, or matplotlib is not installed.
-        """
-        pictures.write(self._figure(), path)
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
