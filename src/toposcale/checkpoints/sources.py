@@ -102,7 +102,7 @@ class FolderSource:
 
 
 class Inspection(NamedTuple):
-    """What has to be read of a checkpoint before it is measured.
+    """Facts that are read from a checkpoint before it is measured.
 
     unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
     tensors, and of name, size and three blocks (first, middle, last) of all its files, by which checkpoints are

@@ -172,4 +172,4 @@ FEATURES = (
 """Features that are no functions of one matrix: those stand beside their functions, in `matrix_features`."""
 
 WITHOUT_MATRICES = Descriptions(FEATURES)
-"""What describes and aggregates them where no function of a matrix is computed."""
+"""Descriptions and aggregation where no function of a matrix is computed."""

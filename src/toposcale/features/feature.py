@@ -1,4 +1,4 @@
-"""What is said of a feature: title, unit, group, aggregation over layers, and what it is a rescaling of."""
+"""Description of a feature: title, unit, group, aggregation over layers, and the feature that it rescales."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,3 +1,3 @@
-"""What the four sources claim and publish, beside a run that repeats them (`reproduces` in its configuration)."""
+"""Claims and published values of the four sources, for runs that repeat them (`reproduces` in a configuration)."""
 
 from toposcale.reproduction.analyses import ANALYSES

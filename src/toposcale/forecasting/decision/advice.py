@@ -108,7 +108,7 @@ class Advice(Drawn, Mapping[str, Any]):
 
     @property
     def on_track_sentences(self) -> list[str]:
-        """Where the loss stands against other runs, a sentence for each comparison, or why there is none."""
+        """Sentences that compare the loss with other runs, or the reason why there is no comparison."""
         return wording.tracks(self.tracks, self.run)
 
     @cached_property

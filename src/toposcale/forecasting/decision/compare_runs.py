@@ -113,7 +113,7 @@ class Difference:
 
     @property
     def label(self) -> str:
-        """What is equal, such as "step 4,000", "2e9 tokens" or "the ends"."""
+        """Condition that both runs share, such as "step 4,000", "2e9 tokens" or "the ends"."""
         return "the ends" if self.axis == Axis.END else _UNITS[self.axis].format(self.position)
 
     def as_dict(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class SpeedUp(NamedTuple):
 
 
 class End(NamedTuple):
-    """What is known of the final loss of a run: it was measured, a law forecasts it, or it is unknown for a reason."""
+    """Final loss of a run: measured, forecast by a law, or unknown for a reason."""
 
     law: Joint | None = None
     reason: str = ""

@@ -23,7 +23,7 @@ OPTIONS = {
     "epochs": "epochs of the whole run over the training text",
     "optimizer": "such as adamw; under another or unknown one the forecast of a decay is less certain",
 }
-"""What each option means."""
+"""Help texts of the options."""
 
 PLOT = "also write a picture, .svg or .png"
 _TEXTS = ("schedule", "loss_column", "step_column", "optimizer")

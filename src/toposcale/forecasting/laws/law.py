@@ -1,4 +1,4 @@
-"""What decisions ask of a law of the loss: joint forecasts for any size under any schedule."""
+"""Interface of the laws that decisions use: joint forecasts for any size under any schedule."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ class Curve(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Where a run is.
+    """Progress of a run.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class TrainingRun:
 
     @cached_property
     def progress(self) -> Progress:
-        """Where the run is: its last step, its last measured loss, and whether no step remains."""
+        """Progress of the run: its last step, its last measured loss, and whether no step remains."""
         logged = self.steps[np.isfinite(self.losses)]
         step = int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0), self.metadata.reached_step))
         losses = self.measured.losses
