@@ -25,6 +25,7 @@ from config_models import (
     Jobs,
     LearningRate,
     Length,
+    MeasuringJobs,
     Model,
     ModelName,
     Name,
@@ -186,9 +187,7 @@ class Weights(Section):
     surrogate_draws: Draws = 0
     """Number of surrogates of each matrix, with its singular values and right singular vectors and random left
     ones, that its H0 is compared with as h0_surrogate_z. 0 turns this off."""
-    jobs: Jobs = "checkpoint"
-    """checkpoint starts a job for each checkpoint; model starts one job for all checkpoints of a model that is
-    trained here, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."""
+    jobs: MeasuringJobs = "auto"
     threads: Threads = 1
     """Number of cores of a job. More than one make the spectra of large matrices faster. The values then agree to
     about 10 digits, because sums are taken in another order; topology does not change."""
@@ -228,9 +227,7 @@ class Embeddings(Section):
     turns it off."""
     divergence: bool = True
     """Whether the embeddings of consecutive checkpoints are compared by representation topology divergence."""
-    jobs: Jobs = "checkpoint"
-    """checkpoint starts a job for each checkpoint; model starts one job for all checkpoints of a model that is
-    trained here, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."""
+    jobs: MeasuringJobs = "auto"
     threads: Threads = 1
     """Number of cores of a job. More than one make the forward pass of a large model faster. The values then agree
     to about 5 digits (the precision of float32), because sums are taken in another order."""
@@ -318,7 +315,7 @@ class Landscape(Section):
     """Lanczos steps for each of these vectors."""
     jobs: Jobs = "checkpoint"
     """checkpoint starts a job for each checkpoint; model starts one job for all checkpoints of a model that is
-    trained here, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."""
+    trained here or of a folder, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."""
     gradients: bool = True
     """Whether the topology of the gradient on the probe batch is computed: its rows are points, layer by layer, at
     most 200 of a layer."""

@@ -133,6 +133,15 @@ OddPoints = Annotated[
 ]
 Extents = Annotated[Distinct[Annotated[float, Field(gt=0, le=1_000_000)]], Field(min_length=1)]
 Jobs = Literal["checkpoint", "model"]
+MeasuringJobs = Annotated[
+    Literal["auto", "checkpoint", "model"],
+    Field(
+        description="checkpoint starts a job for each checkpoint, which spreads best over a cluster. auto does too, but "
+        "for the checkpoints of a folder: a job measures as many as fit into some 30 s by their size, and its file is "
+        "named after the first. model starts one job for all checkpoints of a folder or of a model that is trained "
+        "here. The tables have the same bytes."
+    ),
+]
 Device = Literal["auto", "cpu", "cuda"]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Every = Annotated[

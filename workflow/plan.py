@@ -22,6 +22,23 @@ _FACTS = (
     *("d_model", "n_layers", "n_heads", "n_parameters", "tokens_per_step", "unique_tokens", "optimizer"),
     *("final_step", "schedule", "warmup_steps"),
 )
+JOB_SECONDS = 30
+"""CPU time of a job that does several checkpoints."""
+MOST_A_JOB = 500
+"""Most checkpoints of a job, however small they are."""
+
+
+class Seconds(NamedTuple):
+    """CPU time of a checkpoint, roughly and rather too much, with the default settings."""
+
+    per_matrix: float
+    per_million_weights: float
+
+
+# Weights: 0.03 s for 9 matrices of 2,720 weights, 0.11 s for 255,200, 2.4 s for 8.4 million. Embeddings of 200 texts.
+SECONDS = {"weights": Seconds(0.005, 0.5), "embeddings": Seconds(0.05, 4.0)}
+"""By section of the configuration."""
+
 # A number of parameters in a repository's name: -70m, _1.4B.
 _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 
@@ -177,27 +194,35 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
 class Producer:
     """The work of a rule that trains or measures, cut into jobs that write one file of each kind.
 
-    The part of a model's checkpoints that a job does is its span, which stands in the names of its files: one checkpoint
-    (`step-00000100`), or `all` of them. steps: the checkpoints, by model. whole: the models of which one job does all
-    checkpoints. monitor_folders: by model, with files of one checkpoint under the names that a run gives them. run: the
-    folder of the run, with which patterns begin.
+    The part of a model's checkpoints that a job does is its span, which stands in the names of its files: `all` of them,
+    or so many from one on (`step-00000100`). steps: the checkpoints, by model. whole: the models of which one job does all
+    checkpoints. batches: how many consecutive checkpoints of other models a job does, one if left out. monitor_folders: by
+    model, with files of one checkpoint under the names that a run gives them. run: the folder of the run, with which
+    patterns begin.
     """
 
     steps: Mapping[str, tuple[int, ...]]
     whole: Set[str] = frozenset()
+    batches: Mapping[str, int] = field(default_factory=dict)
     monitor_folders: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
 
     def steps_of(self, model: str, span: str) -> list[int]:
         """Return the checkpoints that a job does."""
-        return list(self.steps[model]) if span == ALL else [step_of(span)]
+        steps = self.steps[model]
+        if span == ALL:
+            return list(steps)
+        first = steps.index(step_of(span))
+        return list(steps[first : first + self.batches.get(model, 1)])
 
     def jobs(self, models: Iterable[str] | None = None) -> list[tuple[str, str]]:
         """Return the model and the span of all jobs, or of those on some models."""
         return [
             (model, span)
             for model in (self.steps if models is None else models)
-            for span in ([ALL] if model in self.whole else map(span_of, self.steps[model]))
+            for span in (
+                [ALL] if model in self.whole else map(span_of, self.steps[model][:: self.batches.get(model, 1)])
+            )
         ]
 
     def file(self, pattern: str, model: str, span: str, **wildcards: str) -> str:
@@ -287,15 +312,28 @@ class Plan:
             "gradients": ("landscape", gradients),
         }
         monitor_folders = {name: self.models[name].settings["path"] for name in self.monitored}
+        here = {*self.trained, *self.named(model_kinds.FOLDER)}
         return {
             source: Producer(
                 steps,
-                whole=set(self.trained) if self.config[section]["jobs"] == "model" else set(),
+                whole=here if self.config[section]["jobs"] == "model" else set(),
+                batches=self._batches(section) if self.config[section]["jobs"] == "auto" else {},
                 monitor_folders=monitor_folders,
                 run=self.paths.run,
             )
             for source, (section, steps) in of_source.items()
         }
+
+    def _batches(self, section: str) -> dict[str, int]:
+        """Return how many checkpoints a job does, by model: of a folder, as many as fit into `JOB_SECONDS`."""
+        seconds, draws = SECONDS[section], self.config[section].get("null_draws", 0)
+        batches = {}
+        for name in self.named(model_kinds.FOLDER):
+            last = self.models[name].settings["checkpoints"][self.models[name].steps[-1]]
+            sizes = self.inspections.of(Path(last)).sizes
+            each = seconds.per_matrix * sizes.n_matrices + seconds.per_million_weights * sizes.n_parameters / 1e6
+            batches[name] = max(1, int(JOB_SECONDS / max(each * (1 + 2 * draws), JOB_SECONDS / MOST_A_JOB)))
+        return batches
 
 
 def training_settings(training: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,9 +113,8 @@ class Inputs:
         staying = plan.named(model_kinds.GPT) + plan.named(model_kinds.FOLDER) + kept
         if not staying or "topology" not in plan.config["weights"]["features"]:
             return []
-        model, work = staying[0], plan.work["weights"]
-        step = plan.models[model].steps[-1]
-        span = ALL if model in work.whole else span_of(step)
+        work, step = plan.work["weights"], plan.models[staying[0]].steps[-1]
+        *_, (model, span) = work.jobs(staying[:1])
         return [self.weights(model, step), work.file(self.paths.diagrams, model, span, source="weights")]
 
     def outputs(self, kind: str) -> dict[str, str]:

@@ -7,7 +7,9 @@ import pytest
 import config_reading
 import plan
 from config_reading import schema
+from inspections import Inspections
 from paths import ROOT
+from toposcale.checkpoints import Inspection, Sizes
 from toposcale.checkpoints.model_kinds import MODEL_KINDS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -60,6 +62,37 @@ def test_jobs_of_a_checkpoint_and_of_a_model():
     assert work.steps_of("a", "all") == [0, 10]
     assert work.steps_of("a", "step-00000010") == [10]
     assert work.jobs() == [("a", "all"), ("b", "step-00000005")]
+
+
+def test_a_batch_of_checkpoints_is_named_after_its_first():
+    steps = tuple(range(0, 70, 10))
+    work = plan.Producer({"a": steps}, batches={"a": 3})
+    assert work.jobs() == [("a", "step-00000000"), ("a", "step-00000030"), ("a", "step-00000060")]
+    assert [step for _, span in work.jobs() for step in work.steps_of("a", span)] == list(steps)
+    # A further checkpoint changes the last job alone.
+    longer = plan.Producer({"a": (*steps, 70)}, batches={"a": 3})
+    assert longer.jobs() == work.jobs()
+    changed = [span for _, span in work.jobs() if longer.steps_of("a", span) != work.steps_of("a", span)]
+    assert changed == ["step-00000060"]
+
+
+def test_a_job_does_as_many_checkpoints_of_a_folder_as_fit_into_its_time_by_their_size(tmp_path, monkeypatch):
+    for step in range(8):
+        (tmp_path / f"step-{step}.safetensors").touch()
+    models = {"a": GPT, "f": {"kind": "folder", "path": str(tmp_path)}}
+
+    def jobs(n_parameters, **keys):
+        found = Inspection(sizes=Sizes(n_parameters, n_parameters, 1))
+        monkeypatch.setattr(Inspections, "of", lambda self, path: found)
+        work = plan_of(models=models, training={"steps": 20, "checkpoint_every": 10, "warmup_steps": 1}, **keys).work
+        return [len(work["weights"].jobs([name])) for name in models]
+
+    assert jobs(1_000) == [3, 1]
+    assert jobs(1_000, weights={"jobs": "checkpoint"}) == [3, 8]
+    assert jobs(1_000, weights={"jobs": "model"}) == [1, 1]
+    assert jobs(15_000_000) == [3, 3]
+    assert jobs(15_000_000, weights={"null_draws": 2}) == [3, 8]
+    assert jobs(10**9) == [3, 8]
 
 
 def test_files_of_a_live_monitor_are_those_of_its_folder():

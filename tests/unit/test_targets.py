@@ -172,7 +172,7 @@ def test_two_trainings_in_a_folder_are_refused(inputs_of, folder, tmp_path):
     ("models", "keep", "weights", "diagrams"),
     [
         ("ahf", False, "results/mine/checkpoints/a/step-00000020.safetensors", "a/step-00000020"),
-        ("hf", False, "mine/step-5.safetensors", "f/step-00000005"),
+        ("hf", False, "mine/step-5.safetensors", "f/step-00000001"),
         ("h", True, "results/mine/checkpoints/h/step-00000007.json", "h/step-00000007"),
     ],
 )

@@ -189,6 +189,28 @@ def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
     assert own.planned("results/small/tables/warnings.parquet")["weight_features"] == 1
 
 
+def test_tables_have_the_same_bytes_however_the_checkpoints_of_a_folder_are_cut_into_jobs(tmp_path):
+    made = {}
+    for jobs, started in (("auto", 1), ("checkpoint", 3)):
+        own = new_workspace(tmp_path / jobs)
+        rng = np.random.default_rng(0)
+        (own.path / "files").mkdir()
+        for step in (10, 20, 30):
+            # The second cannot be measured.
+            matrix = rng.standard_normal((8, 6)) if step != 20 else np.full((8, 6), np.nan)
+            save_file({"w": matrix}, own.path / "files" / f"step{step}.safetensors")
+        own.config = {
+            "run": "small",
+            "models": {"mine": {"kind": "folder", "path": "files"}},
+            "weights": {"jobs": jobs},
+        }
+        said = own.snakemake("results/small/tables/vectors.parquet", "results/small/tables/warnings.parquet").stderr
+        assert said.count(": Topology of the weights") == started
+        made[jobs] = own.tables()
+    assert made["auto"] == made["checkpoint"]
+    assert {"features.parquet", "vectors.parquet", "warnings.parquet"} <= made["auto"].keys()
+
+
 def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):
     path, _ = trained
     own = new_workspace(tmp_path / "work")
