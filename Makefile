@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run csv advice watch unlock docs test quick nightly coverage test-install test-oldest test-slurm lint bench nulls landscapes study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run csv advice watch unlock docs test quick nightly coverage release test-install test-oldest test-slurm lint bench nulls landscapes study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -91,6 +91,17 @@ coverage: $(VENV)/.test
 # The wheel in environments of its own: what it asks for is enough, with the oldest transformers too.
 test-install: $(VENV)/.test
 	$(BIN)/python -m pytest tests/install
+
+# Source distribution and wheel of what is committed, in dist: their metadata are checked, and the wheel is tested.
+release: $(VENV)/.test
+	rm -rf build/release dist
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --requirement requirements-release.lock
+	mkdir build/release/source
+	git archive HEAD pyproject.toml README.md LICENSE src | tar -x -C build/release/source
+	build/release/bin/python -m build --no-isolation --outdir dist build/release/source
+	build/release/bin/python -m twine check --strict dist/*
+	TOPOSCALE_WHEEL="$$(ls "$(CURDIR)"/dist/*.whl)" $(BIN)/python -m pytest tests/install/test_wheel.py
 
 # The wheel with the oldest packages that pyproject.toml allows; it needs nothing but Python 3.11 or 3.12.
 test-oldest:

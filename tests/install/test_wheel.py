@@ -20,20 +20,25 @@ def run(*command, folder):
     )
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder with an environment that holds the wheel and what it asks for, and two checkpoints."""
-    folder = tmp_path_factory.mktemp("wheel")
-    # A copy, since a build leaves files beside the sources, and takes up those that an earlier one left.
+def built(folder):
+    """The wheel, built from a copy, since a build leaves files beside the sources, and takes up those of an earlier one."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (folder / "project").mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / "project")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", folder / "project/src", ignore=ignored)
     wheel = "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, folder / "project"
-    built = run(sys.executable, "-m", "pip", *wheel, folder=folder)
-    assert built.returncode == 0, built.stderr
+    done = run(sys.executable, "-m", "pip", *wheel, folder=folder)
+    assert done.returncode == 0, done.stderr
     [wheel] = folder.glob("toposcale-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with an environment that holds the wheel and what it asks for, and two checkpoints."""
+    folder = tmp_path_factory.mktemp("wheel")
+    wheel = os.environ.get("TOPOSCALE_WHEEL") or built(folder)  # `make release` tests the one that it built
     run(sys.executable, "-m", "venv", folder / "env", folder=folder)
     done = run(folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, folder=folder)
     if done.returncode:
