@@ -3,6 +3,7 @@
 import re
 import tomllib
 
+import pandas as pd
 import yaml
 
 import toposcale
@@ -31,3 +32,25 @@ def test_citation_and_changelog_have_the_version_of_the_code():
 def test_the_reproduced_paper_is_cited_where_its_values_are():
     assert PAPER in {reference["title"] for reference in CITATION["references"]}
     assert PAPER in " ".join((ROOT / "docs/reproduction.md").read_text().split())
+
+
+def test_every_source_of_curves_is_listed_with_its_licence():
+    runs = pd.read_csv(ROOT / "studies/decisions/published_runs/runs.csv")["source"].value_counts()
+    page = (ROOT / "studies/README.md").read_text().split("## Data that is redistributed")[1]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
+    ]
+    listed = {name.partition(",")[0].lower(): (licence, n) for name, _, licence, n in rows[2:]}
+    assert {name: int(n) for name, (_, n) in listed.items()} == runs.to_dict()
+    assert all(licence for licence, _ in listed.values())
+
+
+def test_the_extra_all_installs_every_extra_for_users_and_what_dev_needs_is_locked():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    [together] = extras["all"]
+    named = set(re.fullmatch(r"toposcale\[(.*)\]", together)[1].split(","))
+    assert named | {"hub"} == extras.keys() - {"all", "dev"}  # workflow installs hub
+    assert "toposcale[hub]" in extras["workflow"]
+    locks = "".join((ROOT / f"requirements{kind}.lock").read_text() for kind in ("", "-test")).lower()
+    tools = [re.split(">=", dependency)[0].lower() for dependency in extras["dev"] if "[" not in dependency]
+    assert [tool for tool in tools if f"\n{tool}==" not in locks] == []

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import toposcale
+from toposcale.figures import FIGURES
 
 # One worker for all of them: each runs Snakemake in the folder of the finished run.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
@@ -40,6 +41,14 @@ def test_a_page_is_one_file_without_the_network(finished, name):
     assert not re.search(r"""<(script|link|img)[^>]+(src|href)=["']https?://""", page)
     assert not re.search(r"@import|url\(['\"]?https?:", page)
     assert len(page) < 15_000_000
+
+
+def test_the_report_of_snakemake_holds_every_figure_under_its_chapter(finished, tmp_path):
+    finished.snakemake("--report", str(tmp_path / "snakemake.html"))
+    page = (tmp_path / "snakemake.html").read_text()
+    drawn = [FIGURES[path.stem] for path in (finished.results / "figures").glob("*.svg")]
+    assert len(drawn) > 10
+    assert [entry.title for entry in drawn if entry.title not in page or entry.subject not in page] == []
 
 
 def test_a_second_run_does_nothing_and_says_so(finished):

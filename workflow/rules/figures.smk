@@ -1,4 +1,5 @@
 # One job a subject: drawing a figure takes less than importing what draws it, so figures of a subject share a job.
+# `snakemake --report` holds the SVG of each.
 
 
 # The rules are named after the subjects of the gallery: figures_overview and so on.
@@ -11,7 +12,13 @@ for subject, drawn in TABLES.subjects.items():
         input:
             **{table: TABLES.files[table] for name in drawn for table in TABLES.figures[name].tables},
         output:
-            **twins(PATHS.figures, drawn, "svg", "png"),
+            **{
+                name: report(
+                    f"{PATHS.figures}/{name}.svg", category=subject, labels={"figure": TABLES.figures[name].title}
+                )
+                for name in drawn
+            },
+            **{f"{name}_png": f"{PATHS.figures}/{name}.png" for name in drawn},
         log:
             f"{PATHS.logs}/figures/{plain_name}.log",
         localrule: True
