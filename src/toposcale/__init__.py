@@ -28,15 +28,18 @@ monitor
 from importlib import import_module
 from typing import Any
 
-from toposcale.io.errors import NoForecast, UserError
-
 __version__ = "0.3.0.dev0"
 _DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
 __all__ = ["NoForecast", "UserError", "advise", "advise_run", "compare_runs", "plot_matrices", *_DESCRIPTIONS]
 
-_MODULES = dict.fromkeys(_DESCRIPTIONS, "features.description")
-_MODULES |= {"advise": "forecasting.decision.advise", "compare_runs": "forecasting.decision.compare_runs"}
-_MODULES |= {"advise_run": "analysis.run_folder", "plot_matrices": "figures.matrices"}
+_MODULES = {
+    **dict.fromkeys(_DESCRIPTIONS, "features.description"),
+    **dict.fromkeys(("NoForecast", "UserError"), "io.errors"),
+    "advise": "forecasting.decision.advise",
+    "advise_run": "analysis.run_folder",
+    "compare_runs": "forecasting.decision.compare_runs",
+    "plot_matrices": "figures.matrices",
+}
 
 
 def __getattr__(name: str) -> Any:

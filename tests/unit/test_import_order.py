@@ -123,6 +123,23 @@ def test_no_two_modules_import_each_other():
         waiting = {name: needed for name, needed in waiting.items() if name not in ready}
 
 
+def test_library_scripts_and_workflow_have_at_most_ten_floors():
+    """The longest way down from package to package; studies and benchmarks stand beside the house."""
+    needs = {"scripts": set(), "workflow": {"scripts"}}
+    for package in [*FLOORS, MONITOR, *needs]:
+        folder = ROOT / package if package in needs else LIBRARY / package
+        names = [name.split(".") for path in folder.rglob("*.py") for name in imported(path)]
+        inner = {parts[1] if parts[1:] else "toposcale" for parts in names if parts[0] == "toposcale"}
+        needs[package] = needs.get(package, set()) | inner
+    # What the library offers under its own name stands below those that ask for it there.
+    needs["toposcale"] = packages(LIBRARY / "__init__.py")
+
+    def floor(package):
+        return 1 + max((floor(below) for below in needs.get(package, set()) - {package}), default=0)
+
+    assert max(map(floor, needs)) <= 10
+
+
 def test_the_library_knows_neither_workflow_nor_scripts():
     above = {path.stem for folder in ("scripts", "workflow") for path in (ROOT / folder).glob("*.py")}
     for path in LIBRARY.rglob("*.py"):
