@@ -127,7 +127,7 @@ class Sketch(Section):
 
 
 class Training(Section):
-    """How the models of kind gpt are trained."""
+    """Training of the models of kind gpt."""
 
     steps: Steps = 5000
     checkpoint_every: CheckpointEvery = 100
@@ -147,14 +147,11 @@ class Training(Section):
     that are left out come from learning_rate, warmup_steps and steps above."""
     sketch: Sketch = Sketch()
     jobs: Jobs = "checkpoint"
-    """checkpoint starts a job for each part of the training between two checkpoints; model starts one job for a
-    whole model, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."""
     device: Device = "auto"
-    """Device on which the models are trained; auto is CUDA if there is a CUDA device."""
 
 
 class Layers(Section):
-    """Which matrices, by globs on their names."""
+    """Choice of matrices, by globs on their names."""
 
     include: list[SomeText] = Field(["*"], min_length=1)
     """Globs of the matrices to use: at least one must match the name."""
@@ -167,7 +164,7 @@ class Weights(Section):
 
     layers: Layers = Layers()
     features: Distinct[Literal["topology", "norms", "spectra"]] = Field(["topology", "norms", "spectra"], min_length=1)
-    """What is computed for each matrix: topology (neural persistence, Vietoris-Rips homology, deep graph
+    """Groups of features of each matrix: topology (neural persistence, Vietoris-Rips homology, deep graph
     persistence), norms (and the variance and concentration of the weights), spectra (stable rank and power law;
     they need all eigenvalues and take most of the time for a large model)."""
     max_points: int = Field(200, ge=2, le=5000)
@@ -176,11 +173,10 @@ class Weights(Section):
     max_dimension: int = Field(1, ge=0, le=2)
     """Highest homology dimension."""
     whole_layers: bool = False
-    """Whether the H0 features are also computed from all rows of every matrix, without a subsample, as h0_*_whole.
-    They are exact; the time grows with the square of the number of rows (seconds for 10,000 x 512)."""
+    """H0 features of all rows of every matrix too, without a subsample, as h0_*_whole. They are exact; the time grows
+    with the square of the number of rows (seconds for 10,000 x 512)."""
     distances: bool = True
-    """Whether the distances between the diagrams of consecutive checkpoints are computed. They take as long as the
-    features."""
+    """Distances between the diagrams of consecutive checkpoints, which take as long as the features."""
     null_draws: Draws = 0
     """Number of random matrices of each kind (permuted entries, Gaussian entries) that each matrix is compared
     with. 0 turns this off; k multiplies the cost of the features by 1 + 2k."""
@@ -196,23 +192,23 @@ class Weights(Section):
 
 
 class Hub(Section):
-    """How published checkpoints are fetched."""
+    """Download of published checkpoints."""
 
     cache: PathText = ""
     """Folder of the download cache; if empty, that of the Hugging Face client."""
     keep: bool = True
-    """Whether weights stay in the cache. If not, a checkpoint is removed when it was measured, so that there are at
-    most as many on the disk as jobs at work; what the cache had before stays."""
+    """Weights stay in the cache. With false, a checkpoint is removed when it was measured, so that there are at most as
+    many on the disk as jobs at work; what the cache had before stays."""
     duplicates: Literal["leave_out", "include"] = "leave_out"
-    """What happens to a revision that holds the weights of another revision: leave_out excludes it from all
-    statistics, include uses it. Both give a warning."""
+    """Treatment of a revision that holds the weights of another revision: leave_out excludes it from all statistics,
+    include uses it. Both give a warning."""
 
 
 class Embeddings(Section):
     """Topology and spectra of embedded texts, and their perplexity."""
 
     enabled: bool = True
-    """Whether embeddings are computed."""
+    """Measurement of the embeddings."""
     every: Every = 1
     texts: int = Field(200, ge=5, le=1000)
     """Number of probe texts: the first validation paragraphs of at least 100 characters."""
@@ -226,7 +222,7 @@ class Embeddings(Section):
     """Number of random subsets, of four fifths of the texts, from which the spread of each feature is computed; 0
     turns it off."""
     divergence: bool = True
-    """Whether the embeddings of consecutive checkpoints are compared by representation topology divergence."""
+    """Representation topology divergence between the embeddings of consecutive checkpoints."""
     jobs: MeasuringJobs = "auto"
     threads: Threads = 1
     """Number of cores of a job. More than one make the forward pass of a large model faster. The values then agree
@@ -234,7 +230,6 @@ class Embeddings(Section):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward pass. bfloat16 halves the memory; use it, or a GPU, from a billion parameters on."""
     device: Device = "auto"
-    """Device of the forward pass; auto is CUDA if there is a CUDA device."""
 
 
 class Planes(Section):
@@ -266,7 +261,7 @@ class Landscape(Section):
     and gradients."""
 
     enabled: bool = False
-    """Whether landscapes are computed. They take hundreds of forward passes for each checkpoint."""
+    """Measurement of the landscape, which takes hundreds of forward passes for each checkpoint."""
     every: Every = 1
     dimensions: int = Field(2, ge=2, le=3)
     """Axes of the surface, 2 or 3. With 3, the figures and the table of surfaces show the middle slice of the third
@@ -314,20 +309,16 @@ class Landscape(Section):
     density_steps: int = Field(30, ge=2, le=1000)
     """Lanczos steps for each of these vectors."""
     jobs: Jobs = "checkpoint"
-    """checkpoint starts a job for each checkpoint; model starts one job for all checkpoints of a model that is
-    trained here or of a folder, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."""
     gradients: bool = True
-    """Whether the topology of the gradient on the probe batch is computed: its rows are points, layer by layer, at
-    most 200 of a layer."""
+    """Topology of the gradient on the probe batch: its rows are points, layer by layer, at most 200 of a layer."""
     device: Device = "auto"
-    """Device on which the losses are computed; auto is CUDA if there is a CUDA device."""
 
 
 class Trajectory(Section):
     """Topology of the training trajectory, from the sketches of training.sketch; for models trained here."""
 
     enabled: bool = True
-    """Whether it is computed."""
+    """Measurement of the trajectory."""
     window: int = Field(60, ge=20, le=10_000)
     """Number of sketches before a checkpoint that are used; a checkpoint with fewer has no features. The
     persistent-homology dimension of fewer than 60 sketches is often undefined."""
@@ -380,7 +371,7 @@ class Decision(Section):
 
 
 class Figures(Section):
-    """How figures are drawn."""
+    """Drawing of the figures."""
 
     dpi: int = Field(150, ge=50, le=600)
     """Resolution of the PNG files."""

@@ -132,7 +132,13 @@ OddPoints = Annotated[
     _only(lambda points: points % 2),
 ]
 Extents = Annotated[Distinct[Annotated[float, Field(gt=0, le=1_000_000)]], Field(min_length=1)]
-Jobs = Literal["checkpoint", "model"]
+Jobs = Annotated[
+    Literal["checkpoint", "model"],
+    Field(
+        description="checkpoint starts a job for each checkpoint; model starts one for all checkpoints of a folder or of a "
+        "model that is trained here, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."
+    ),
+]
 MeasuringJobs = Annotated[
     Literal["auto", "checkpoint", "model"],
     Field(
@@ -142,10 +148,17 @@ MeasuringJobs = Annotated[
         "here. The tables have the same bytes."
     ),
 ]
-Device = Literal["auto", "cpu", "cuda"]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], Field(description="Device that computes; auto is CUDA if there is a CUDA device.")
+]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Every = Annotated[
-    int, Field(ge=1, le=1_000_000, description="Every how many checkpoints; the first and the last always count.")
+    int,
+    Field(
+        ge=1,
+        le=1_000_000,
+        description="Checkpoints from one that is measured to the next; the first and the last are measured, too.",
+    ),
 ]
 LearningRate = Annotated[
     float, Field(gt=0, le=1000, description="Peak learning rate of AdamW, reached after the warm-up.")
@@ -185,7 +198,7 @@ Family = Annotated[
         "the family of the other models, if they have only one."
     ),
 ]
-Embedded = Annotated[bool, Field(description="Whether embeddings are computed for this model; yes if left out.")]
+Embedded = Annotated[bool, Field(description="Embeddings of this model; true if left out.")]
 Tokenizer = Annotated[SomePath, Field(description="A folder with the tokenizer, for checkpoints without one.")]
 
 
@@ -247,7 +260,7 @@ class GptModel(Section):
     """A model that is trained here."""
 
     kind: Literal["gpt"] = "gpt"
-    """Where the checkpoints come from."""
+    """Origin of the checkpoints."""
     d_model: int = Field(ge=1, le=16_384)
     """Width of the residual stream, a multiple of n_heads."""
     n_layers: int = Field(ge=1, le=1024)
@@ -256,8 +269,8 @@ class GptModel(Section):
     """Attention heads in each block."""
     training: ReplacedTraining | MISSING = MISSING
     schedule: OrFile[Schedule] | MISSING = MISSING
-    """The learning-rate schedule, or a file with the columns step and learning_rate. Parts that are left out come from
-    the section training."""
+    """Learning-rate schedule, or a file with the columns step and learning_rate. Parts that are left out come from the
+    section training."""
     embeddings: Embedded | MISSING = MISSING
     family: Family | MISSING = MISSING
 
@@ -268,7 +281,7 @@ class GptModel(Section):
 
 
 class ModelFromElsewhere(Section):
-    """What a person knows of a training that was made elsewhere."""
+    """Facts of a training that was made elsewhere."""
 
     tokens_per_step: TokensPerStep | MISSING = MISSING
     unique_tokens: Annotated[int, Field(ge=1)] | MISSING = MISSING
@@ -283,7 +296,7 @@ class ModelFromElsewhere(Section):
     warm-up; if the warm-up is not known, nothing is tested. Forecasts need it if the log of the learning rate begins
     after the warm-up. For Pythia it is 1430."""
     configuration: Name | MISSING = MISSING
-    """What this training shares with others that differ from it by their seeds alone, such as pythia-14m. If it is
+    """Name that this training shares with those that differ from it by their seeds alone, such as pythia-14m. If it is
     left out, the training is a configuration of its own."""
     seed: Seed | MISSING = MISSING
     """The seed of this training, for the tables."""
@@ -300,7 +313,7 @@ class HubModel(ModelFromElsewhere):
     """A repository of the Hugging Face Hub, whose branches or tags are the checkpoints."""
 
     kind: Literal["hub"]
-    """Where the checkpoints come from."""
+    """Origin of the checkpoints."""
     repo: str = Field(
         pattern="^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$",
         json_schema_extra={"allowed": "the name of a repository, such as EleutherAI/pythia-70m"},
@@ -319,7 +332,7 @@ class FolderModel(ModelFromElsewhere):
     """A folder on this machine that holds a file or a directory for each checkpoint."""
 
     kind: Literal["folder"]
-    """Where the checkpoints come from."""
+    """Origin of the checkpoints."""
     path: FilePath
     """The folder."""
     pattern: Revisions | MISSING = MISSING
@@ -335,7 +348,7 @@ class MonitorModel(ModelFromElsewhere):
     """A training that toposcale.monitor watches, under the name of the entry."""
 
     kind: Literal["monitor"]
-    """Where the checkpoints come from."""
+    """Origin of the checkpoints."""
     path: FilePath
     """The folder that the monitor writes to."""
 
@@ -344,7 +357,7 @@ class TableModel(ModelFromElsewhere):
     """A loss curve without weights, for the forecasts and the decision."""
 
     kind: Literal["table"]
-    """Where the checkpoints come from."""
+    """Origin of the checkpoints."""
     path: FilePath
     """The losses: a CSV or Parquet file as exported by a tracker, a trainer_state.json, or TensorBoard event files."""
     n_parameters: NParameters
@@ -354,7 +367,7 @@ class PlannedModel(Section):
     """A model that has not started, for the decision."""
 
     kind: Literal["planned"]
-    """Where the checkpoints come from."""
+    """Origin of the checkpoints."""
     n_parameters: NParameters
     schedule: OrFile[WholeSchedule]
     tokens_per_step: TokensPerStep | MISSING = MISSING
