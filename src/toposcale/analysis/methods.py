@@ -24,14 +24,7 @@ from toposcale.io.errors import NoForecast
 
 
 class Forecaster(Protocol):
-    """Protocol of the forecasting methods: estimators with `fit` and `predict`.
-
-    Examples
-    --------
-    >>> from toposcale.analysis.methods import METHODS, make
-    >>> all(hasattr(make(name), "predict") for name in METHODS)
-    True
-    """
+    """Protocol of the forecasting methods: estimators with `fit` and `predict`."""
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit the method to a run and others of its family, each as it stands, or raise NoForecast."""
@@ -72,16 +65,9 @@ class Combined:
 
 
 class Family(NamedTuple):
-    """Runs that a method may read beside the run itself.
+    """Runs that a method may read beside the run itself: cut at one share of their training, and the finished ones whole.
 
-    Parameters
-    ----------
-    cut : sequence of TrainingRun
-        Runs of all families as they stood at one share of their training.
-    finished : mapping of str to TrainingRun
-        Finished runs by name, whole.
-    seed : int
-        Seed of the methods that draw random numbers.
+    seed: of the methods that draw random numbers.
     """
 
     cut: Sequence[TrainingRun] = ()
@@ -129,31 +115,7 @@ ALONE = Family()
 
 
 def make(method: str, family: Family = ALONE) -> Forecaster:
-    """Make a forecaster by its name.
-
-    Parameters
-    ----------
-    method : str
-        Name in `METHODS`.
-    family : Family, optional
-        Other runs that the method may read; none by default.
-
-    Returns
-    -------
-    Forecaster
-        Estimator that has not been fitted.
-
-    Raises
-    ------
-    ValueError
-        If there is no such method.
-
-    Examples
-    --------
-    >>> from toposcale.analysis.methods import make
-    >>> type(make("multi_power_law")).__name__
-    'MultiPowerLaw'
-    """
+    """Make the forecaster of this name in `METHODS`, not fitted."""
     if method not in METHODS:
         raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
     return METHODS[method].make(family)
@@ -169,35 +131,9 @@ def default_method(training: TrainingRun) -> str:
 
 
 def forecast(forecaster: Forecaster, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Prediction:
-    """Forecast the final loss of a run.
+    """Forecast the final loss of a run; without numbers, with the reason, where there is no forecast or an implausible one.
 
-    Parameters
-    ----------
-    forecaster : Forecaster
-        Estimator, as of `make`.
-    training : TrainingRun
-        The run as it stands.
-    others : sequence of TrainingRun, optional
-        Other runs as they stand; those of other families are not read.
-
-    Returns
-    -------
-    Prediction
-        Final loss in nats per token with its 95% interval; without numbers, with the reason, where there is no forecast or
-        an implausible one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from toposcale.analysis.methods import forecast, make
-    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun
-    >>> steps = np.arange(100, 2001, 100)
-    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
-    >>> run = TrainingRun(RunMetadata("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
-    >>> round(forecast(make("power_law"), run).value, 2)
-    2.82
-    >>> forecast(make("chinchilla"), run).reason
-    'fewer than 3 sizes with a loss curve'
+    others: runs as they stand; those of other families are not read.
     """
     try:
         refuse_curve(training)
