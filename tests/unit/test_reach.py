@@ -194,11 +194,10 @@ OF_AN_ANALYSIS = {
 }
 OF_A_FIGURE = {
     "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
-    "grids": modules("figures: grids"),
     "landscape": modules("figures: landscape\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),
-    "training": modules("figures: grids training\nanalysis: controls"),
+    "training": modules("figures: training\nanalysis: controls"),
 }
 
 

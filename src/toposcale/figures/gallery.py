@@ -94,15 +94,9 @@ FIGURES: dict[str, FigureEntry] = {
         tables=("candidates", "models"),
     ),
     "embeddings_over_training": _embeddings(
-        "grids",
+        "training",
         "Topology and spectra of the embeddings over training",
         "Topology and spectra of the embedded probe texts over training.",
-    ),
-    "topology_against_perplexity": _embeddings(
-        "grids",
-        "Embedding features against perplexity",
-        "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
-        tables=("features", "metrics", "models"),
     ),
     "crocker": _embeddings(
         "layers",

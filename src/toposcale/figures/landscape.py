@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from toposcale.features.names import feature_label, feature_name
 from toposcale.features.registry import lookup, on_planes
 from toposcale.figures import panels
-from toposcale.figures.style import INK, MUTED, SEQUENTIAL
+from toposcale.figures.style import INK, MUTED, SEQUENTIAL, mark_of
 from toposcale.forecasting.runs.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.graphs import grid_edges
@@ -264,7 +264,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             left_out += len(joined) - len(usable)
             if usable.empty:
                 panels.say_missing(axes, f"no {name}\nat these checkpoints")
-            panels.draw_paths(axes, usable, "value_other", models, ring=9, linestyle="", markersize=4)
+            _checkpoints(axes, usable, models)
             drawn.update(usable["model"])
             if lookup(feature, SOURCE).unit == "count":
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -276,3 +276,12 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     panels.key_legend(figure, [end], "")
     panels.add_note(figure, [panels.left_out_note(left_out)])
     return figure
+
+
+def _checkpoints(axes: Axes, rows: pd.DataFrame, models: pd.DataFrame) -> None:
+    """Draw each model's values against the others, with a ring at the last checkpoint."""
+    for model, look, points in panels.by_model(rows.sort_values("step"), models):
+        marks = {"linestyle": "", "markersize": 4, "gid": mark_of(model)}
+        axes.plot(points["value_other"], points["value"], **(look.line | marks))
+        x, y = points[["value_other", "value"]].iloc[-1]
+        axes.plot(x, y, "o", fillstyle="none", color=look.color, markersize=9, gid=mark_of(model))

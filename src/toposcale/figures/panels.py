@@ -138,15 +138,6 @@ def draw_lines(axes: Axes, series: pd.DataFrame, models: pd.DataFrame, **style: 
     return drawn, left_out
 
 
-def draw_paths(axes: Axes, rows: pd.DataFrame, across: str, models: pd.DataFrame, ring: float, **style: Any) -> None:
-    """Draw each model's values against the column `across`, in the order of the steps, with a ring at the last one."""
-    for model, look, points in by_model(rows.sort_values("step"), models):
-        gid = mark_of(model)
-        axes.plot(points[across], points["value"], **(look.line | style), gid=gid)
-        last = points.iloc[-1]
-        axes.plot(last[across], last["value"], "o", fillstyle="none", color=look.color, markersize=ring, gid=gid)
-
-
 def draw_band(axes: Axes, x: pd.Series, rows: pd.DataFrame, color: str) -> None:
     """Draw the band between the columns low and high of `rows`, if they have them."""
     if "low" in rows:

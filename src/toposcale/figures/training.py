@@ -1,22 +1,29 @@
-"""Figures of a training run: the overview, and the loss curves."""
+"""Figures over training: the overview, the features of the embeddings, and the loss curves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.features.names import LOSS_LABEL
+from toposcale.features.names import LOSS_LABEL, feature_name, sentence
 from toposcale.features.registry import lookup
-from toposcale.figures import grids, panels
+from toposcale.figures import panels
 from toposcale.figures.style import MUTED
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
+
+EMBEDDINGS = "embeddings"
+DRAWN_OF_EMBEDDINGS = (
+    *("h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
+    *("effective_rank", "participation_ratio", "eigenspectrum_decay"),
+)
 
 
 def overview(
@@ -41,10 +48,31 @@ def overview(
     tables = {"metrics": metrics, "features": features}
     series = [panels.labelled(tables, *key) for key in titles]
     panels.lettered(axes_of, [*titles.values(), f"Correlation with {metric_name(metric)}"])
-    grids.line_panels(figure, models, axes_of[:-1], series)
+    _line_panels(figure, models, axes_of[:-1], series)
     present = [name for name, _ in panels.in_order(correlations["model"], models)]
     panels.key_legend(figure, _correlation_panel(axes_of[-1], correlations, present, metric), "in panel f")
     return figure
+
+
+def _line_panels(
+    figure: Figure, models: pd.DataFrame, axes_of: Iterable[Axes], series: Iterable[panels.LabelledSeries]
+) -> None:
+    """Draw panels of one quantity over training."""
+    drawn: set[str] = set()
+    left_out = 0
+    for axes, (rows, label, unit) in zip(axes_of, series, strict=True):
+        names, missing = panels.draw_lines(axes, rows, models)
+        drawn.update(names)
+        left_out += missing
+        if not names:
+            panels.say_missing(axes, f"no values of: {label}")
+            continue
+        axes.set_ylabel(label)
+        if unit == "count":
+            axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        panels.step_axis(axes, rows["step"])
+    panels.model_legend(figure, drawn, models)
+    panels.add_note(figure, [panels.left_out_note(left_out)])
 
 
 def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[str], metric: str) -> list[Line2D]:
@@ -68,6 +96,20 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
     panels.name_rows(axes, list(position))
     panels.correlation_axis(axes, "95% block bootstrap")
     return keys
+
+
+def embeddings_over_training(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Draw features of the embeddings over training, a panel each."""
+    series = [panels.labelled({"features": features}, EMBEDDINGS, name) for name in DRAWN_OF_EMBEDDINGS]
+    if all(panels.finite(each.rows).empty for each in series):
+        labels = dict.fromkeys(" ".join(each.label.split()) for each in series)
+        return panels.missing_figure(f"no values of: {', '.join(labels)}")
+    if all(each.rows["step"].nunique() < 2 for each in series):
+        return panels.missing_figure("at least two checkpoints are needed")
+    figure, axes_of = panels.new_grid(len(series), 3)
+    _line_panels(figure, models, axes_of, series)
+    panels.lettered(axes_of, [sentence(feature_name(name, EMBEDDINGS)) for name in DRAWN_OF_EMBEDDINGS])
+    return figure
 
 
 def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
