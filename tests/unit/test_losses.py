@@ -177,3 +177,22 @@ def test_convolution_kernels_are_matrices_of_their_outputs():
     assert found.surfaces["random_1"].values.tobytes() == same.surfaces["random_1"].values.tobytes()
     assert same.features["0.weight"] == pytest.approx(found.features["0.weight"], rel=1e-4)
     assert loss_gradients(loss, parameters)["0.weight"].shape == (4, 1, 3, 3)
+
+
+@pytest.mark.parametrize("registered", ["parameter", "buffer"])
+def test_tied_tensors_move_together(registered):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(2))
+            if registered == "parameter":
+                self.again = self.scale
+            else:
+                self.register_buffer("fixed", torch.ones(2))
+                self.register_buffer("again", self.fixed)
+
+        def forward(self):
+            return (self.scale * self.again).sum()
+
+    loss = module_loss(Tied(), lambda module: module())
+    assert loss({"scale": torch.tensor([2.0, 3.0])}).item() == (13 if registered == "parameter" else 5)

@@ -146,6 +146,32 @@ def test_segment_runs_from_start_to_end():
     assert surface.coordinates[0].tolist() == [0.0, 2.5, 5.0]
 
 
+def test_a_point_is_one_vector_of_which_the_loss_reads_views():
+    parameters = {"w": torch.ones(2, 3), "b": torch.ones(4)}
+    directions, storages = [dict(reversed(parameters.items()))], []
+
+    def loss(point):
+        storages.append({tensor.untyped_storage().data_ptr() for tensor in point.values()})
+        return point["w"].sum() + 10 * point["b"].sum()
+
+    assert loss_surface(loss, parameters, directions, steps=3).values.tolist() == [0, 46, 92]
+    assert {len(pointers) for pointers in storages} == {1}
+
+
+def test_tensors_of_several_types_keep_their_types():
+    parameters = {"w": torch.ones(2, dtype=torch.float64), "b": torch.ones(1), "h": torch.ones(1, dtype=torch.half)}
+    types = []
+
+    def loss(point):
+        types.append([tensor.dtype for tensor in point.values()])
+        return torch.stack([tensor.double().sum() for tensor in point.values()]).sum() ** 2
+
+    assert loss_surface(loss, parameters, [parameters], steps=3).values.tolist() == [0, 16, 64]
+    values, _ = hessian_eigenpairs(loss, parameters, 1, seed=0)
+    assert values == pytest.approx([8])
+    assert types == [[torch.float64, torch.float32, torch.half]] * len(types)
+
+
 def test_nonfinite_losses_are_kept_and_counted():
     # log of a negative number is NaN, log of zero minus infinity.
     surface = loss_surface(

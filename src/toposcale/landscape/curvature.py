@@ -6,7 +6,7 @@ respect to all tensors concatenated in the order of the dict.
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import Literal
@@ -41,33 +41,31 @@ class HessianProduct:
     """
 
     def __init__(self, loss: Loss, parameters: Mapping[str, Tensor]) -> None:
-        self._parameters = detached(parameters)
-        self.size = sum(tensor.numel() for tensor in self._parameters.values())
+        values = detached(parameters)
+        self.size = sum(tensor.numel() for tensor in values.values())
         self.count = 0
         # The fused attention kernels have no second derivative.
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-            self._inputs = [tensor.requires_grad_() for tensor in detached(parameters).values()]
-            named = dict(zip(self._parameters, self._inputs, strict=True))
-            self._gradient = _derivative(loss(named), self._inputs, create_graph=True)
-        self.finite = all(bool(torch.isfinite(tensor).all()) for tensor in self._gradient)
+            self._input = joined(values).requires_grad_()
+            self._gradient = _derivative(loss(parts(self._input, values)), self._input, create_graph=True)
+        self.finite = bool(torch.isfinite(self._gradient).all())
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         """Return the product with a vector (n,)."""
         self.count += 1
-        direction = unflatten(vector, self._parameters).values()
+        direction = torch.from_numpy(vector).to(self._gradient)
         # The slope along the vector, and not the vector handed to autograd, which would load sympy for it.
         with torch.enable_grad():
-            parts = [(g * v).sum() for g, v in zip(self._gradient, direction, strict=True)]
-            product = _derivative(torch.stack(parts).sum(), self._inputs)
-        return flatten(dict(zip(self._parameters, product, strict=True)))
+            product = _derivative((self._gradient * direction).sum(), self._input)
+        return product.double().cpu().numpy()
 
 
-def _derivative(output: Tensor, inputs: Sequence[Tensor], *, create_graph: bool = False) -> list[Tensor]:
-    """Return the gradient of a scalar with respect to every input; zero where nothing depends on it."""
+def _derivative(output: Tensor, point: Tensor, *, create_graph: bool = False) -> Tensor:
+    """Return the gradient of a scalar with respect to a vector; zero where nothing depends on it."""
     if not output.requires_grad:
-        return [torch.zeros_like(tensor) for tensor in inputs]
+        return torch.zeros_like(point)
     grad = torch.autograd.grad
-    return list(grad(output, inputs, retain_graph=True, create_graph=create_graph, materialize_grads=True))
+    return grad(output, point, retain_graph=True, create_graph=create_graph, materialize_grads=True)[0]
 
 
 def detached(parameters: Mapping[str, Tensor]) -> Parameters:
@@ -80,18 +78,28 @@ def detached(parameters: Mapping[str, Tensor]) -> Parameters:
     return {name: tensor.detach() for name, tensor in parameters.items()}
 
 
+def joined(tensors: Mapping[str, Tensor]) -> Tensor:
+    """Return all tensors as one vector, of the widest of their types: one operation then moves all of them."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()])
+
+
+def parts(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
+    """Return views of a vector with the shapes, dtypes and devices of `like`, the inverse of `joined`."""
+    pieces = vector.split([tensor.numel() for tensor in like.values()])
+    return {
+        name: piece.view(tensor.shape).to(tensor.device, tensor.dtype)
+        for piece, (name, tensor) in zip(pieces, like.items(), strict=True)
+    }
+
+
 def flatten(tensors: Mapping[str, Tensor]) -> np.ndarray:
     """Return all tensors concatenated, float64 (n,)."""
-    return np.concatenate([tensor.detach().double().cpu().numpy().ravel() for tensor in tensors.values()])
+    return joined(tensors).double().cpu().numpy()
 
 
 def unflatten(vector: np.ndarray, like: Mapping[str, Tensor]) -> Parameters:
     """Return a vector (n,) as tensors of the shapes, dtypes and devices of `like`, the inverse of `flatten`."""
-    parts = np.split(vector, np.cumsum([tensor.numel() for tensor in like.values()])[:-1])
-    return {
-        name: torch.from_numpy(part).to(tensor.device, tensor.dtype).reshape(tensor.shape)
-        for part, (name, tensor) in zip(parts, like.items(), strict=True)
-    }
+    return parts(torch.from_numpy(vector), like)
 
 
 def hessian_eigenpairs(
@@ -409,7 +417,8 @@ def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np
     >>> loss_gradients(lambda p: (p["w"] ** 2).sum(), {"w": torch.tensor([1.0, 3.0])})["w"].tolist()
     [2.0, 6.0]
     """
-    inputs = {name: tensor.requires_grad_() for name, tensor in detached(parameters).items()}
+    values = detached(parameters)
+    point = joined(values).requires_grad_()
     with torch.enable_grad():
-        gradient = _derivative(loss(inputs), list(inputs.values()))
-    return {name: tensor.double().cpu().numpy() for name, tensor in zip(inputs, gradient, strict=True)}
+        gradient = _derivative(loss(parts(point, values)), point)
+    return {name: tensor.double().cpu().numpy() for name, tensor in parts(gradient, values).items()}

@@ -50,6 +50,9 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
     """
     original = copy.deepcopy(module).requires_grad_(False)
     buffers = dict(original.named_buffers())
+    # To look for tied weights at every call takes as long as a tenth of a pass through a small model.
+    every_name = (original.named_parameters, original.named_buffers)
+    tied = any(len([*named(remove_duplicate=False)]) > len([*named()]) for named in every_name)
     of_thread = threading.local()
 
     def loss(parameters: Parameters) -> Tensor:
@@ -60,7 +63,7 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
             of_thread.applied = _Applied(copy.deepcopy(original, shared), function)
         named = {f"module.{name}": tensor for name, tensor in parameters.items()}
         named |= {f"module.{name}": tensor.clone() for name, tensor in buffers.items()}
-        return torch.func.functional_call(of_thread.applied, named, ())
+        return torch.func.functional_call(of_thread.applied, named, (), tie_weights=tied)
 
     return loss
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toposcale.landscape.curvature import Loss, Parameters, detached, flatten, unflatten
+from toposcale.landscape.curvature import Loss, Parameters, detached, flatten, joined, parts, unflatten
 
 MAXIMUM_DIMENSION = 3
 MARGIN = 0.2
@@ -211,16 +211,18 @@ def losses_at(
     for name, number in (("chunk", chunk), ("threads", threads)):
         if number < 1:
             raise ValueError(f"{name}: need at least 1, got {number}")
-    parts = [grid[first : first + chunk] for first in range(0, len(grid), chunk)]
-    work = partial(_losses, loss, centre, directions)
+    chunks = [grid[first : first + chunk] for first in range(0, len(grid), chunk)]
+    # In the order of the centre, whatever that of a direction.
+    vectors = [joined({name: direction[name] for name in centre}) for direction in directions]
+    work = partial(_losses, lambda point: loss(parts(point, centre)), joined(centre), vectors)
     if threads == 1 and torch.get_num_threads() == 1:
-        _check_repeatable(parts[:1], work, lambda chosen: [work(part) for part in chosen])
-        return np.concatenate([work(part) for part in parts])
+        _check_repeatable(chunks[:1], work, lambda chosen: [work(part) for part in chosen])
+        return np.concatenate([work(part) for part in chunks])
     # Worker threads, even a single one, so that the caller's own thread setting stays as it is.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        some = parts[:: -(-len(parts) // (2 * threads))] if threads > 1 else parts[:1]
+        some = chunks[:: -(-len(chunks) // (2 * threads))] if threads > 1 else chunks[:1]
         _check_repeatable(some, lambda part: pool.submit(work, part).result(), lambda chosen: [*pool.map(work, chosen)])
-        return np.concatenate([*pool.map(work, parts)])
+        return np.concatenate([*pool.map(work, chunks)])
 
 
 def _check_repeatable(
@@ -240,14 +242,13 @@ def _check_repeatable(
 
 
 def _losses(
-    loss: Loss, centre: Parameters, directions: Sequence[Mapping[str, Tensor]], coefficients: np.ndarray
+    loss: Callable[[Tensor], Tensor], centre: Tensor, directions: Sequence[Tensor], coefficients: np.ndarray
 ) -> np.ndarray:
     """Return the losses of a few points at once, in the calling thread."""
     # The parameters need no gradient, so no graph of them is kept; a loss may differentiate by its inputs.
     with torch.enable_grad():
         if len(coefficients) > 1:
-            some = next(iter(centre.values()))
-            batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
+            batch = torch.from_numpy(coefficients).to(centre)
             try:
                 losses = torch.func.vmap(lambda row: loss(_moved(centre, directions, row)))(batch)
             except RuntimeError:
@@ -257,14 +258,11 @@ def _losses(
         return np.array([float(loss(_moved(centre, directions, row)).detach()) for row in coefficients.tolist()])
 
 
-def _moved(
-    centre: Mapping[str, Tensor], directions: Sequence[Mapping[str, Tensor]], coefficients: Sequence[float] | Tensor
-) -> Parameters:
+def _moved(centre: Tensor, directions: Sequence[Tensor], coefficients: Sequence[float] | Tensor) -> Tensor:
     """Return the point at these coefficients on the directions from the centre."""
-    point = dict(centre)
     for factor, direction in zip(coefficients, directions, strict=True):
-        point = {name: tensor + factor * direction[name] for name, tensor in point.items()}
-    return point
+        centre = centre + factor * direction
+    return centre
 
 
 def _check_directions(parameters: Mapping[str, Tensor], directions: Sequence[Mapping[str, Tensor]]) -> None:
@@ -320,7 +318,7 @@ def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: i
     """Return the loss on a window of the plane that holds the whole trajectory; coordinates as those of the plane."""
     low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
     middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
-    centre = _moved(end, plane.directions, middle.tolist())
+    centre = parts(_moved(joined(end), [joined(axis) for axis in plane.directions], middle.tolist()), end)
     window = [
         {name: length * tensor for name, tensor in direction.items()}
         for length, direction in zip(half.tolist(), plane.directions, strict=True)
