@@ -47,3 +47,5 @@ rule all:
         rules.explorer.output,
         # What Snakemake has no record of is compared here; what it makes again anyhow passes.
         rules.compared.output if STALE else [],
+    message:
+        f"All of {PATHS.report}"

@@ -63,6 +63,22 @@ def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alik
     assert [dict(one) for one in found[1:]] == [dict(found[0])] * 3
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda frame: frame.set_index("step")["loss"],
+        lambda frame: frame[["step", "loss"]].to_numpy(),
+        lambda frame: frame[["step", "loss"]].to_dict("records"),
+    ],
+    ids=["series", "array", "rows"],
+)
+def test_a_series_an_array_and_a_list_of_rows_are_the_columns(form):
+    frame = pd.DataFrame(columns())
+    given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE | {"steps": FINAL}}
+    expected = toposcale.advise(frame[["step", "loss"]], **given)
+    assert dict(toposcale.advise(form(frame), **given)) == dict(expected)
+
+
 def test_it_is_the_advice_on_the_training(curve):
     """One way from a training to advice: that of the workflow, too."""
     live = run("this run", 100_000_000, until=0.5)
@@ -292,13 +308,13 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
 @pytest.mark.parametrize(
     ("curve", "given", "line"),
     [
-        (pd.Series([1.0, 2.0]), {}, "such as a data frame, but it is a Series"),
+        (np.ones((2, 3)), {}, "an array (n, 2) of steps and losses, or a list of rows by name, but it is a ndarray"),
         (None, {"known": ["f.csv"]}, 'known run 1: a mapping such as {"curve": "losses.csv"'),
         (None, {"schedule": pd.DataFrame({"step": [1]})}, "a mapping of its fields, or a file, but it is a DataFrame"),
         (None, {"schedule": SCHEDULE | {"shape": "constant", "decay_start": None}}, "final: not used by constant"),
         (None, {"schedule": SCHEDULE | {"shape": "linear"}}, "decay_start: not used by linear"),
         (None, {"schedule": None, "warmup_steps": 9000}, "warmup_steps: 9,000, but the schedule ends at step 4,000"),
-        ([1, 2], {}, "curve: a file, a folder, or columns by name such as a data frame, but it is a list"),
+        ([1, 2], {}, "curve: a file, a folder, columns by name such as a data frame, a series"),
         ({"step": [1, 2], "loss": [1.0]}, {}, "not of one length: step 2, loss 1"),
         ({"step": [1, 2], "loss": ["a", "b"]}, {}, "column loss contains values that are not numbers"),
         (None, {"n_parameters": "many"}, "n_parameters: 'many' is not a number"),

@@ -20,7 +20,7 @@ def advice():
     return toposcale.advise(CURVE, **GIVEN, name="a $ < b")
 
 
-@pytest.mark.parametrize(("ending", "begins"), [("svg", b"<?xml"), ("PNG", b"\x89PNG")])
+@pytest.mark.parametrize(("ending", "begins"), [("svg", b"<?xml"), ("PNG", b"\x89PNG"), ("pdf", b"%PDF")])
 def test_the_ending_tells_the_format_and_the_bytes_are_the_same(advice, tmp_path, ending, begins):
     for name in ("one", "other"):
         advice.plot(tmp_path / f"{name}.{ending}")
@@ -29,8 +29,13 @@ def test_the_ending_tells_the_format_and_the_bytes_are_the_same(advice, tmp_path
     assert one == other
 
 
+def test_the_figure_is_returned_with_and_without_a_file(advice, tmp_path):
+    assert advice.plot().axes
+    assert len(advice.plot(tmp_path / "advice.svg").axes) == len(advice.plot().axes)
+
+
 def test_another_suffix_is_refused(advice, tmp_path):
-    with pytest.raises(toposcale.UserError, match=r"must be \.svg or \.png"):
+    with pytest.raises(toposcale.UserError, match=r"must be \.svg, \.png, \.pdf"):
         advice.plot(tmp_path / "advice.gif")
 
 

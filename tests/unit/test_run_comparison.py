@@ -231,5 +231,5 @@ def test_a_comparison_is_drawn_with_and_without_forecasts_and_noise(tmp_path):
     comparison = toposcale.compare_runs(*runs, **RUN, steps=20_000, schedule="cosine")
     comparison.plot(tmp_path / "curves.svg")
     assert (tmp_path / "curves.svg").read_bytes().startswith(b"<?xml")
-    with pytest.raises(UserError, match=r"must be \.svg or \.png"):
+    with pytest.raises(UserError, match=r"must be \.svg, \.png, \.pdf"):
         comparison.plot(tmp_path / "curves.gif")

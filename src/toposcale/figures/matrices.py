@@ -31,15 +31,20 @@ _WIDE = 30  # ratio of the largest size to the median from which an axis is loga
 _LOOKS = dict(zip(Role, SEVERAL_LOOKS, strict=True))
 
 
-def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = None) -> Figure:
     """Draw a table of `describe` or `compare`: a panel per feature, the matrices by block.
 
     Parameters
     ----------
     table : pandas.DataFrame
         Result of `toposcale.describe` or `toposcale.compare`.
-    path : path
-        File to write, .svg or .png.
+    path : path, optional
+        File to write, .svg, .png or .pdf; none is written by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The picture.
 
     Raises
     ------
@@ -60,10 +65,14 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     >>> toposcale.plot_matrices(table, "square.gif")
     Traceback (most recent call last):
     ...
-    toposcale.io.errors.UserError: square.gif: the suffix of a picture must be .svg or .png
+    toposcale.io.errors.UserError: square.gif: the suffix of a picture must be .svg, .png, .pdf
     """
-    pictures.kind_of(path)
-    pictures.write(draw(table), path)
+    if path is not None:
+        pictures.kind_of(path)
+    figure = draw(table)
+    if path is not None:
+        pictures.write(figure, path)
+    return figure
 
 
 @styled

@@ -1,4 +1,4 @@
-"""Pictures as files: SVG or PNG, the same bytes for the same figure."""
+"""Pictures as files: SVG, PNG or PDF, the same bytes for the same figure."""
 
 import os
 from abc import ABC, abstractmethod
@@ -13,20 +13,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_WITHOUT_DATE = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
+"""Metadata by format in which no time and no version stands."""
+
+
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """Return the format of a picture by its suffix; raise UserError if it is neither SVG nor PNG."""
+    """Return the format of a picture by its suffix; raise UserError if it is another one."""
     kind = Path(path).suffix.lower().removeprefix(".")
-    if kind not in ("svg", "png"):
-        raise UserError(f"{path}: the suffix of a picture must be .svg or .png")
+    if kind not in _WITHOUT_DATE:
+        raise UserError(f"{path}: the suffix of a picture must be .{', .'.join(_WITHOUT_DATE)}")
     return kind
 
 
 def rendered(figure: "Figure", kind: str) -> bytes:
-    """Return a figure as SVG or PNG; the same bytes for the same figure."""
+    """Return a figure in one of the formats; the same bytes for the same figure."""
     import matplotlib
 
     with BytesIO() as file, matplotlib.rc_context({"svg.hashsalt": "toposcale", "svg.fonttype": "path"}):
-        figure.savefig(file, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        figure.savefig(file, format=kind, dpi=144, metadata=_WITHOUT_DATE[kind])
         return file.getvalue()
 
 
@@ -47,17 +51,25 @@ class Drawn(ABC):
     def _repr_png_(self) -> bytes:
         return rendered(self._figure(), "png")
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture of this result.
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Draw the picture of this result, and write it if a file is named.
 
         Parameters
         ----------
-        path : path
-            File to write, .svg or .png.
+        path : path, optional
+            File to write, .svg, .png or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture, to be changed or saved otherwise.
 
         Raises
         ------
         UserError
             If the suffix is another one, or matplotlib is not installed.
         """
-        write(self._figure(), path)
+        figure = self._figure()
+        if path is not None:
+            write(figure, path)
+        return figure

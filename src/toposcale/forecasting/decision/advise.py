@@ -45,7 +45,8 @@ def advise(
     curve : path, or mapping of str to array-like, optional
         Losses in nats per token: a file or folder as trackers write it (CSV, Parquet, JSON, trainer_state.json or the
         folder of a Trainer, TensorBoard), or columns by name such as a data frame: step, loss, and where known
-        learning_rate and validation_loss, each of shape (n_rows,).
+        learning_rate and validation_loss, each of shape (n_rows,). Also a list of such rows, a pandas.Series of losses
+        whose index is the step, or an array of shape (n_rows, 2) of steps and losses.
     n_parameters : float, optional
         Number of parameters, embeddings included.
     tokens_per_step : float, optional

@@ -25,7 +25,7 @@ OPTIONS = {
 }
 """Help texts of the options."""
 
-PLOT = "also write a picture, .svg or .png"
+PLOT = "also write a picture, .svg, .png or .pdf"
 _TEXTS = ("schedule", "loss_column", "step_column", "optimizer")
 _OF_A_SHAPE = ("decay_start", "peak", "final")
 _ALIASES = {"n_parameters": "--parameters", "warmup_steps": "--warmup", "sizes": "--size", "target_loss": "--target"}

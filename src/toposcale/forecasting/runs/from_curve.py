@@ -19,7 +19,7 @@ from toposcale.io.errors import NoForecast, UserError, listed
 from toposcale.io.files import read_json
 
 Curve = str | Path | Mapping[str, Any] | Any
-"""A file, a folder, or columns by name such as a data frame."""
+"""A file, a folder, columns by name such as a data frame, a series of losses by step, (n, 2) steps and losses, or rows."""
 
 LEAST_PARAMETERS, MOST_PARAMETERS, LEAST_TOKENS, MOST_TOKENS = 1000, 1e15, 64, 1e12
 """Bounds on the parameters of a language model, and on the tokens per step."""
@@ -278,11 +278,26 @@ def read_curve(stated: Stated) -> loss_curves.LossCurve:
         losses = loss_curves.read(curve, **columns)
         _refuse_without_losses(losses)
         return losses
-    if not hasattr(curve, "keys") or getattr(curve, "ndim", 2) == 1:  # a pandas.Series has keys, too
-        raise UserError(
-            f"curve: a file, a folder, or columns by name such as a data frame, but it is a {type(curve).__name__}"
-        )
-    return loss_curves.of_columns({str(key): curve[key] for key in curve}, **columns)
+    named = _by_name(curve)
+    return loss_curves.of_columns({str(key): named[key] for key in named}, **columns)
+
+
+def _by_name(curve: Any) -> Any:
+    """Return the columns of a curve by name; raise UserError for an object that is none."""
+    if hasattr(curve, "index") and getattr(curve, "ndim", 2) == 1:  # a series
+        return {"step": np.asarray(curve.index), "loss": np.asarray(curve)}
+    if hasattr(curve, "keys"):
+        return curve
+    if isinstance(curve, list | tuple) and curve and all(isinstance(row, Mapping) for row in curve):
+        import pandas as pd  # slow to import, and files do not need it
+
+        return pd.DataFrame(list(curve))
+    if getattr(curve, "ndim", 0) == 2 and curve.shape[1] == 2:
+        return {"step": curve[:, 0], "loss": curve[:, 1]}
+    raise UserError(
+        "curve: a file, a folder, columns by name such as a data frame, a series of losses whose index is the step, an "
+        f"array (n, 2) of steps and losses, or a list of rows by name, but it is a {type(curve).__name__}"
+    )
 
 
 def _refuse_without_losses(losses: loss_curves.LossCurve) -> None:
