@@ -512,6 +512,48 @@ def test_a_folder_of_checkpoints_names_them(tmp_path, call):
     assert len(call(tmp_path))
 
 
+@pytest.fixture
+def checkpoints_folder(tmp_path):
+    """Checkpoints of three steps, each with the arrays times its step."""
+    for step in (5, 10, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        save_file(arrays(scale=step), tmp_path / f"checkpoint-{step}" / "model.safetensors")
+    return tmp_path
+
+
+def test_a_folder_of_checkpoints_has_the_features_of_each_step(checkpoints_folder):
+    table = toposcale.features_of(checkpoints_folder, names=["frobenius_norm"])
+    assert list(table) == ["step", "layer", "feature", "value"]
+    assert table["step"].unique().tolist() == [5, 10, 100]
+    for step, rows in table.groupby("step"):
+        expected = toposcale.features_of(checkpoints_folder / f"checkpoint-{step}", names=["frobenius_norm"])
+        pd.testing.assert_frame_equal(rows.drop(columns="step").reset_index(drop=True), expected, check_exact=True)
+
+
+def test_the_command_on_a_folder_has_a_row_a_step_and_csv_every_layer(checkpoints_folder):
+    printed = run("describe", checkpoints_folder).stdout
+    assert [line.split()[0] for line in printed.splitlines()[:4]] == ["step", "5", "10", "100"]
+    csv = run("describe", checkpoints_folder, "--csv").stdout.splitlines()
+    assert csv[0] == "step,layer,feature,value"
+    assert len(csv) > 3 * len(MATRIX_SHAPES)
+    plot = run("describe", checkpoints_folder, "--plot", "a.svg")
+    assert plot.stderr.splitlines()[-1] == (
+        f"toposcale: --plot: it draws one checkpoint, such as {checkpoints_folder}/checkpoint-100"
+    )
+
+
+def test_json_has_the_table_and_null_where_there_is_no_number(file, tmp_path):
+    told = json.loads(run("describe", file, "--json").stdout)
+    assert {row["layer"] for row in told["rows"]} == {*MATRIX_SHAPES, "all"}
+    assert told["rows"][0]["shape"] == [18, 6]
+    save_file({"wte.weight": np.zeros((3, 3))}, tmp_path / "zero.safetensors")
+    save_file({"wte.weight": np.eye(3)}, tmp_path / "one.safetensors")
+    [row, _] = json.loads(run("compare", tmp_path / "zero.safetensors", tmp_path / "one.safetensors", "--json").stdout)[
+        "rows"
+    ]
+    assert row["frobenius_norm"] is None
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json", "notes.txt", "weights.bin"])
 def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -1,13 +1,19 @@
 """`toposcale describe`: the weight matrices of a model; and what it shares with `toposcale compare`."""
 
 import argparse
+import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from toposcale.features import description
+from toposcale.features.feature import SUMMARY
+from toposcale.features.names import feature_name, short_layer
+from toposcale.features.registry import lookup
 from toposcale.io.errors import UserError, listed, one_line
+from toposcale.io.schemas import ALL_LAYERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Print the table."""
-    measure(given, description.features_of if given.all else description.describe, given.checkpoint)
+    several = description.checkpoints_of(given.checkpoint)
+    if several and given.plot:
+        raise UserError(f"--plot: it draws one checkpoint, such as {list(several.values())[-1]}")
+    if several and not given.all:
+        measure(given, partial(description.features_of, names=SUMMARY), given.checkpoint)
+    else:
+        measure(given, description.features_of if given.all else description.describe, given.checkpoint)
 
 
 def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
@@ -29,11 +41,15 @@ def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
     parser.add_argument(
         "--features", action="append", metavar="GROUP", help="only topology, norms or spectra; may be repeated"
     )
-    parser.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
+    forms.add_argument(
+        "--json", action="store_true", help="a JSON object of rows and notes; null where there is no number"
+    )
     parser.add_argument(
         "--layers", action="append", metavar="GLOB", help="only matrices of such a name; may be given again"
     )
-    parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg or .png")
+    parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg, .png or .pdf")
 
 
 def measure(given: argparse.Namespace, call: Callable[..., Any], *checkpoints: str) -> None:
@@ -71,6 +87,11 @@ def measure(given: argparse.Namespace, call: Callable[..., Any], *checkpoints: s
 def _show(table: Any, given: argparse.Namespace) -> None:
     """Print a table of `describe` or `compare`, and its notes below it or, with CSV, on standard error."""
     notes = [one_line(note) for note in table.attrs["notes"]]
+    if given.json:
+        rows = (table if table.index.name is None else table.reset_index()).to_dict("records")
+        finite = [{key: value if _is_told(value) else None for key, value in row.items()} for row in rows]
+        print(json.dumps({"rows": finite, "notes": notes}))
+        return
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
     if given.csv:
@@ -79,11 +100,33 @@ def _show(table: Any, given: argparse.Namespace) -> None:
         table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
         print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
     elif given.all:
-        _print_table(table, dict.fromkeys(table.columns[2:], "{:.6g}".format))
+        columns = [name for name in table.columns if name not in ("step", "layer", "feature")]
+        _print_table(table, dict.fromkeys(columns, "{:.6g}".format))
         print(*notes, sep="\n", end="\n" if notes else "")
+    elif "step" in table:
+        print("\n".join([*_print_steps(table), *notes]))
     else:
         print("\n".join([*_print_summary(table, given.command == "compare"), *notes]))
     sys.stdout.flush()
+
+
+def _is_told(value: object) -> bool:
+    """Return whether JSON has a value: it has no NaN and no infinity."""
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _print_steps(table: Any) -> list[str]:
+    """Print a row per checkpoint for the whole model, with short names; return the legend below it."""
+    whole = table[table["layer"] == ALL_LAYERS].pivot(index="step", columns="feature", values="value")
+    features = {name: short for name, short in SUMMARY.items() if name in whole}
+    shown = whole[list(features)].rename(columns=features).reset_index()
+    _print_table(shown, {"step": "{:,}".format} | dict.fromkeys(features.values(), "{:.4g}".format))
+    return ["", "the whole model; --csv has every layer, --all every feature", *_legend(features).values()]
+
+
+def _legend(features: Mapping[str, str]) -> dict[str, str]:
+    """Return what the short names of features stand for."""
+    return {name: f"{short:>5}  {feature_name(name)} ({name}, {lookup(name).unit})" for name, short in features.items()}
 
 
 _MOST_NAMED = 10
@@ -92,17 +135,11 @@ _BESIDE_THE_NAME = 68  # characters of the other columns
 
 def _print_summary(table: Any, is_change: bool) -> list[str]:
     """Print the table of `describe` or `compare` with short names; return the lines below it: odd layers and the legend."""
-    from toposcale.features.feature import SUMMARY
-    from toposcale.features.names import feature_name
-    from toposcale.features.registry import lookup
     from toposcale.forecasting.amounts import amount
-    from toposcale.io.schemas import ALL_LAYERS
 
     shown, lines = table.reset_index(), [""]
     features = {name: short for name, short in SUMMARY.items() if name in table}
-    legend = {
-        name: f"{short:>5}  {feature_name(name)} ({name}, {lookup(name).unit})" for name, short in features.items()
-    }
+    legend = _legend(features)
     if is_change:
         lines += [
             "relative change from the first checkpoint (- if only one has the layer), and the layer of the largest:"
@@ -126,13 +163,11 @@ def _change(relative: float) -> str:
     return "from 0" if math.isinf(relative) else f"{relative:+.1%}"
 
 
-def _print_table(table: Any, formats: dict[str, Callable[[float], str]]) -> None:
+def _print_table(table: Any, formats: Mapping[str, Callable[..., str]]) -> None:
     """Print a table, the columns in `formats` as right-aligned numbers; NaN is shown as -."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from toposcale.features.names import short_layer
 
     console = Console(width=None if sys.stdout.isatty() else 200)
     if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:

@@ -91,19 +91,22 @@ def describe(
     return table
 
 
-def features_of(source: Any, **options: Any) -> pd.DataFrame:
-    """Compute every feature of a model's weights, in long form.
+def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> pd.DataFrame:
+    """Compute every feature of a model's weights, in long form; of a folder of checkpoints, step by step.
 
     Parameters
     ----------
     source, **options
-        As in `describe`.
+        As in `describe`. Also a folder of checkpoints of one training, such as the output folder of transformers' Trainer.
+    names : collection of str, optional
+        Features to compute; all by default.
 
     Returns
     -------
     pandas.DataFrame
         Columns `layer`, `feature` and `value`; the layer "all" is the whole model. `toposcale.features.registry` has the
-        units. ``attrs["notes"]`` as in `describe`.
+        units. ``attrs["notes"]`` as in `describe`. Of a folder of checkpoints `step` is the first column, and the notes are
+        those of the last checkpoint.
 
     Raises
     ------
@@ -118,10 +121,27 @@ def features_of(source: Any, **options: Any) -> pd.DataFrame:
     >>> float(features["square", "h0_total"]), float(features["square", "h1_count"])
     (3.0, 1.0)
     """
-    measured = _measured(source, **options)
+    if by_step := checkpoints_of(source):
+        tables = {step: features_of(path, names=names, **options) for step, path in by_step.items()}
+        table = pd.concat(tables, names=["step"]).reset_index("step")
+        return table.reset_index(drop=True)
+    measured = _measured(source, names, **options)
     table = pd.DataFrame(_rows(measured.features), columns=["layer", "feature", "value"])
     table.attrs["notes"] = measured.notes
     return table
+
+
+def checkpoints_of(source: Any) -> dict[int, Path]:
+    """Return the checkpoints of a folder by step; none of what is one checkpoint, or no folder."""
+    if not isinstance(source, str | os.PathLike) or not Path(source).is_dir():
+        return {}
+    if weight_files.choose_weight_files(os.listdir(source)):
+        return {}
+    try:
+        folder = FolderSource(Path(source))
+        return {step: folder.checkpoint(step) for step in folder.steps()}
+    except UserError:
+        return {}
 
 
 def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
@@ -323,16 +343,10 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _refuse_several(folder: Path) -> None:
     """Raise UserError, which names them, for a folder of checkpoints such as the Trainer's."""
-    if not folder.is_dir() or weight_files.choose_weight_files(os.listdir(folder)):
-        return
-    try:
-        source = FolderSource(folder)
-        names = [source.checkpoint(step).name for step in source.steps()]
-    except UserError:
-        return
-    raise UserError(
-        f"{folder}: a folder of checkpoints; name one of them, such as {folder / names[-1]} ({listed(names, 5)})"
-    )
+    if names := [path.name for path in checkpoints_of(folder).values()]:
+        raise UserError(
+            f"{folder}: a folder of checkpoints; name one of them, such as {folder / names[-1]} ({listed(names, 5)})"
+        )
 
 
 def _rows(features: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, float]]:
