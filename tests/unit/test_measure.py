@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from toposcale.landscape import LandscapeSettings, measure_landscape
+from toposcale.io.errors import UserError
+from toposcale.landscape import LandscapeSettings, hessian_traces, measure_landscape, module_loss
 
 CURVATURES = torch.tensor([[8.0, 3.0, 1.0], [0.5, -0.25, -2.0]], dtype=torch.float64)
 
@@ -100,3 +101,78 @@ def test_a_ball_of_a_bowl_has_exactly_the_saddles_of_its_sample():
 def test_a_plane_that_does_not_exist_is_named():
     with pytest.raises(ValueError, match=r"^planes: .sideways."):
         LandscapeSettings(planes={"sideways": (1.0,)})
+
+
+class Square(torch.autograd.Function):
+    """x^2 whose gradient cannot be differentiated: autograd takes its derivative for 0."""
+
+    @staticmethod
+    def forward(context, values):
+        context.save_for_backward(values)
+        return values**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(context, slope):
+        (values,) = context.saved_tensors
+        return 2 * slope * values
+
+
+class Cubed(torch.autograd.Function):
+    """x^3 with a gradient of operations that have derivatives."""
+
+    @staticmethod
+    def forward(context, values):
+        context.save_for_backward(values)
+        return values**3
+
+    @staticmethod
+    def backward(context, slope):
+        (values,) = context.saved_tensors
+        return 3 * slope * values**2
+
+
+def in_a_network(operation, seed=0):
+    torch.manual_seed(seed)
+    first, last = torch.nn.Linear(6, 20).double(), torch.nn.Linear(20, 3).double()
+    inputs = torch.randn(30, 6, dtype=torch.float64)
+    network = torch.nn.ModuleList([first, last])
+    loss = module_loss(network, lambda layers: (layers[1](operation(layers[0](inputs))) ** 2).mean())
+    return loss, dict(network.named_parameters())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_operation_without_a_second_derivative_is_refused_by_name(seed):
+    with pytest.raises(UserError, match=r"its operation Square has a gradient that cannot be differentiated \(u\.Hv"):
+        measured(*in_a_network(Square.apply, seed))
+    # Without curvature there is nothing wrong.
+    no_curvature = {"planes": {"random": (1.0,)}, "eigenvalues": 0, "trace_probes": 0}
+    found = measured(*in_a_network(Square.apply, seed), **no_curvature)
+    same = measured(*in_a_network(torch.square, seed), **no_curvature)
+    assert found.features["all"] == same.features["all"]
+
+
+def test_a_hessian_that_is_symmetric_without_a_part_of_it_is_refused_too():
+    """The whole loss is one operation, so that its Hessian would be 0."""
+    loss = lambda point: Square.apply(point["w"]).sum()  # noqa: E731
+    with pytest.raises(UserError, match=r"Square .* off finite differences"):
+        hessian_traces(loss, {"w": torch.ones(2, 3)}, probes=2, seed=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_operations_that_can_be_differentiated_twice_are_taken(dtype):
+    cubed = lambda point: Cubed.apply(point["w"]).sum()  # noqa: E731
+    trace, _ = hessian_traces(cubed, {"w": torch.full((2, 3), 2.0, dtype=dtype)}, probes=2, seed=0)["all"]
+    assert trace == pytest.approx(6 * 6 * 2.0)
+    measured(*in_a_network(torch.relu))  # whose kinks no finite difference agrees with
+
+
+def test_a_surface_of_nan_has_no_minimum():
+    nowhere = lambda point: point["w"].sum() * math.nan  # noqa: E731
+    with pytest.warns(UserWarning, match="not finite"):
+        whole = measured(nowhere, {"w": torch.ones(9, 12)}, planes={"random": (1.0,)}, ball_points=50).features["all"]
+    assert {name for name, value in whole.items() if not math.isnan(value)} == {
+        "nonfinite_count_random_1",
+        "n_components_ball_aknn8",
+        "n_components_bowl_aknn8",
+    }

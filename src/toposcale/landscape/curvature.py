@@ -18,6 +18,8 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from toposcale.io.errors import UserError, is_shared, one_line
+
 Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
 
@@ -29,6 +31,11 @@ _ENDS = {"largest": ("LM", 8, 1e-4), "highest": ("LA", 8, 1e-4), "lowest": ("SA"
 _RESTARTS_ARE_RANDOM = "rng" in signature(eigsh).parameters
 _DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
 _FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
+# Of the two products of a symmetric Hessian, by the length of one: in single precision rounding alone makes 5e-4 of it.
+_MAX_ASYMMETRY = 3e-2
+# Of a product off a finite difference, by the larger of both; and the steps of the difference, by the parameters' norm.
+_MAX_DIFFERENCE_ERROR, _DIFFERENCE_STEPS = 0.1, (1e-2, 1e-3)
+_WITHOUT_CURVATURE = "write it with operations that torch differentiates twice, or measure no curvature"
 _INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image is rounding
 
 
@@ -47,8 +54,12 @@ class HessianProduct:
         # The fused attention kernels have no second derivative.
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             self._input = joined(values).requires_grad_()
-            self._gradient = _derivative(loss(parts(self._input, values)), self._input, create_graph=True)
+            value = loss(parts(self._input, values))
+            self._gradient = _derivative(value, self._input, create_graph=True)
         self.finite = bool(torch.isfinite(self._gradient).all())
+        self._like, self._custom = values, _custom_operations(value)
+        if self._custom:
+            self.check(loss)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         """Return the product with a vector (n,)."""
@@ -58,6 +69,60 @@ class HessianProduct:
         with torch.enable_grad():
             product = _derivative((self._gradient * direction).sum(), self._input)
         return product.double().cpu().numpy()
+
+    def check(self, loss: Loss) -> None:
+        """Raise UserError for a loss with an operation that has no second derivative, which autograd may take for 0.
+
+        Then u . H v and v . H u differ for two random vectors. Where they agree, a custom operation may still hide a part
+        of the Hessian; a finite difference of the gradient tells. It needs no more than two steps, of which the longer one
+        is for rounding and the shorter one for strong curvature; without a custom operation the kinks of a ReLU explain
+        any difference.
+        """
+        if not self.finite:
+            return
+        operation = f"its operation {' or '.join(self._custom)}" if self._custom else "an operation in it"
+        refusal = f"the loss has no second derivative: {operation} has a gradient that cannot be differentiated"
+        first, second = np.random.default_rng(0).standard_normal((2, self.size))
+        try:
+            images = self(first), self(second)
+        except (RuntimeError, NotImplementedError) as error:
+            if is_shared(error):
+                raise
+            raise UserError(f"{refusal} ({one_line(error)}); {_WITHOUT_CURVATURE}") from error
+        self.count = 0
+        size = max(np.linalg.norm(image) for image in images)
+        asymmetry = abs(first @ images[1] - second @ images[0]) / size if size else 0.0
+        if asymmetry > _MAX_ASYMMETRY:
+            raise UserError(f"{refusal} (u.Hv and v.Hu differ by {asymmetry:.2g} of |Hv|); {_WITHOUT_CURVATURE}")
+        if self._custom:
+            off = min(self._difference_error(loss, first, images[0], share) for share in _DIFFERENCE_STEPS)
+            if off > _MAX_DIFFERENCE_ERROR:
+                raise UserError(f"{refusal} (Hv is {off:.0%} off finite differences); {_WITHOUT_CURVATURE}")
+
+    def _difference_error(self, loss: Loss, vector: np.ndarray, image: np.ndarray, share: float) -> float:
+        """Return how far H v is off a central difference of the gradient, of a step that is a share of the parameters."""
+        point = flatten(self._like)
+        step = share * (np.linalg.norm(point) or 1.0) / np.linalg.norm(vector)
+        ends = (unflatten(point + sign * step * vector, self._like) for sign in (1, -1))
+        after, before = (np.concatenate([g.ravel() for g in loss_gradients(loss, end).values()]) for end in ends)
+        difference = (after - before) / (2 * step)
+        size = max(np.linalg.norm(difference), np.linalg.norm(image))
+        return float(np.linalg.norm(difference - image) / size) if size else 0.0
+
+
+def _custom_operations(value: Tensor) -> list[str]:
+    """Return the names of the `torch.autograd.Function`s by which a scalar was computed."""
+    seen, waiting = set(), [value.grad_fn]
+    names: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            names.add(type(node).__name__.removesuffix("Backward"))
+    return sorted(names)
 
 
 def _derivative(output: Tensor, point: Tensor, *, create_graph: bool = False) -> Tensor:

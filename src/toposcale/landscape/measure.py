@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from toposcale.landscape import subspaces
-from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
+from toposcale.landscape.curvature import HessianProduct, Loss, Parameters, hessian_eigenpairs, hessian_traces
 from toposcale.landscape.graphs import point_edges
 from toposcale.landscape.merge_tree import (
     MergeTree,
@@ -143,6 +143,8 @@ def measure_landscape(
     ------
     ValueError
         As in `loss_surface` and `random_directions`.
+    UserError
+        If curvature is asked for and an operation of the loss has no second derivative.
 
     References
     ----------
@@ -198,6 +200,10 @@ def _curvature(
 ) -> tuple[dict[str, dict[str, float]], dict[str, Pairs]]:
     """Return curvature features by layer, and eigenpairs by kind: `largest` in magnitude, `highest`, `lowest`."""
     features: dict[str, dict[str, float]] = {WHOLE: {}}
+    spanned = set(settings.planes) - {RANDOM}
+    has_eigenpairs = bool(settings.eigenvalues or spanned or settings.subspaces)
+    if settings.trace_probes or has_eigenpairs:
+        HessianProduct(loss, parameters).check(loss)
     if settings.trace_probes:
         traces = hessian_traces(
             loss,
@@ -212,8 +218,7 @@ def _curvature(
             layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
             for layer, (estimate, error) in traces.items()
         }
-    spanned = set(settings.planes) - {RANDOM}
-    if not (settings.eigenvalues or spanned or settings.subspaces):
+    if not has_eigenpairs:
         return features, {}
     most = sum(tensor.numel() for tensor in parameters.values())
 
@@ -292,7 +297,7 @@ def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSetti
     # Much of the merge tree comes from where the points happen to lie: that of a bowl at the same points says how much.
     bowl = (points**2).sum(axis=1)
     finite = values[np.isfinite(values)]
-    bowl *= (float(np.ptp(finite)) if len(finite) else 0.0) / np.ptp(bowl)
+    bowl *= (float(np.ptp(finite)) if len(finite) else math.nan) / np.ptp(bowl)
     edges = point_edges(points * lengths, BALL_GRAPH)
     least = persistence_threshold(values, settings.threshold, rounding_of(values, parameters))
     trees = [merge_tree(heights, edges, threshold=least) for heights in (values, bowl)]

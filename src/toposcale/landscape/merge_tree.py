@@ -537,11 +537,15 @@ TREE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "average_persis
 
 
 def tree_features(tree: MergeTree) -> dict[str, float]:
-    """Return the `TREE_FEATURES` of a merge tree."""
+    """Return the `TREE_FEATURES` of a merge tree; NaN if no value is finite, since there is no minimum then."""
+    if not np.isfinite(tree.values).any():
+        return dict.fromkeys(TREE_FEATURES, float("nan"))
     return {name: float(getattr(tree, name)) for name in TREE_FEATURES}
 
 
 def _h1_features(values: np.ndarray, graph: str, least: float) -> dict[str, float]:
+    if not np.isfinite(values).any():
+        return dict.fromkeys(("h1_count", "h1_total", "h1_max"), float("nan"))
     pairs = cubical_diagram(values, dimension=1, graph=graph)
     lifetimes = (pairs[:, 1] - pairs[:, 0])[np.isfinite(pairs).all(axis=1)]
     lifetimes = lifetimes[lifetimes > least]
