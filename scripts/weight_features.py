@@ -9,12 +9,17 @@ from toposcale.io import tables
 
 
 def measure(checkpoint, settings, model, warning_rows):
-    """Return the features and diagrams of a checkpoint by layer, and note its empty matrices."""
+    """Return the features and diagrams of a checkpoint by layer, and note what has none."""
     path = checkpoints.locate(checkpoint)
     warning_rows += [note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
-    return weights.compute_features(matrices, settings)
+    features, diagrams = weights.compute_features(matrices, settings)
+    small = weights.undefined_sentences(features)
+    warning_rows += [
+        note(model, "weights", sentence, "nothing to do: it is left out of the model's") for sentence in small
+    ]
+    return features, diagrams
 
 
 @_job.script

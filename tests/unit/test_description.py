@@ -242,6 +242,7 @@ def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
     assert said.stderr == (
         "toposcale: left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)\n"
         "toposcale: left out: 2 tensors, 52.5% of the parameters (not chosen)\n"
+        "toposcale: no powerlaw_alpha (too small): h.0.attn.weight\n"
     )
     table = run("describe", file, "--all").stdout.splitlines()
     assert table[0].split() == ["layer", "feature", "value"]
@@ -256,12 +257,15 @@ def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
     assert lines[0].split() == ["layer", "shape", "params", *SUMMARY.values()]
     assert [line.split()[0] for line in lines[1:5]] == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight", "all"]
     assert [line.split()[0] for line in lines[6:12]] == list(SUMMARY.values())
-    assert lines[12:] == ["left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)"]
+    assert lines[12:] == [
+        "left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)",
+        "no powerlaw_alpha (too small): h.0.attn.weight, h.0.mlp.weight, wte.weight",
+    ]
     assert max(map(len, lines)) <= 80
     assert "neural_persistence" not in run("describe", file, "--features", "norms").stdout
     moved = run("compare", file, file).stdout.splitlines()
     assert moved[0].split() == ["layer", "shape", *SUMMARY.values()]
-    assert moved[1].split()[-6:] == ["+0.0%"] * 6
+    assert moved[1].split()[-6:] == ["+0.0%", "-", *["+0.0%"] * 4]
 
 
 def test_a_change_from_0_has_no_percentage(tmp_path):
@@ -287,13 +291,15 @@ def test_a_matrix_has_one_row_with_the_features_of_the_long_form(file):
     assert table["shape"].to_dict() == {name: (n, m) for name, (n, m) in MATRIX_SHAPES.items()} | {"all": None}
     assert table["parameters"]["all"] == sum(n * m for n, m in MATRIX_SHAPES.values())
     long = by_key(toposcale.features_of(file))
-    assert {(layer, name): table.at[layer, name] for layer in table.index for name in SUMMARY}.items() <= long.items()
+    shown = {(layer, name): table.at[layer, name] for layer in table.index for name in SUMMARY}
+    assert shown.pop(("all", "powerlaw_alpha")) is not None
+    assert {key: value for key, value in shown.items() if key[1] != "powerlaw_alpha"}.items() <= long.items()
     pd.concat([table, toposcale.describe(arrays(1))])  # attrs that are compared must not raise
     moved = toposcale.compare(file, arrays(1))
     after = toposcale.describe(arrays(1))
     expected = after[list(SUMMARY)] / table[list(SUMMARY)] - 1
     assert np.allclose(moved[list(SUMMARY)].where(np.isfinite(expected), 0), expected.where(np.isfinite(expected), 0))
-    assert (toposcale.compare(file, file)[list(SUMMARY)] == 0).all(axis=None)
+    assert (toposcale.compare(file, file)[list(SUMMARY)].fillna(0) == 0).all(axis=None)
 
 
 def test_only_what_is_shown_is_computed(file, monkeypatch):
@@ -353,6 +359,7 @@ def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
     assert table.attrs["notes"] == [
         "left out: 3 tensors, 7.05% of the parameters (1-D: cls_token, experts.gate_up_proj_bias, norm)",
         "left out: 1 tensor, 0.201% of the parameters (integers: ids)",
+        "no powerlaw_alpha (too small): blocks.w.0, blocks.w.1, conv.weight and 14 more",
     ]
     model = nn.Module()
     for name in ("blocks.w", "conv.weight"):

@@ -30,6 +30,17 @@ def test_a_matrix_with_nan_is_one_warning_and_the_rest_of_the_checkpoint_none():
     assert "diverged" in table["remedy"].item()
 
 
+def test_a_matrix_of_zeros_has_not_diverged():
+    """Most of its features are NaN, but its norm is 0."""
+    rows = [
+        ("m", 0, "weights", "head", name, np.nan) for name in ("neural_persistence", "stable_rank", "h0_max_scaled")
+    ]
+    table = warnings.warning_table(features(*rows, ("m", 0, "weights", "head", "frobenius_norm", 0.0)), METRICS[:0])
+    assert len(table) == 3
+    assert not table["warning"].str.contains("it contains NaN").any()
+    assert not table["remedy"].str.contains("diverged").any()
+
+
 def test_one_feature_that_is_nan_is_named_with_its_layers():
     rows = [("m", 5, "weights", layer, "frobenius_norm", 1.0) for layer in "ab"]
     rows += [("m", 5, "weights", layer, "stable_rank", value) for layer, value in (("a", np.nan), ("b", 2.0))]

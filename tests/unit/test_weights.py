@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -237,7 +238,7 @@ def test_the_plain_measures_of_spread_are_of_whole_layers():
     assert [group_of(name) for name in ("nuclear_norm", "nearest_neighbour_mean")] == ["spectrum", "norm"]
 
 
-GROUP_OF = {"neural_persistence": "topology", "frobenius_norm": "norms", "powerlaw_alpha": "spectra"}
+GROUP_OF = {"neural_persistence": "topology", "frobenius_norm": "norms", "stable_rank": "spectra"}
 
 
 @pytest.mark.parametrize("chosen", [("topology",), ("norms",), ("spectra",), ("norms", "spectra")])
@@ -269,3 +270,37 @@ def test_features_of_a_large_matrix_stay_within_their_stated_errors(monkeypatch)
     assert fast["nuclear_norm"] == pytest.approx(np.linalg.norm(weight.astype(np.float64), "nuc"), rel=1e-12)
     assert fast["nearest_neighbour_mean"] != exact["nearest_neighbour_mean"]
     assert fast["nearest_neighbour_mean"] == pytest.approx(exact["nearest_neighbour_mean"], rel=0.01)
+
+
+@pytest.mark.parametrize("shape", [(1, 20), (20, 1), (1, 1)])
+def test_one_row_or_column_has_no_nan_and_leaves_the_model_what_the_others_have(shape):
+    """One output unit, as of a value head, used to turn 14 features of the whole model to NaN."""
+    large = ("a.weight", np.random.default_rng(3).standard_normal((20, 18)))
+    head = ("head.weight", np.random.default_rng(4).standard_normal(shape))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        features, _ = describe([large, head])
+    assert all(np.isfinite(list(values.values())).all() for values in features.values())
+    alone, _ = describe([large])
+    assert features["all"].keys() == alone["all"].keys()
+    assert features["all"]["powerlaw_alpha"] == alone["all"]["powerlaw_alpha"]
+    [sentence] = weights.undefined_sentences(features)
+    assert sentence.startswith("no ")
+    assert sentence.endswith("(too small): head.weight")
+    assert weights.undefined_sentences(alone) == []
+    broken, _ = describe([large, ("head.weight", np.full(shape, np.nan))])
+    assert np.isnan(broken["all"]["frobenius_norm"])
+
+
+def test_an_exponent_that_every_matrix_is_too_small_for_is_said_and_none_of_the_features():
+    features, _ = describe([("w", SQUARE), ("v", SQUARE.T + 1)], features=("spectra",))
+    assert "powerlaw_alpha" not in features["all"]
+    assert "stable_rank" in features["all"]
+    assert weights.undefined_sentences(features) == ["no powerlaw_alpha (too small): w, v"]
+
+
+def test_a_matrix_that_is_not_finite_has_the_names_of_one_that_is():
+    weight = np.random.default_rng(5).standard_normal((30, 20))
+    with pytest.warns(RuntimeWarning, match="holds NaN"):
+        broken, _ = describe([("w", np.where(weight > 2, np.nan, weight))])
+    assert broken["w"].keys() == describe([("w", weight)])[0]["w"].keys()

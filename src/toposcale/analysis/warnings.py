@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 
 from toposcale.features import weights  # noqa: F401  # registers features on import
+from toposcale.features.feature import FROBENIUS_NORM
 from toposcale.features.registry import lookup
 from toposcale.homology.distances import KINDS
 from toposcale.io import schemas
 
 _DIVERGED = "check the training around these steps; it may have diverged"
+_DEGENERATE = "its weights are finite, but zeros or equal rows; leave it out with weights.layers.exclude"
 
 
 def warning_table(
@@ -38,8 +40,14 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for (model, step, source), bad in features[undefined].groupby(["model", "step", "source"]):
         measured = features[(features["model"] == model) & (features["step"] == step) & (features["source"] == source)]
         total, lost = measured.groupby("layer").size(), bad.groupby("layer").size()
+        norms = measured[measured["feature"] == FROBENIUS_NORM].set_index("layer")["value"]
+        finite = set(norms.index[np.isfinite(norms.to_numpy(dtype=np.float64))])
         # Features that no NaN changes, such as counts of layers, may remain: most is all.
-        whole = [layer for layer in lost.index if layer != schemas.ALL_LAYERS and 2 * lost[layer] > total[layer]]
+        whole = [
+            layer
+            for layer in lost.index
+            if layer != schemas.ALL_LAYERS and layer not in finite and 2 * lost[layer] > total[layer]
+        ]
         before = whole_before.get((model, source), [])
         whole_before[model, source] = whole
         where = {"model": str(model), "step": int(step)}
@@ -52,7 +60,8 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         for name, layers in rest.groupby("feature")["layer"]:
             feature = lookup(str(name), str(source))
             in_layers = "" if list(layers) == [schemas.ALL_LAYERS] else f" in {', '.join(layers)}"
-            why = {"warning": f"NaN or infinite{in_layers}", "remedy": feature.when_nan or _DIVERGED}
+            remedy = feature.when_nan or (_DEGENERATE if finite.issuperset(layers) else _DIVERGED)
+            why = {"warning": f"NaN or infinite{in_layers}", "remedy": remedy}
             yield where | {"concerns": f"{source}: {feature.title}"} | why
 
 

@@ -82,7 +82,7 @@ def describe(
     features, _, shapes, notes = _measured(source, SUMMARY, layers=layers, progress=progress, **settings)
     order = [*shapes, ALL_LAYERS]
     shown = _summary(features, order)
-    odd = odd_layers({layer: {name: features[layer][name] for name in SUMMARY if name in shown} for layer in shapes})
+    odd = odd_layers({layer: {name: features[layer].get(name, np.nan) for name in SUMMARY} for layer in shapes})
     parameters = list(map(math.prod, shapes.values()))
     table = shown.assign(odd=["; ".join(one.reason for one in odd if one.layer == layer) for layer in order])
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
@@ -283,7 +283,8 @@ def _measured(
         raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
     followed = progress(opened, len(shapes)) if progress else opened
     features, diagrams = weights.compute_features(followed, chosen, names=names)
-    return _Measured(features, diagrams, {name: wanted[name] for name in sorted(diagrams, key=_natural)}, notes)
+    measured = {name: wanted[name] for name in sorted(diagrams, key=_natural)}
+    return _Measured(features, diagrams, measured, notes + weights.undefined_sentences(features))
 
 
 def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]]) -> Iterator[str]:
@@ -321,7 +322,8 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
 def _summary(features: Mapping[str, Mapping[str, float]], order: list[str]) -> pd.DataFrame:
     """Return the computed features of `SUMMARY` for the layers in this order."""
     table = pd.DataFrame(features).T.reindex(order).rename_axis("layer")
-    return table[[name for name in SUMMARY if name in table]]
+    computed = weights.computed_names(features)
+    return table.reindex(columns=[name for name in SUMMARY if name in computed])
 
 
 def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from toposcale.features.feature import (
     NEURAL_PERSISTENCE,
     NORM,
     OF_SOURCE,
+    OF_ZEROS,
     OVER_LAYERS,
     SOURCE_UNITS,
     SPECTRUM,
@@ -57,7 +58,7 @@ class Descriptions:
         return Feature(name, name.replace("_", " "), group=UNREGISTERED, statistic=name)
 
     def aggregate(self, features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the value of each feature for the whole model, over its layers; a NaN in a layer is a NaN of the model.
+        """Return the value of each feature for the whole model, over the layers that have it; NaN if it is NaN in one.
 
         Sums for counts and totals, as published; the root of the summed squares for norms and l2 totals, so that the
         model's Frobenius norm is the norm of its weights; the maximum for maxima; the mean for all others, neural
@@ -110,7 +111,7 @@ def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling
     return Feature(f"h{{k}}_{statistic}", f"H{{k}} {title}", unit, TOPOLOGY, over_layers, rescaling_of)
 
 
-_ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
+_FEW_EIGENVALUES = "nothing to do: fewer than 16 eigenvalues are left, which have no exponent"
 _SUMMARIES = (
     _homology("count", "bars", "count", "sum"),
     _homology("total", "total persistence", OF_SOURCE, "sum"),
@@ -121,8 +122,8 @@ _SUMMARIES = (
 )
 
 FEATURES = (
-    Feature(NEURAL_PERSISTENCE.feature, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
-    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS),
+    Feature(NEURAL_PERSISTENCE.feature, "neural persistence", "0 to 1", TOPOLOGY, when_nan=OF_ZEROS),
+    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=OF_ZEROS),
     Feature("deep_graph_persistence", "deep graph persistence", "0 to 1", TOPOLOGY),
     Feature("rtd", "representation topology divergence", "dimensionless", TOPOLOGY),
     *_SUMMARIES,
@@ -139,7 +140,7 @@ FEATURES = (
     Feature("persistence_landscape", "persistence landscape", "", TOPOLOGY),
     Feature("effective_rank", "effective rank", "dimensions", SPECTRUM),
     Feature("participation_ratio", "participation ratio", "dimensions", SPECTRUM),
-    Feature("eigenspectrum_decay", "α-ReQ exponent", "dimensionless", SPECTRUM),
+    Feature("eigenspectrum_decay", "α-ReQ exponent", "dimensionless", SPECTRUM, when_nan=_FEW_EIGENVALUES),
     Feature("pca_variance_kept", "variance kept by the PCA", "share", SPECTRUM),
     Feature("gradient_norm", "gradient norm", "nats per weight unit", NORM),
     Feature(

@@ -203,7 +203,7 @@ def embedding_features(
     """Return the topology and spectra of embedded texts (n, d): features by name, and the diagrams H0 and H1.
 
     After PCA to `components`: those of `homology.cloud_features`, and `pca_variance_kept`, between 0 and 1. Before PCA, of
-    the centred matrix: `effective_rank`, `participation_ratio`, `eigenspectrum_decay`.
+    the centred matrix: `effective_rank`, `participation_ratio`, and of 16 columns and 17 texts on `eigenspectrum_decay`.
     ValueError: not 2-D, empty, NaN or infinite.
     """
     points, kept = principal_components(embeddings, components)
@@ -211,6 +211,8 @@ def embedding_features(
     features = {"pca_variance_kept": kept, **topology}
     for function in (spectra.effective_rank, spectra.participation_ratio, spectra.eigenspectrum_decay):
         features[function.__name__] = function(embeddings, precision)
+    if min(len(points) - 1, np.shape(embeddings)[1]) < spectra.FEWEST_EIGENVALUES:
+        del features["eigenspectrum_decay"]
     return features, diagrams
 
 

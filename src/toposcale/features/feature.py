@@ -1,6 +1,7 @@
 """Description of a feature: title, unit, group, aggregation over layers, and the feature that it rescales."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER, UNREGISTERED)
 
 FROBENIUS_NORM = "frobenius_norm"
 OF_SOURCE = "of the source"  # a unit that depends on what the points are: see `SOURCE_UNITS`
+
+OF_ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
 
 OVER_LAYERS: dict[str, Callable[..., Any]] = {"mean": np.mean, "sum": np.sum, "norm": np.linalg.norm, "max": np.max}
 """Aggregations of the layers' values to that of the model; `norm` is the root of the summed squares."""
@@ -103,3 +106,8 @@ def refuse_name_of_the_model(layer: str) -> None:
         raise UserError(
             f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"
         )
+
+
+def without_undefined(features: dict[str, float], shape: Sequence[int]) -> dict[str, float]:
+    """Return the features of a finite matrix without those that its shape leaves undefined: NaN of one row or column."""
+    return features if min(shape) > 1 else {name: value for name, value in features.items() if not math.isnan(value)}

@@ -13,7 +13,7 @@ from torch import Tensor
 from toposcale import homology
 from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.descriptions import WITHOUT_MATRICES
-from toposcale.features.feature import refuse_name_of_the_model
+from toposcale.features.feature import refuse_name_of_the_model, without_undefined
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
@@ -125,7 +125,8 @@ def features_of_gradients(
         refuse_name_of_the_model(layer)
         if np.isfinite(gradient).all():
             rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, layer))
-            features[layer], diagrams[layer] = homology.cloud_features(gradient[rows])
+            cloud, diagrams[layer] = homology.cloud_features(gradient[rows])
+            features[layer] = without_undefined(cloud, gradient.shape)
             features[layer]["gradient_norm"] = float(np.linalg.norm(gradient))
         else:
             warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2)

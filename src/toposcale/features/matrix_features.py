@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.features.feature import FROBENIUS_NORM, NORM, OF_SOURCE, SPECTRUM, Feature
+from toposcale.features.feature import FROBENIUS_NORM, NORM, OF_SOURCE, OF_ZEROS, SPECTRUM, Feature
 
 Features = dict[str, float]
 MatrixFunction = Callable[[np.ndarray], Features]
@@ -77,15 +77,18 @@ mean it is, with a relative standard error of about 1%."""
 
 
 @matrix_feature(
-    Feature("stable_rank", "stable rank", "dimensions", SPECTRUM),
+    Feature("stable_rank", "stable rank", "dimensions", SPECTRUM, when_nan=OF_ZEROS),
     Feature("powerlaw_alpha", "ESD exponent α", "dimensionless", SPECTRUM),
 )
 def weight_spectra(weight: np.ndarray) -> Features:
-    """Return the stable rank and the ESD exponent, from the squared singular values."""
+    """Return the stable rank, and the ESD exponent unless the matrix is too small for one, from squared singular values."""
     from toposcale.features import spectra
 
     eigenvalues = spectra.weight_eigenvalues(weight)
-    return {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
+    features = {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
+    if min(weight.shape) < spectra.FEWEST_EIGENVALUES:
+        del features["powerlaw_alpha"]
+    return features
 
 
 @matrix_feature(Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"))

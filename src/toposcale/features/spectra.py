@@ -22,6 +22,9 @@ _MKL_FROM = 2048  # from this order on, MKL's eigenvalues save more than importi
 _SQUARED_SAFELY = (1e-140, 1e140)  # largest entries whose squares, and those of far smaller ones, are normal numbers
 _EPSILON = float(np.finfo(np.float64).eps)
 
+FEWEST_EIGENVALUES = 16
+"""Eigenvalues below which no exponent is fitted: from 2 or 4 of them it can be any number, such as 155."""
+
 
 def effective_rank(points: ArrayLike, precision: float | None = None) -> float:
     """Return RankMe: exp(-sum p ln p), p = sigma / sum sigma over the singular values of the centred matrix (n, d).
@@ -52,12 +55,14 @@ def eigenspectrum_decay(points: ArrayLike, precision: float | None = None) -> fl
     """Return the alpha-ReQ exponent of lambda_i ~ i^-alpha: minus the least-squares slope of ln lambda_i on ln i.
 
     lambda are the covariance eigenvalues of `points` (n, d) in descending order, without those that are 0 up to rounding:
-    after a LayerNorm, which removes one dimension, the last. NaN if fewer than two are left.
+    after a LayerNorm, which removes one dimension, the last. NaN if fewer than `FEWEST_EIGENVALUES` are left.
     Source: Stringer et al., Nature 571, 2019.
     """
     values = _centred_singular_values(points, precision)
-    if len(values) < 2:
-        return undefined("a spectrum of fewer than two eigenvalues has no decay")
+    if len(values) == 0:
+        return undefined("identical points have no decay")
+    if len(values) < FEWEST_EIGENVALUES:
+        return math.nan
     log_rank = np.log(np.arange(1, len(values) + 1))
     log_rank -= log_rank.mean()
     return -2.0 * float(log_rank @ np.log(values) / (log_rank @ log_rank))
@@ -143,8 +148,11 @@ def powerlaw_alpha(eigenvalues: NDArray[np.float64]) -> float:
 
     alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of those with at
     least one larger, that gives the least Kolmogorov-Smirnov distance sup |F_empirical - F_fitted| (both sides of each
-    step). NaN for fewer than two different eigenvalues. Source: Clauset, Shalizi and Newman, SIAM Review 51, 2009.
+    step). NaN for fewer than `FEWEST_EIGENVALUES`, or without two different ones. Source: Clauset, Shalizi and Newman, SIAM
+    Review 51, 2009.
     """
+    if len(eigenvalues) < FEWEST_EIGENVALUES:
+        return math.nan
     logs = np.log(np.sort(eigenvalues))
     # A tail needs a larger value after its first, and one start is enough for equal values.
     starts = np.flatnonzero(np.diff(logs, prepend=-math.inf) > 0)[:-1]

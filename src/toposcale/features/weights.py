@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 
 from toposcale import homology
-from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model
+from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model, without_undefined
 from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry
 from toposcale.features.registry import aggregate
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 
 Diagrams = list[np.ndarray]
@@ -81,8 +81,10 @@ def compute_features(
     but count for the scale of `neural_persistence_p2`, the largest |weight| of the model, as does `largest_elsewhere`, that
     of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, layer) alone, not on
     the step or the model. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning
-    that names it. Features of both matrices of a feed-forward block belong to the second one, the projection. If features
-    of some `names` alone are asked for, functions of a matrix that return none of them are not called.
+    that names it. Features that a shape leaves undefined (of one row or column, exponents of fewer than 16 eigenvalues) are
+    missing, and not in the aggregates. Features of both matrices of a feed-forward block belong to the second one, the
+    projection. If features of some `names` alone are asked for, functions of a matrix that return none of them are not
+    called.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
@@ -117,6 +119,22 @@ def compute_features(
             features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate(features)
     return features, diagrams
+
+
+def computed_names(features: Mapping[str, Mapping[str, float]]) -> set[str]:
+    """Return the names of what was computed of the layers, also those that every matrix is too small for."""
+    names = set().union(*features.values())
+    return names.union(*(one.names for one in MATRIX_FEATURES if not one.names.isdisjoint(names)))
+
+
+def undefined_sentences(features: Mapping[str, Features]) -> list[str]:
+    """Return a sentence per set of features that some of the matrices lack, with the names of these layers."""
+    expected = computed_names(features) - {"deep_graph_persistence"}
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for layer, named in features.items():
+        if layer != ALL_LAYERS and (names := sorted(expected - named.keys())):
+            lacking.setdefault(tuple(names), []).append(layer)
+    return [f"no {listed(names, 4)} (too small): {listed(small, 3)}" for names, small in lacking.items()]
 
 
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings) -> np.ndarray:
@@ -164,7 +182,19 @@ def _describe_matrix(
             lambda matrix: _describe_matrix(matrix, layer, settings, names)[:2], weight.shape
         )
         return features, diagrams, np.full(1, np.nan)
-    features, diagrams, tree = {}, [], np.empty(0)
+    with warnings.catch_warnings():
+        if 1 in weight.shape and weight.any():
+            warnings.simplefilter("ignore")  # what one row or column lacks is left out
+        features, diagrams, tree = _describe_finite(weight, layer, settings, names)
+    return (without_undefined(features, weight.shape) if weight.any() else features), diagrams, tree
+
+
+def _describe_finite(
+    weight: np.ndarray, layer: str, settings: WeightSettings, names: Collection[str]
+) -> MatrixDescription:
+    features: Features = {}
+    diagrams: Diagrams = []
+    tree = np.empty(0)
     if settings.computes(TOPOLOGY):
         rows = rows_of_cloud(len(weight), layer, settings)
         features, diagrams, tree = _topology(weight, rows, settings)
