@@ -17,11 +17,10 @@ from toposcale.statistics.prewhitening import testable_segment
 
 
 def warmups_of(models: pd.DataFrame) -> dict[str, float]:
-    """Return the warm-up steps of each model for which they are known."""
-    if "warmup_steps" not in models:
-        return {}
-    with_warmup = models.dropna(subset=["warmup_steps"])
-    return dict(zip(with_warmup["model"], with_warmup["warmup_steps"].astype(float), strict=True))
+    """Return the warm-up steps of each model for which they are known, or at least a step by which it was over."""
+    warmups = models.reindex(columns=["warmup_steps", "warmup_at_most"]).astype(float)
+    known = warmups["warmup_steps"].fillna(warmups["warmup_at_most"])
+    return dict(zip(models["model"][known.notna()], known.dropna(), strict=True))
 
 
 Columns = dict[str, NDArray[Any]]
