@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.landscape import grid_edges, merge_tree, merge_tree_layout, point_edges
+from toposcale.figures.tree_layout import merge_tree_layout
+from toposcale.landscape import grid_edges, merge_tree, point_edges
 
 
 def path(count):
