@@ -1,21 +1,19 @@
 """Drawing of a merge tree: where its leaves, saddles and branches lie."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from toposcale.landscape.merge_tree import MergeTree
 
 
-@dataclass(frozen=True)
-class MergeTreeLayout:
+class MergeTreeLayout(NamedTuple):
     """Planar drawing of a merge tree without crossings; heights are losses.
 
-    leaf: x by minimum vertex. nodes: float64 (k, 2), x and height of every minimum and saddle. segments: float64 (s, 2,
+    nodes: float64 (k, 2), x and height of every minimum, from left to right, and of every saddle. segments: float64 (s, 2,
     2), the ends of each branch, which is vertical, and of the horizontal bar at each saddle.
     """
 
-    leaf: dict[int, float]
     nodes: np.ndarray
     segments: np.ndarray
 
@@ -26,8 +24,6 @@ def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
     Components stand side by side; roots rise to the largest finite value, non-finite heights a tenth of the range above
     it.
     """
-    leaves = _leaf_order(tree)
-    leaf = {int(vertex): float(x) for x, vertex in enumerate(leaves)}
     finite = tree.values[np.isfinite(tree.values)]
     low, top = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
     beyond = top + 0.1 * ((top - low) or 1.0)
@@ -35,7 +31,8 @@ def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
     def height(vertex: int) -> float:
         return float(tree.values[vertex]) if np.isfinite(tree.values[vertex]) else beyond
 
-    stem = {vertex: (x, height(vertex)) for vertex, x in leaf.items()}  # the upper end of each living branch
+    # The upper end of each living branch.
+    stem = {vertex: (float(x), height(vertex)) for x, vertex in enumerate(_leaf_order(tree))}
     nodes, segments = list(stem.values()), []
     events = np.column_stack([tree.saddles, tree.dying, tree.surviving])
     for saddle, dying, surviving in events.tolist():
@@ -47,19 +44,12 @@ def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
         nodes.append(stem[surviving])
     segments += [((x, y), (x, max(y, top))) for x, y in stem.values()]
     lines = np.array([line for line in segments if line[0] != line[1]], dtype=np.float64)
-    return MergeTreeLayout(leaf, np.array(nodes, dtype=np.float64), lines.reshape(-1, 2, 2))
+    return MergeTreeLayout(np.array(nodes, dtype=np.float64), lines.reshape(-1, 2, 2))
 
 
-def _leaf_order(tree: MergeTree) -> np.ndarray:
-    """Return the minima (n_minima,) from left to right, the leaves below every saddle side by side."""
-    after = {int(vertex): -1 for vertex in tree.minima}  # linked lists, so that a merge costs O(1)
-    last = {vertex: vertex for vertex in after}
+def _leaf_order(tree: MergeTree) -> list[int]:
+    """Return the minima from left to right, the leaves below every saddle side by side."""
+    leaves = {vertex: [vertex] for vertex in tree.minima.tolist()}
     for dying, surviving in zip(tree.dying.tolist(), tree.surviving.tolist(), strict=True):
-        after[last[surviving]] = dying
-        last[surviving] = last[dying]
-    order = []
-    for vertex in tree.roots.tolist():
-        while vertex >= 0:
-            order.append(vertex)
-            vertex = after[vertex]
-    return np.array(order, dtype=np.int64)
+        leaves[surviving] += leaves.pop(dying)
+    return [leaf for root in tree.roots.tolist() for leaf in leaves[root]]
