@@ -42,7 +42,7 @@ class Paths:
     # Measurements.
     features: str = "features/{source}/{model}/{span}.parquet"
     diagrams: str = "diagrams/{source}/{model}/{span}.parquet"
-    distances: str = "distances/{source}/{model}.parquet"
+    distances: str = "distances/{model}.parquet"
     trajectory_features: str = "features/trajectory/{model}.parquet"
     clouds: str = "clouds/{model}/{span}.safetensors"
     divergences: str = "divergences/{model}.parquet"

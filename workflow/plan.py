@@ -291,7 +291,8 @@ class Plan:
     landscaped, diverging: the checkpoints, by model, whose embeddings are computed, whose loss landscape is, and whose
     embeddings are compared with those of the checkpoint before. with_path: models whose training trajectory is studied in
     its plane, which needs every checkpoint at once. work: the work of each producer. sources: the models of each source of
-    features. settings: what the features of a source depend on, beside the code.
+    features. moving: the sources of each model whose diagrams are compared between checkpoints. settings: what the features
+    of a source depend on, beside the code.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -324,6 +325,9 @@ class Plan:
         self.sources = {
             source: list(work.steps) for source, work in self.work.items() if source != "training" and work.steps
         }
+        compared = [source for source in self.sources if source != "weights" or config["weights"]["distances"]]
+        with_diagrams = {name: [s for s in compared if name in self.sources[s]] for name in self.models}
+        self.moving = {name: sources for name, sources in with_diagrams.items() if sources}
 
     def check_folders(self) -> None:
         """Keep what was read of the checkpoints in folders; raise `UserError` where they are of two trainings."""

@@ -48,7 +48,6 @@ class Wildcards(Protocol):
 
     model: str
     span: str
-    source: str
 
     def get(self, name: str, default: str) -> str:
         """Return a wildcard, or a default where the rule does not have it."""
@@ -136,11 +135,17 @@ class Inputs:
         pattern = self.paths.manifest if model in self.plan.published else self.paths.checkpoint
         return pattern.format(model=model, span=span_of(step))
 
-    def steps(self, source: str = "") -> Callable[[Wildcards], list[int]]:
-        """Return a params function: the checkpoints that a job on a source, or on that of the wildcard, does."""
-        return lambda wildcards: self.plan.work[source or wildcards.source].steps_of(
-            wildcards.model, wildcards.get("span", ALL)
-        )
+    def steps(self, source: str) -> Callable[[Wildcards], list[int]]:
+        """Return a params function: the checkpoints that a job on a source does."""
+        return lambda wildcards: self.plan.work[source].steps_of(wildcards.model, wildcards.get("span", ALL))
+
+    def diagrams(self, wildcards: Wildcards) -> dict[str, list[str]]:
+        """Return the files of the diagrams of a model, by source."""
+        model = wildcards.model
+        return {
+            source: self.plan.work[source].files(self.paths.diagrams, [model], source=source)
+            for source in self.plan.moving[model]
+        }
 
     def checkpoints(self, source: str) -> Callable[[Wildcards], list[str]]:
         """Return an input function: the weights of the checkpoints that a job on a source does."""
@@ -207,7 +212,11 @@ class Inputs:
                 "steps": self.steps("training"),
             },
             "trajectory": {"window": lambda _: config["trajectory"]["window"], "steps": self.steps("training")},
-            "distances": {"steps": self.steps()},
+            "distances": {
+                "steps": lambda wildcards: {
+                    source: self.steps(source)(wildcards) for source in plan.moving[wildcards.model]
+                }
+            },
             "divergences": {"steps": self.steps("embeddings"), "repeats": lambda _: config["embeddings"]["repeats"]},
         }
         return by_kind[kind]
@@ -246,7 +255,8 @@ class Inputs:
             case "trajectory":
                 return self.parts("training", self.paths.sketch, [job.model])
             case "distances":
-                return self.parts(job.source, self.paths.diagrams, [job.model])
+                sources = self.plan.moving[job.model]
+                return [part for source in sources for part in self.parts(source, self.paths.diagrams, [job.model])]
             case "divergences":
                 return self.parts("embeddings", self.paths.clouds, [job.model])
         return []
@@ -291,9 +301,9 @@ class Inputs:
         maker = "landscape" if kind == "gradients" else kind
         return [Part(file, maker, Job(*job, source=kind)) for file, job in files]
 
-    def parts_of_models(self, kind: str, pattern: str, models: Iterable[str], source: str = "") -> list[Part]:
+    def parts_of_models(self, kind: str, pattern: str, models: Iterable[str]) -> list[Part]:
         """Return the parts of a kind of which there is one a model."""
-        return [Part(pattern.format(model=model, source=source), kind, Job(model, ALL, source)) for model in models]
+        return [Part(pattern.format(model=model), kind, Job(model)) for model in models]
 
     def origin(self, kind: str) -> Callable[[Wildcards], Any]:
         """Return a params function: what distinguishes checkpoints from elsewhere from others of the same names.
@@ -608,11 +618,6 @@ def analysis_settings(plan: Plan) -> dict[str, Any]:
 def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
     """Return the parts that each table gathers; every run has a features table, the others where there are parts."""
     plan, paths, sources = inputs.plan, inputs.paths, inputs.plan.sources
-    moving = {
-        source: models
-        for source, models in sources.items()
-        if source != "weights" or plan.config["weights"]["distances"]
-    }
 
     def of_path(pattern: str) -> list[Part]:
         return inputs.parts_of_models("path", pattern, plan.with_path)
@@ -620,10 +625,7 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
     gathered = {
         "features": [
             *chain.from_iterable(inputs.parts(source, paths.features) for source in sources),
-            *chain.from_iterable(
-                inputs.parts_of_models("distances", paths.distances, models, source)
-                for source, models in moving.items()
-            ),
+            *inputs.parts_of_models("distances", paths.distances, plan.moving),
             *inputs.parts_of_models("trajectory", paths.trajectory_features, plan.with_trajectory),
             *inputs.parts_of_models("divergences", paths.divergences, plan.diverging),
         ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,7 +61,6 @@ def test_the_weights_of_a_checkpoint_are_a_file_a_manifest_or_the_users(inputs_o
 def test_a_job_reads_the_checkpoints_that_it_measures(inputs_of):
     whole = inputs_of(weights={"jobs": "model"})
     assert whole.steps("weights")(Job(model="a", span="all")) == [0, 10, 20]
-    assert whole.steps()(Job(model="a", source="weights")) == [0, 10, 20]
     files = [whole.weights("a", step) for step in (0, 10, 20)]
     assert whole.checkpoints("weights")(Job(model="a", span="all")) == files
     assert whole.checkpoints("weights")(Job(model="a", span="step-00000010")) == files[1:2]
@@ -290,9 +290,21 @@ def test_features_come_from_every_source(tables_of):
     sources = {"weights", "embeddings", "landscape", "gradients"}
     assert folders == {
         *(("features", source) for source in [*sources, "trajectory"]),
-        *(("distances", source) for source in sources),
+        ("distances", "a.parquet"),
         ("divergences", "a.parquet"),
     }
+
+
+def test_distances_are_of_every_source_that_a_model_has(inputs_of):
+    inputs = inputs_of(landscape={"enabled": True, "every": 2}, models={"a": SIZES, "b": SIZES | {"embeddings": False}})
+    [a, b] = (inputs.params("distances")["steps"](Job(model=model)) for model in "ab")
+    assert a == {"weights": [0, 10, 20], "embeddings": [0, 10, 20], "landscape": [0, 20], "gradients": [0, 20]}
+    assert set(a) - set(b) == {"embeddings"}
+    assert inputs.diagrams(Job(model="b")).keys() == b.keys()
+    assert set(inputs.params("distances")["inputs"](Job(model="b"))) == set(
+        chain(*inputs.diagrams(Job(model="b")).values())
+    )
+    assert "weights" not in inputs_of(weights={"distances": False}).params("distances")["steps"](Job(model="a"))
 
 
 def test_an_analysis_is_made_where_its_subject_is(tables_of):

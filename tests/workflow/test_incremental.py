@@ -65,7 +65,7 @@ CHANGES = {
     "embeddings.dtype": ("bfloat16", {"embeddings"}),
     "embeddings.device": ("cpu", {"embeddings"}),
     "embeddings.divergence": (False, {"features_table"}),
-    "weights.distances": (False, {"features_table"}),
+    "weights.distances": (False, {"diagram_distances"}),
     "landscape.gradients": (False, LANDSCAPE),
     "trajectory.enabled": (False, {"train"}),
     "training.sketch.every": (2, {"train"}),
@@ -344,18 +344,19 @@ def jobs(counts):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("a model", {"train": 2, "training_log": 1, "weight_features": 2, "embeddings": 2, "diagram_distances": 4}),
-        ("a seed", {"train": 4, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8}),
-        ("a published step", {"fetch": 1, "weight_features": 1, "embeddings": 1, "diagram_distances": 4}),
-        ("a found step", {"weight_features": 1, "embeddings": 1, "diagram_distances": 4}),
+        ("a model", {"train": 2, "training_log": 1, "weight_features": 2, "embeddings": 2, "diagram_distances": 1}),
+        ("a seed", {"train": 4, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 2}),
+        ("a published step", {"fetch": 1, "weight_features": 1, "embeddings": 1, "diagram_distances": 1}),
+        ("a found step", {"weight_features": 1, "embeddings": 1, "diagram_distances": 1}),
         # The schedule of the learning rate is another one from the first step on.
         (
             "a longer training",
-            {"train": 6, "training_log": 2, "weight_features": 6, "embeddings": 6, "diagram_distances": 8},
+            {"train": 6, "training_log": 2, "weight_features": 6, "embeddings": 6, "diagram_distances": 2},
         ),
-        ("one job a model", {"train": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8}),
+        ("one job a model", {"train": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 2}),
         ("embedded as before", {}),
-        ("no embeddings", {}),
+        # The distances of a model are one job.
+        ("no embeddings", {"diagram_distances": 4}),
     ],
 )
 def test_what_is_added_is_made_alone_and_gathered(planned, change, expected):

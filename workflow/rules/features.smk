@@ -59,13 +59,13 @@ rule embeddings:
 
 rule diagram_distances:
     input:
-        lambda wildcards: PLAN.work[wildcards.source].files(PATHS.diagrams, [wildcards.model], source=wildcards.source),
+        unpack(INPUTS.diagrams),
     output:
         features=PATHS.distances,
     log:
-        f"{PATHS.logs}/diagram_distances/{{source}}/{{model}}.log",
+        f"{PATHS.logs}/diagram_distances/{{model}}.log",
     wildcard_constraints:
-        source=PLAN.wildcard_regex(PLAN.sources),
+        model=PLAN.wildcard_regex(PLAN.moving),
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -73,7 +73,7 @@ rule diagram_distances:
     params:
         **INPUTS.params("distances"),
     message:
-        "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
+        "Distances between consecutive diagrams of {wildcards.model}"
     script:
         "../../scripts/diagram_distances.py"
 
