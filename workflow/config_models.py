@@ -37,9 +37,9 @@ class Contradiction(NamedTuple):
 class ContradictionError(ValueError):
     """The contradictions in a section."""
 
-    def __init__(self, found: list[Contradiction]) -> None:
+    def __init__(self, contradictions: list[Contradiction]) -> None:
         super().__init__()
-        self.found = found
+        self.contradictions = contradictions
 
 
 def _only(right: Callable[[Any], bool]) -> AfterValidator:
@@ -61,8 +61,8 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         """Raise `ContradictionError` where keys do not go together."""
-        if found := list(self.contradictions()):
-            raise ContradictionError(found)
+        if contradictions := list(self.contradictions()):
+            raise ContradictionError(contradictions)
         return self
 
     def contradictions(self) -> Iterator[Contradiction]:

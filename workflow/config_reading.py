@@ -233,7 +233,7 @@ def _read_text(text: str, types: Collection[str]) -> Any:
         return text
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     """Where a mistake is: the path of the key, its schema, the alternative of it that is meant, and the value."""
 
     path: list[Any]
@@ -242,8 +242,8 @@ class _Place(NamedTuple):
     value: Any
 
 
-def _place(loc: Sequence[Any], config: Any, lost: Any = None) -> _Place:
-    """Return the place of an error of pydantic, in whose path are alternatives too; `lost` is a value within a text."""
+def _locate(loc: Sequence[Any], config: Any, lost: Any = None) -> _Location:
+    """Return the location of an error of pydantic, in whose path are alternatives too; `lost` is a value within a text."""
     path: list[Any] = []
     value = config
     part: Schema = schema()
@@ -258,16 +258,16 @@ def _place(loc: Sequence[Any], config: Any, lost: Any = None) -> _Place:
             value = value[key] if isinstance(value, list) else {str(name): held for name, held in value.items()}[key]
         except (AttributeError, KeyError):
             value = lost
-    return _Place(path, part, meant, value)
+    return _Location(path, part, meant, value)
 
 
 def explain(mistake: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of an error of pydantic: where it is, what is there, what is allowed."""
     kind, loc, error = mistake["type"], mistake["loc"], mistake.get("ctx", {}).get("error")
-    path, part, _, value = _place(loc, config, mistake["input"])
-    above, key = _place(loc[:-1], config), loc[-1] if loc else ""
+    path, part, _, value = _locate(loc, config, mistake["input"])
+    above, key = _locate(loc[:-1], config), loc[-1] if loc else ""
     if isinstance(error, ContradictionError):
-        for key, problem, held, near in error.found:
+        for key, problem, held, near in error.contradictions:
             says = f": {problem}" if held is None else f" holds {shown(held)}, {problem}{did_you_mean(held, near)}"
             yield f"config key {join(*path, key)}{says}"
     elif kind == "extra_forbidden":
@@ -283,7 +283,7 @@ def explain(mistake: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[s
         hint = did_you_mean(held, kinds)
         yield f"config key {join(*path, 'kind')} holds {shown(held)}, but must be one of {', '.join(kinds)}{hint}"
     elif key == "[key]":
-        section = _place(loc[:-2], config)
+        section = _locate(loc[:-2], config)
         expected = allowed(section.part["propertyNames"])
         yield f"config key {join(*section.path)}: the name {shown(loc[-2])} must be {expected}"
     else:

@@ -44,8 +44,8 @@ def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
     n = len(finite)
     if n < FEWEST_RUNS:
         return Calibration(1.0, np.nan)
-    place = int(np.ceil(CONFIDENCE * (n + 1)))
-    return Calibration(float(finite[min(place, n) - 1]), CONFIDENCE if place <= n else n / (n + 1))
+    rank = int(np.ceil(CONFIDENCE * (n + 1)))
+    return Calibration(float(finite[min(rank, n) - 1]), CONFIDENCE if rank <= n else n / (n + 1))
 
 
 def calibrate_on_others(
@@ -56,4 +56,4 @@ def calibrate_on_others(
     actual: the final loss, NaN of a run that is not finished.
     """
     scores = np.array([score(prediction, truth) for prediction, truth in zip(predictions, actual, strict=True)])
-    return [calibrate(np.delete(scores, place))(prediction) for place, prediction in enumerate(predictions)]
+    return [calibrate(np.delete(scores, index))(prediction) for index, prediction in enumerate(predictions)]

@@ -63,9 +63,9 @@ def _logarithmic(table: pd.DataFrame) -> LogNorm | None:
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
     """Label at most five columns of a heat map with their steps: columns stand for checkpoints."""
-    places = np.unique(np.linspace(0, len(steps) - 1, min(5, len(steps))).round().astype(int))
-    labels = [panels.short_number(steps[place]) for place in places]
-    axes.set(xticks=places + 0.5, xticklabels=labels, xlabel=STEP_LABEL)
+    columns = np.unique(np.linspace(0, len(steps) - 1, min(5, len(steps))).round().astype(int))
+    labels = [panels.short_number(steps[column]) for column in columns]
+    axes.set(xticks=columns + 0.5, xticklabels=labels, xlabel=STEP_LABEL)
 
 
 def row_name(layer: str) -> str:

@@ -110,8 +110,8 @@ class Run:
     def surfaces(self, statistic: str, least: int) -> dict[str, pd.Series]:
         """Return the series by model of a statistic of the loss surface, on the plane that best separates checkpoints."""
         names = self.rows("features", source="landscape")["feature"].unique()
-        found = on_planes(sorted(names, reverse=True), statistic, PLANES)
-        planes = {feature.plane: feature.name for feature in found}
+        matches = on_planes(sorted(names, reverse=True), statistic, PLANES)
+        planes = {feature.plane: feature.name for feature in matches}
         return self.series(planes[most_informative(planes)], "landscape", least) if planes else {}
 
     def law(self, feature: str, source: str = "weights") -> pd.Series | None:
