@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser(given).parse_args([f" {text}" if _is_negative(text) else text for text in given])
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
-        options.run(options)
+        options.function(options)
     except (UserError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -111,7 +111,7 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         if name == asked_for:
             imported = import_module(f"toposcale.{module}")
             imported.add_arguments(command)
-            command.set_defaults(run=imported.run)
+            command.set_defaults(function=imported.run)
             options = re.findall(r"--[a-z-]+", command.format_usage())
             parser.meant = dict(zip(options, options, strict=True)) | getattr(imported, "NAMES_IN_OTHER_TOOLS", {})
     return parser

@@ -1,10 +1,12 @@
 """Rows of several things in one log, and rows out of order."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.forecasting.logs import log_rows, loss_curves
+from toposcale.forecasting.logs import batches, loss_curves
 from toposcale.io.errors import UserError
 
 STEPS = np.arange(0, 7600, 50)
@@ -130,31 +132,150 @@ def test_rows_that_a_restart_made_void_are_left_out():
     assert "goes back 2 times, at last to step 4,000, as after a restart: 30 rows" in twice.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("second", "what"),
-    [(BASE.iloc[:60], "another run begins"), (BASE.iloc[90:].assign(step=STEPS[:62]), "a further stage begins")],
-)
-def test_steps_that_start_again_are_those_of_the_last_run_or_stage(second, what):
-    curve = curve_of(BASE, second)
+@pytest.mark.parametrize("second", [BASE.iloc[:60], BASE.iloc[90:].assign(step=STEPS[:62])])
+def test_steps_that_start_again_are_another_run_that_is_chosen_by_its_number(second):
+    rows = pd.concat([BASE, second], ignore_index=True)
+    ends = [f"losses {losses.iloc[0]:.4g} to {losses.iloc[-1]:.4g}" for losses in (BASE["loss"], second["loss"])]
+    listed = (
+        f"2 runs (run 1: 152 rows, steps 0 to 7,550, {ends[0]}; run 2: {len(second)} rows, steps 0 to "
+        f"{second['step'].iloc[-1]:,}, {ends[1]})"
+    )
+    with pytest.raises(UserError, match=re.escape(f"{listed}; choose one with --run (run)")):
+        loss_curves.of_columns(rows)
+    for number, own in enumerate((BASE, second), 1):
+        curve = loss_curves.of_columns(rows, run=number)
+        assert curve.log()["loss"].tolist() == own["loss"].tolist()
+        assert curve.notes == (f"run {number} of {listed} is read",)
+    with pytest.raises(UserError, match=re.escape("no run 3 (--run): it has 2 runs")):
+        loss_curves.of_columns(rows, run=3)
+
+
+def test_the_last_run_is_read_where_totals_tell_them_apart():
+    second = BASE.iloc[:60].assign(total_steps=4000)
+    curve = curve_of(BASE.assign(total_steps=9000), second)
     assert curve.log()["loss"].tolist() == second["loss"].tolist()
-    assert what in curve.notes[0]
-    assert "152 rows before that were left out" in curve.notes[0]
+    assert curve.final_step == 4000
+    assert "the last one is read; choose another with --run (run)" in curve.notes[0]
+
+
+def test_a_resumed_run_whose_total_changed_is_another_run():
+    curve = curve_of(BASE.iloc[:100].assign(total_steps=9000), BASE.iloc[80:].assign(total_steps=4000))
+    assert curve.columns["step"].min() == STEPS[80]
+    assert "2 runs" in curve.notes[0]
+
+
+def test_a_part_at_another_level_is_another_run():
+    rows = pd.concat([BASE.iloc[:100], BASE.iloc[50:].assign(loss=0.7 * LOSSES[50:])])
+    with pytest.raises(UserError, match=r"2 runs .* choose one with --run"):
+        loss_curves.of_columns(rows)
+
+
+def test_descending_rows_are_read_and_rows_behind_them_are_one_series():
+    assert loss_curves.of_columns(BASE[::-1]).log()["loss"].tolist() == LOSSES.tolist()
+    curve = curve_of(BASE, EVALUATED.rename(columns={"loss": "val_loss"}))
+    assert curve.log()["loss"].tolist() == LOSSES.tolist()
+    assert len(validation_of(curve)) == len(EVALUATED)
+    assert curve.notes == ()
 
 
 @pytest.mark.parametrize(
-    ("rows", "is_said"),
+    "rows",
     [
-        (BASE[::-1], False),
-        (BASE.sample(frac=1, random_state=0), True),
-        (BASE.sort_values("step", key=lambda steps: steps.astype(str)), True),
-        (pd.concat([BASE.iloc[80:], BASE.iloc[:80]]), True),
-        (pd.concat([BASE, EVALUATED.rename(columns={"loss": "val_loss"})]), False),
+        BASE.sample(frac=1, random_state=0),
+        BASE.sort_values("step", key=lambda steps: steps.astype(str)),
+        pd.concat([BASE.iloc[80:], BASE.iloc[:80]]),
+        pd.concat([BASE.assign(step=STEPS + 25), BASE]).sort_index(kind="stable"),
+    ],
+    ids=["shuffled", "as texts", "two halves", "two runs in turn"],
+)
+def test_rows_in_no_order_are_never_sorted(rows):
+    with pytest.raises(UserError, match=r"steps go back|2 runs"):
+        loss_curves.of_columns(rows)
+
+
+@pytest.mark.parametrize(("step", "loss"), [(0, LOSSES[-1] + 0.01), (7550, LOSSES[-1] + 0.3), (3, LOSSES[-1] + 0.02)])
+def test_a_stray_last_row_ends_nothing(step, loss):
+    """A final test, or one with an epoch as its step."""
+    curve = curve_of(BASE, pd.DataFrame({"step": [step], "loss": [loss]}))
+    assert curve.log()["loss"].tolist() == LOSSES.tolist()
+    assert f"left out (row 153: step {step:,})" in curve.notes[0]
+
+
+def test_the_first_rows_of_a_second_run_are_not_stray():
+    with pytest.raises(UserError, match=r"run 2: 1 rows, steps 0 to 0, losses 10.9 to 10.9"):
+        curve_of(BASE, pd.DataFrame({"step": [0], "loss": [10.9]}))
+
+
+def test_evaluations_with_steps_of_their_own_are_refused():
+    """A counter that began anew when the training was resumed, and epochs in the place of steps."""
+    frames = [BASE.iloc[start : start + 10] for start in range(0, 150, 10)]
+    for steps in ([*range(500, 4000, 500), *range(500, 4500, 500)], range(1, 16)):
+        evaluations = [pd.DataFrame({"step": [step], "val_loss": [4.0 - 0.01 * at]}) for at, step in enumerate(steps)]
+        rows = [frame for pair in zip(frames, evaluations, strict=True) for frame in pair]
+        with pytest.raises(UserError, match=r"the (steps of the )?validation losses .* naming it with --loss-column"):
+            curve_of(*rows, BASE.iloc[150:])
+        named = loss_curves.of_columns(pd.concat([*rows, BASE.iloc[150:]], ignore_index=True), loss_column="loss")
+        assert named.log()["loss"].tolist() == LOSSES.tolist()
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf])
+def test_evaluations_that_were_not_made_are_no_measurement(value):
+    """NaN between evaluations too, which the readers hold as infinite."""
+    at = np.arange(len(BASE)) % 10 == 9
+    curve = loss_curves.of_columns(BASE.assign(val_loss=np.where(at, LOSSES + 0.1, value)))
+    assert len(validation_of(curve)) == at.sum()
+    assert len(curve.notes) == 1
+    broken = loss_curves.of_columns(
+        BASE.assign(val_loss=np.where(at & (STEPS < 4000), LOSSES, np.where(at, np.inf, np.nan)))
+    )
+    assert "the validation loss is not a number since step" in broken.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "read"),
+    [
+        ({"loss": LOSSES + 0.3, "lm_loss": LOSSES, "aux_loss": 0.3}, "lm_loss"),
+        ({"total_loss": LOSSES + 0.3, "train/ce_loss": LOSSES}, "train/ce_loss"),
+        ({"loss/total": LOSSES + 0.3, "logits_loss": LOSSES, "z_loss": 0.3}, "logits_loss"),
+        ({"avg_loss": LOSSES + 0.3, "loss": LOSSES}, "loss"),
+        ({"loss": LOSSES, "train_loss": LOSSES}, "loss"),
+        ({"loss": LOSSES + 0.3, "lm_loss": LOSSES}, ""),
+        ({"loss": LOSSES + 0.3, "train_loss": LOSSES}, ""),
+        ({"total_loss": LOSSES + 0.3, "loss": LOSSES}, ""),
     ],
 )
-def test_rows_out_of_order_are_sorted(rows, is_said):
-    curve = loss_curves.of_columns(rows)
-    assert curve.log()["loss"].tolist() == LOSSES.tolist()
-    assert curve.notes == (("the rows are not in the order of their steps: they were sorted",) if is_said else ())
+def test_of_two_losses_the_one_without_additions_counts_or_the_user_is_asked(columns, read):
+    rows = pd.DataFrame({"step": STEPS, **columns})
+    if read:
+        assert loss_curves.of_columns(rows).names["loss"] == read
+        assert loss_curves.of_columns(rows).log()["loss"].tolist() == LOSSES.tolist()
+    else:
+        with pytest.raises(UserError, match=r"both hold the loss; .* --loss-column \(loss_column\)"):
+            loss_curves.of_columns(rows)
+        named = loss_curves.of_columns(rows, loss_column=[*columns][1])
+        assert named.log()["loss"].tolist() == columns[[*columns][1]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("counters", "read"),
+    [
+        ({"step": 4 * STEPS, "optimizer_step": STEPS}, "optimizer_step"),
+        ({"iteration": 8 * STEPS, "update": STEPS}, "update"),
+        ({"_step": STEPS // 50, "trainer/global_step": STEPS}, "trainer/global_step"),
+        ({"iter": STEPS + 1, "step": STEPS}, "step"),
+        ({"step": STEPS, "steps": 2 * STEPS}, ""),
+        ({"optimizer_step": 4 * STEPS, "step": STEPS}, ""),
+    ],
+)
+def test_of_two_counters_that_of_the_updates_counts_or_the_user_is_asked(counters, read):
+    rows = pd.DataFrame({**counters, "loss": LOSSES})
+    if read:
+        curve = loss_curves.of_columns(rows)
+        assert curve.names["step"] == read
+        assert curve.columns["step"].tolist() == STEPS.tolist()
+    else:
+        with pytest.raises(UserError, match=r"count differently; name one with --step-column \(step_column\)"):
+            loss_curves.of_columns(rows)
 
 
 @pytest.mark.parametrize("change", [1.0, 0.9])
@@ -180,12 +301,16 @@ def test_a_row_of_something_else_at_the_end_is_no_loss():
     assert curve.log()["loss"].tolist() == LOSSES.tolist()
 
 
-def test_bits_are_recognised_by_a_perplexity_or_a_name():
-    bits = LOSSES / np.log(2)
-    curve = loss_curves.of_columns({"step": STEPS, "loss": bits, "ppl": (2**bits).round(2)})
-    assert curve.log()["loss"].tolist() == pytest.approx(LOSSES)
-    assert curve.notes == ("losses are in bits, since ppl is 2^loss: they were multiplied by ln 2",)
+def test_whether_losses_are_in_bits_is_asked_where_a_perplexity_is_two_to_the_loss():
+    columns = {"step": STEPS, "loss": LOSSES, "ppl": 2**LOSSES}
+    with pytest.raises(UserError, match=r"ppl is 2\^loss: .* multiply them by 0.6931; .* --loss-column loss"):
+        loss_curves.of_columns(columns)
+    assert loss_curves.of_columns(columns, loss_column="loss").log()["loss"].tolist() == LOSSES.tolist()
     assert loss_curves.of_columns({"step": STEPS, "loss": LOSSES, "ppl": np.exp(LOSSES)}).notes == ()
+
+
+def test_bits_are_recognised_by_a_name():
+    bits = LOSSES / np.log(2)
     for name, chosen in (("val_bpb", None), ("bits_per_byte", "bits_per_byte")):
         with pytest.raises(UserError, match=f"column {name} is in bits by its name"):
             loss_curves.of_columns({"step": STEPS, name: bits}, loss_column=chosen)
@@ -236,10 +361,10 @@ LOGGED = np.arange(0.0, 500, 50)
     ],
 )
 def test_a_column_of_tokens_tells_those_of_a_step(name, values, tokens):
-    assert log_rows.tokens_per_step(LOGGED, {name: values}) == tokens
+    assert batches.tokens_per_step(LOGGED, {name: values}) == tokens
 
 
 def test_a_restart_does_not_change_the_tokens_of_a_step():
     steps = np.append(LOGGED, LOGGED[5:])
-    assert log_rows.tokens_per_step(steps, {"tokens": 524_288 * steps}) == 524_288
-    assert log_rows.changed_batch(steps, {"tokens": 524_288 * steps}) == ()
+    assert batches.tokens_per_step(steps, {"tokens": 524_288 * steps}) == 524_288
+    assert batches.changed_batch(steps, {"tokens": 524_288 * steps}) == ()

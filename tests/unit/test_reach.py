@@ -72,7 +72,7 @@ LANDSCAPE = (
     | DESCRIBED
     | modules("""
     features: landscape
-    landscape: curvature graphs losses measure merge_tree planes profile subspaces surface
+    landscape: curvature graphs losses measure merge_tree planes subspaces surface
     scripts: _landscape
 """)
 )
@@ -105,7 +105,8 @@ TESTS = modules("""
 ANSWERS = TESTS | DECISIONS | modules("analysis: answers\nfeatures: names")
 LOGS = modules("""
     forecasting: amounts
-    forecasting/logs: columns log_files log_rows loss_curves table_files text_logs trainer_states
+    forecasting/logs: batches columns event_files json_logs labels log_files loss_curves rows segments table_files text_logs
+    forecasting/logs: trainer_states
 """)
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")
@@ -127,7 +128,7 @@ OF_A_SCRIPT = {
         FRAMES
         | NAMES
         | modules("""
-            figures: landscape panels style tree_layout
+            figures: landscape panels style
             landscape: graphs merge_tree planes
             pages: __init__ columns explorer
         """)
@@ -139,7 +140,7 @@ OF_A_SCRIPT = {
     "loss_table": JOB
     | SCHEDULES
     | LOGS
-    | modules("scripts: _notes\nanalysis: curve_tables\nforecasting/runs: metrics series"),
+    | modules("scripts: _notes\nanalysis: curve_tables\nforecasting/runs: metrics outliers series"),
     "metrics_table": (
         JOB
         | modules("""
@@ -194,7 +195,7 @@ OF_AN_ANALYSIS = {
 }
 OF_A_FIGURE = {
     "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
-    "landscape": modules("figures: landscape tree_layout\nlandscape: graphs merge_tree planes"),
+    "landscape": modules("figures: landscape\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),
     "training": modules("figures: training\nanalysis: controls"),

@@ -1,5 +1,7 @@
 """Lines of training programs, and what is read of them."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -56,93 +58,265 @@ LOGS = {
         "\t Train metrics/train/LanguageCrossEntropy: 10.955\n2024-01-01 INFO: [batch=50/19073]:\n"
         "\t Train trainer/device_train_microbatch_size: 8\n\t Train loss/train/total: 8.5837\n"
     ),
-    text_logs.ANY: (
-        "Epoch 1 | iter 4 step 0 | loss train: 10.955, val: n/a\nEval at step 0: loss 10.975\n"
+    "LitGPT": (
+        "Epoch 1 | iter 0 step 0 | loss train: 10.955, val: n/a | iter time: 51.2 ms\n"
+        "Eval at step 0: loss 10.975\nEpoch 1 | iter 200 step 50 | loss train: 8.5837, val: n/a | iter time: 51.2 ms\n"
+    ),
+    "OLMo": (
+        "[step=0/739328,epoch=0]\n    optim/grad_norm=1.2\n    train/CrossEntropyLoss=10.955\n"
         "[step=50/739328,epoch=0]\n    optim/grad_norm=1.2\n    train/CrossEntropyLoss=8.5837\n"
+    ),
+    "TensorFlow Estimator": (
+        "INFO:tensorflow:loss = 10.955, step = 0 (59.2 sec)\n"
+        "INFO:tensorflow:Saving dict for global step 0: global_step = 0, loss = 10.975\n"
+        "INFO:tensorflow:loss = 8.5837, step = 50 (59.2 sec)\n"
+    ),
+    text_logs.ANY: (
+        "worker-a | at step 0 train loss 10.955 | val n/a\nworker-a | validation at step 0 loss 10.975\n"
+        "worker-a | at step 50 train loss 8.5837 | val n/a\n"
     ),
 }
 
 
+def read(tmp_path, text):
+    path = tmp_path / "main.log"
+    path.write_text(text)
+    return loss_curves.read(path)
+
+
+def points(curve, name="loss"):
+    values = curve.columns.get(name, np.full(len(curve.columns["step"]), np.nan))
+    known = ~np.isnan(values)
+    return list(zip(curve.columns["step"][known].tolist(), values[known].tolist(), strict=True))
+
+
 @pytest.mark.parametrize("program", LOGS)
-def test_the_lines_of_a_program_are_read_and_named(program):
-    log = text_logs.read(LOGS[program])
-    loss = log.columns["loss"]
-    assert log.pattern == program
-    assert log.columns["step"][~np.isnan(loss)].tolist() == [0, 50]
-    assert loss[~np.isnan(loss)].tolist() == [10.955, 8.5837]
-    validation = log.columns.get("validation_loss", np.empty(0))
-    assert validation[~np.isnan(validation)].tolist() == (
-        [] if program in ("torchtune", "MLflow", "Composer") else [10.975]
-    )
+def test_the_lines_of_a_program_are_read_and_named(program, tmp_path):
+    curve = read(tmp_path, LOGS[program])
+    assert any(note.endswith(f"lines are those of {program}") for note in curve.notes)
+    assert points(curve) == [(0, 10.955), (50, 8.5837)]
+    has_no_evaluation = program in ("torchtune", "MLflow", "Composer", "OLMo")
+    assert points(curve, "validation_loss") == ([] if has_no_evaluation else [(0, 10.975)])
     final_steps = {"llm.c": 19560, "Megatron-LM": 19073, "modded-nanogpt": 1750, "transformers": 1000}
-    final_steps |= {"NeMo": 19073, "Composer": 19073, text_logs.ANY: 739328}
-    assert log.facts.get("total_steps") == final_steps.get(program)
+    final_steps |= {"NeMo": 19072, "Composer": 19073, "OLMo": 739328}
+    assert curve.final_step == final_steps.get(program)
+    assert curve.low_confidence_reasons == ()
 
 
-def test_learning_rates_norms_and_perplexities_are_read():
-    log = text_logs.read(LOGS["Megatron-LM"])
-    assert log.columns["learning_rate"][[0, 2]].tolist() == [8.392e-07, 4.28e-05]
-    assert log.columns["gradient_norm"][[0, 2]].tolist() == [15.3, 2.3]
-    assert text_logs.read(LOGS["fairseq"]).columns["perplexity"].tolist() == [57238, 58394, 5343]
+def test_learning_rates_and_norms_are_read(tmp_path):
+    curve = read(tmp_path, LOGS["Megatron-LM"])
+    assert points(curve, "learning_rate") == [(0, 8.392e-07), (50, 4.28e-05)]
+    assert points(curve, "gradient_norm") == [(0, 15.3), (50, 2.3)]
 
 
 @pytest.mark.parametrize(
     ("line", "loss"),
     [
-        ("step 1,200: loss nan", [np.inf]),
-        ("step 5, loss tensor(3.2, device='cuda:0')", [3.2]),
-        ("step 5 | aux_loss 0.1 | loss scale 4096 | loss 3.2", [3.2]),
-        ("step 210ms loss 3.2", []),
-        ("step 5 loss np.float64(3.2)", [3.2]),
-        ("step 5: loss 3.25(3.31)", [3.25]),
-        ("step 5: loss 3,25", []),
-        ("step 5: train_loss_step=3.2", [3.2]),
-        ("loss of generality 5", []),
+        ("step 5, loss tensor(3.2, device='cuda:0')", 3.2),
+        ("step 5 | aux_loss 0.1 | loss scale 4096 | loss 3.2", 3.2),
+        ("step 5 loss np.float64(3.2)", 3.2),
+        ("step 5: loss 3.25(3.31)", 3.25),
+        ("step 5: train_loss_step=3.2", 3.2),
+        ("step 5: lm loss value: 3.20E+00 | mtp_1 loss: 3.4", 3.2),
+        ("Step... (5 | Loss: 3.2, Learning Rate: 0.1)", 3.2),
+        ("[5] loss 3.2", 3.2),
+        ("loss at step 5: 3.2", 3.2),
     ],
 )
-def test_what_is_a_loss(line, loss):
-    assert text_logs.read(line).columns.get("loss", np.empty(0)).tolist() == loss
+def test_what_is_a_loss(line, loss, tmp_path):
+    assert points(read(tmp_path, line)) == [(5, loss)]
+
+
+@pytest.mark.parametrize("line", ["step 210ms loss 3.2", "step 5: loss 3,25", "loss of generality 5", "c4 loss 3.2"])
+def test_what_is_no_loss_is_named(line, tmp_path):
+    with pytest.raises(UserError, match=r"1 lines with a loss were not understood, the first: line 1 \('"):
+        read(tmp_path, line)
+
+
+def test_a_loss_that_is_not_a_number_is_one(tmp_path):
+    curve = read(tmp_path, "step 1,200: loss 3.2\nstep 1,300: loss nan\n")
+    assert points(curve) == [(1200, 3.2), (1300, np.inf)]
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "final_step"),
     [
-        "( 50/1000) loss: 3.2",
-        "[2024-01-01 10:00:00] [50/1000] train loss 3.2",
-        "Epoch: [0][50/1000]\tTime 0.3 (0.3)\tLoss 3.2 (3.3)",
-        "Epoch [1/3] [50/1000] loss 3.2",
-        "| epoch   1 |    50/1000 batches | loss  3.20 | ppl 24.5",
+        ("( 50/1000) loss: 3.2", 1000),
+        ("[2024-01-01 10:00:00] [50/1000] train loss 3.2", 1000),
+        ("Epoch: [0][50/1000]\tTime 0.3 (0.3)\tLoss 3.2 (3.3)", None),
+        ("Epoch [1/3] [50/1000] loss 3.2", 3000),
+        ("| epoch   1 |    50/1000 batches | loss  3.20 | ppl 24.5", None),
     ],
 )
-def test_a_step_is_the_progress_in_brackets(line):
-    log = text_logs.read(line)
-    assert (log.columns["step"].tolist(), log.columns["loss"].tolist(), log.facts) == (
-        [50],
-        [3.2],
-        {"total_steps": 1000},
-    )
+def test_a_step_is_the_progress_in_brackets(line, final_step, tmp_path):
+    """Its end is that of an epoch where there are epochs."""
+    curve = read(tmp_path, line)
+    assert (points(curve), curve.final_step) == ([(50, 3.2)], final_step)
 
 
-def test_the_number_of_an_epoch_is_no_step():
-    assert text_logs.read("Epoch [1/3] loss 3.2\n50: loss=3.2\n").columns["step"].tolist() == [50]
+@pytest.mark.parametrize(
+    ("line", "first", "final_step"),
+    [
+        ("Epoch [{epoch}/3] [{batch}/1000] loss {loss}", 1, 3000),
+        ("Epoch:[{epoch}/3]({batch}/1000), loss: {loss}, lr: 0.1", 1, 3000),
+        ("| epoch   {epoch} | {batch:>5}/ 1000 batches | lr 20.0 | loss {loss}", 1, None),
+        ("Epoch: [{epoch}][{batch}/1000] Loss {loss} (9.9)", 0, None),
+        ("epoch {epoch} step {batch}/1000 loss {loss}", 1, None),
+    ],
+)
+def test_batches_of_epochs_are_steps(line, first, final_step, tmp_path):
+    at = [(epoch, batch) for epoch in range(3) for batch in range(100, 1001, 100)]
+    lines = [
+        line.format(epoch=epoch + first, batch=batch, loss=round(9 - epoch - batch / 2000, 4)) for epoch, batch in at
+    ]
+    curve = read(tmp_path, "\n".join(lines) + "\n")
+    assert curve.columns["step"].tolist() == list(range(100, 3001, 100))
+    assert curve.final_step == final_step
 
 
-def test_steps_that_start_again_in_each_epoch_are_refused(tmp_path):
-    lines = [f"Epoch [{epoch}/3] [{step}/1000] loss {4 - epoch / 2}" for epoch in (1, 2) for step in (0, 500, 900)]
-    (tmp_path / "main.log").write_text("\n".join(lines) + "\n")
+def test_steps_that_start_again_in_each_epoch_are_refused_where_no_batches_are_stated(tmp_path):
+    lines = [f"epoch {epoch} step {step} loss {4 - epoch / 2}" for epoch in (1, 2) for step in (0, 500, 900)]
     with pytest.raises(UserError, match="the steps start again in each epoch"):
-        loss_curves.read(tmp_path / "main.log")
+        read(tmp_path, "\n".join(lines) + "\n")
 
 
-def test_steps_follow_from_epochs_where_the_log_tells_their_length():
+def test_steps_follow_from_epochs_where_the_log_tells_their_length(tmp_path):
     plan = "***** Running training *****\n  Num Epochs = 2\n  Total optimization steps = 2,000\n"
-    log = text_logs.read(
-        plan + "{'loss': 8.5, 'epoch': 0.05}\n{'loss': 7.5, 'epoch': 0.1}\n{'eval_loss': 7.6, 'epoch': 0.1}\n"
+    curve = read(
+        tmp_path, plan + "{'loss': 8.5, 'epoch': 0.05}\n{'loss': 7.5, 'epoch': 0.1}\n{'eval_loss': 7.6, 'epoch': 0.1}\n"
     )
-    assert log.columns["step"].tolist() == [50, 100, 100]
-    assert log.pattern == "transformers"
+    assert (points(curve), points(curve, "validation_loss")) == ([(50, 8.5), (100, 7.5)], [(100, 7.6)])
+    assert curve.final_step == 2000
 
 
-def test_lines_without_a_step_are_counted():
-    log = text_logs.read("{'loss': 8.5, 'epoch': 0.01}\n{'loss': 7.5, 'epoch': 0.02}\n")
-    assert (log.matched, log.without_step) == (0, 2)
+STEPS = list(range(100, 6001, 100))
+LOSSES = [round(3 + 8 / (1 + step / 200), 4) for step in STEPS]
+
+
+def lines(text, *, every=0, evaluation=""):
+    """Lines of a training, with an evaluation after each `every` steps."""
+    for step, loss in zip(STEPS, LOSSES, strict=True):
+        yield text.format(step=step, loss=loss, other=round(loss + 0.3, 4))
+        if every and step % every == 0:
+            yield evaluation.format(step=step, loss=round(loss + 0.05, 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "evaluation", "reads"),
+    [
+        ("iter {step}: loss {loss}, time 4ms, mfu 3%", "step {step}: val loss {loss}", True),
+        (
+            " iteration {step:>8}/ 20000 | lm_loss: {loss} | loss scale: 3.0 |",
+            " validation results at iteration {step} | lm_loss value: {loss} | lm_loss_ppl value: 6.8E+01 |",
+            True,
+        ),
+        ("iter {step:>6} | loss {loss} | 5s", "  eval {step}: train {loss} | val {loss}", True),
+        ("step {step}/6000 | loss {loss} (+0.1z)| norm 0.3 (+0.1z)| lr 6e-4 | 1 ms", "val loss {loss}", True),
+        ("step {step} | loss {loss}", "val loss {loss}", True),
+        ("test run 7: step {step} loss {loss}", "test run 7: step {step} val loss {loss}", True),
+        ("dev-3 [train] step {step} loss {loss}", "dev-3 [valid] step {step} loss {loss}", True),
+        ("step {step} loss {loss}", "Evaluation at step {step}: loss {loss}", True),
+        ("step {step} loss {loss}", "c4 step {step} loss {loss}", False),
+        ("step {step} loss {loss}", "after step {step} the c4 loss is {loss}", False),
+    ],
+)
+def test_evaluations_are_read_or_named(text, evaluation, reads, tmp_path):
+    log = "\n".join(lines(text, every=1000, evaluation=evaluation)) + "\n"
+    if not reads:
+        with pytest.raises(UserError, match="6 lines with a loss were not understood, the first: line 11"):
+            read(tmp_path, log)
+        return
+    curve = read(tmp_path, log)
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    values = points(curve, "validation_loss")
+    assert [value for _, value in values] == [round(loss + 0.05, 4) for loss in LOSSES[9::10]]
+    assert values[-1][0] == 6000
+
+
+def test_few_lines_that_are_not_understood_make_the_answer_unsure(tmp_path):
+    log = "\n".join([*lines("step {step} loss {loss}"), "c4 loss 3.9"]) + "\n"
+    curve = read(tmp_path, log)
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert curve.low_confidence_reasons == ("1 lines with a loss were not understood, the first: line 61",)
+
+
+def test_a_best_loss_is_left_out(tmp_path):
+    log = lines("step {step} loss {loss}", every=1000, evaluation="new best val loss: {loss}, saved")
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert points(curve, "validation_loss") == []
+    assert "6 lines were left out" in curve.notes[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("step {step} | loss {other} | lm_loss {loss} | aux_loss 0.3", ""),
+        ("step {step} avg loss: {other} loss: {loss}", ""),
+        ("step {step} loss: {other} lm_loss: {loss}", "lm_loss"),
+        ("step {step} loss: {other} train_loss: {loss}", "train_loss"),
+    ],
+)
+def test_two_losses_on_a_line_follow_the_rule_of_tables(text, column, tmp_path):
+    log = "\n".join(lines(text)) + "\n"
+    if column:
+        with pytest.raises(UserError, match="both hold the loss"):
+            read(tmp_path, log)
+        assert points(loss_curves.read(tmp_path / "main.log", loss_column=column)) == [*zip(STEPS, LOSSES, strict=True)]
+    else:
+        assert points(read(tmp_path, log)) == [*zip(STEPS, LOSSES, strict=True)]
+
+
+@pytest.mark.parametrize("header", ["=== run {}", "Namespace(seed={}, lr=0.1)", ""])
+def test_runs_of_one_log_are_told_apart_by_a_header_or_a_total(header, tmp_path):
+    runs = [(8, 1600, 0.0), (12, 2400, 0.1), (6, 1200, 0.2)]
+    log, whole = [], []
+    for number, (n, last, offset) in enumerate(runs):
+        log += [header.format(number)] if header else []
+        whole = [(200 * at, round(7 / (1 + at / 5) + offset, 4)) for at in range(n)]
+        log += [f"step {step:05}/{last} | loss: {loss}" for step, loss in whole]
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert points(curve) == whole
+    assert curve.final_step == 1200
+    assert "3 runs (run 1: 8 rows, steps 0 to 1,400, losses 7 to" in curve.notes[1]
+    assert points(loss_curves.read(tmp_path / "main.log", run=1))[-1][0] == 1400
+
+
+def test_a_stage_that_states_no_total_has_none(tmp_path):
+    log = [f"step {step}/4000 | loss {5 - step / 1000}" for step in range(100, 4001, 100)]
+    log += ["next stage", *(f"step {step} | loss {4.9 - step / 2000}" for step in range(100, 5001, 100))]
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert curve.final_step is None
+    assert curve.columns["step"].max() == 5000
+
+
+def test_runs_that_nothing_tells_apart_are_refused(tmp_path):
+    log = [
+        f"step {step} | loss {round(7 - step / 1000 + offset, 4)}"
+        for offset in (0, 0.1)
+        for step in range(0, 2000, 100)
+    ]
+    with pytest.raises(UserError, match=r"2 runs .* choose one with --run"):
+        read(tmp_path, "\n".join(log) + "\n")
+
+
+def test_lines_that_are_too_long_are_counted_and_not_parsed(tmp_path):
+    log = "\n".join([*lines("step {step} loss {loss}"), "step 7000 loss 2.9 " + "x" * text_logs.LONGEST_LINE]) + "\n"
+    curve = read(tmp_path, log)
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert "1 lines of over 16,384 bytes were not parsed" in curve.notes
+
+
+@pytest.mark.parametrize("piece", ["train ", "%|", "%|| 1/2 ", "Num Epochs", "\r", "loss 1 ", "1,1"])
+def test_a_pathological_text_takes_time_in_proportion_to_its_size(piece, tmp_path):
+    """In one line, and in lines just below the longest one."""
+
+    def seconds(size):
+        texts = [piece * (size // len(piece)), *[piece * (16_000 // len(piece))] * (size // 16_000)]
+        start = time.process_time()
+        with pytest.raises(UserError):
+            read(tmp_path, "\n".join(texts) + "\n")
+        return time.process_time() - start
+
+    seconds(10_000)
+    assert seconds(1_600_000) < 12 * seconds(200_000) + 0.5

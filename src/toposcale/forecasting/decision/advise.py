@@ -28,6 +28,7 @@ def advise(
     target_loss: float | None = None,
     loss_column: str | None = None,
     step_column: str | None = None,
+    run: int | None = None,
     unique_tokens: float | None = None,
     epochs: float | None = None,
     optimizer: str = "",
@@ -63,14 +64,16 @@ def advise(
         run that has not started half and a quarter, too.
     known : sequence of mapping, optional
         Other runs of the family: each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column, unique_tokens, epochs, optimizer and name. What is not stated is as in this
-        run, unless the logged learning rates contradict it.
+        warmup_steps, loss_column, step_column, run, unique_tokens, epochs, optimizer and name. What is not stated is as
+        in this run, unless the logged learning rates contradict it.
     remaining : float, optional
         Compute that will still be spent, FLOP; by default what the schedule needs.
     target_loss : float, optional
         Loss in nats per token; the advice tells when it is reached.
     loss_column, step_column : str, optional
         Columns of the loss and of the step, if their names are not usual ones.
+    run : int, optional
+        Which run of the file to read, from 1, where it holds several.
     unique_tokens, epochs : float, optional
         Unique tokens of the training text, or epochs of the whole run over it: repeated tokens are worth less.
     optimizer : str, optional
@@ -122,18 +125,19 @@ def advise(
         warmup_steps,
         loss_column,
         step_column,
+        run,
         unique_tokens,
         epochs,
         optimizer,
     )
-    run = run_of_curve(stated)
+    training = run_of_curve(stated)
     given: Sequence[Any] = [known] if isinstance(known, Mapping | str | Path) else known
-    others = [known_run(other, index, run, stated) for index, other in enumerate(given, 1)]
+    others = [known_run(other, index, training, stated) for index, other in enumerate(given, 1)]
     starts = {parameters(size, "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
-    others += [run.unstarted(amount(size), round(size)) for size in sorted(starts)]
+    others += [training.unstarted(amount(size), round(size)) for size in sorted(starts)]
     request = Request(
         remaining=number(remaining, "remaining", None),
         multiples=() if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES),
         target_loss=number(target_loss, "target_loss", None),
     )
-    return advise_before_start(run, others, request) if curve is None else advise_on(run, others, request)
+    return advise_before_start(training, others, request) if curve is None else advise_on(training, others, request)

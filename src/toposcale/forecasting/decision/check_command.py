@@ -7,7 +7,7 @@ from toposcale.forecasting.decision.run_options import OPTIONS, add_option
 from toposcale.forecasting.runs.from_curve import Stated
 from toposcale.io.errors import printable
 
-_COLUMNS = ("loss_column", "step_column")
+_COLUMNS = ("loss_column", "step_column", "run")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

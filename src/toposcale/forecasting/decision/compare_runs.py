@@ -282,7 +282,7 @@ def compare_runs(
         Standard deviation of the loss between seeds, nats per token; by default estimated from replicates.
     **facts
         Arguments that all runs share, as for `toposcale.advise`: n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column. What needs an unknown one is left out, or said to be unknown.
+        warmup_steps, loss_column, step_column, run. What needs an unknown one is left out, or said to be unknown.
 
     Returns
     -------

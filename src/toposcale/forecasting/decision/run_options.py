@@ -19,6 +19,7 @@ OPTIONS = {
     "final": "minimum learning rate, 0 if left out; without --peak its ratio to the peak",
     "loss_column": "the column of the loss, if its name is not a usual one",
     "step_column": "the column of the step, if its name is not a usual one",
+    "run": "which run of the file to read, from 1, where it holds several",
     "unique_tokens": "unique tokens of the training text, if it is repeated",
     "epochs": "epochs of the whole run over the training text",
     "optimizer": "such as adamw; under another or unknown one the forecast of a decay is less certain",

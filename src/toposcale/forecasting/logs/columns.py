@@ -1,113 +1,280 @@
-"""Names of the columns of a training log in experiment trackers: step, losses, learning rate, gradient norm."""
+"""Columns of a training log: which one holds the step, the losses, the learning rate and the gradient norm, by name."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from toposcale.io.errors import UserError, listed
 
-# In lower case. Of several names of the step the first one present counts, since a tracker's own count (`_step`) need not
-# be the training's step.
-NAMES = {
-    "step": (
-        *("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
-        *("current_steps", "num_updates", "steps", "global_steps", "train_step", "train/step", "training_step"),
-        *("optimizer_step", "update", "updates", "iterations", "iters", "it"),
-    ),
-    "loss": (
-        *("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "train_loss_step"),
-        *("loss/train", "training/loss", "loss/train/total", "lm loss", "lm_loss", "lm-loss", "train/lm_loss"),
-        *("cross_entropy", "train/cross_entropy", "cross_entropy_loss", "train/crossentropyloss", "ce_loss"),
-        *("train/ce_loss", "reduced_train_loss", "loss_metrics/global_avg_loss"),
-    ),
-    "gradient_norm": ("gradient_norm", "grad_norm", "train/grad_norm", "train/gradient_norm", "grad-norm"),
-    "learning_rate": ("learning_rate", "lr", "train/learning_rate", "train/lr", "learning-rate"),
-    "validation_loss": (
-        *("validation_loss", "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss"),
-        *("valid_loss", "valid/loss", "test_loss", "test/loss", "loss/val", "loss/validation", "loss/eval"),
-        *("lm loss validation", "lm_loss_validation", "val_cross_entropy"),
-        *("eval/crossentropyloss", "eval/cross_entropy"),
-    ),
-}
-
+RATES = ("learning_rate", "lr", "train/learning_rate", "train/lr", "learning/rate")
+NORMS = ("gradient_norm", "grad_norm", "train/grad_norm", "train/gradient_norm", "gnorm", "global_grad_norm")
 END = "total_steps"
 LAST_STEP = (END, "max_steps", "max_iters", "num_training_steps", "train_iters")
-"""Columns of the last step of the training."""
+"""Columns of the learning rate, of the gradient norm and of the last step of the training."""
 
 CONSUMED = (
     *("tokens", "num_tokens", "total_tokens", "tokens_seen", "consumed_tokens", "num_input_tokens_seen"),
-    *("train/num_input_tokens_seen", "train/tokens", "consumed_samples", "consumed samples"),
+    *("train/num_input_tokens_seen", "train/tokens", "consumed_samples"),
 )
 PER_STEP, PARAMETERS = "tokens_per_step", "n_parameters"
-OF_THE_BATCH = (*CONSUMED, PER_STEP, "batch_tokens", "global_batch_size", "batch_size", "global batch size")
-"""Columns of the tokens or sequences read so far, and these with those of a step."""
-
-IN_SEQUENCES = ("consumed_samples", "consumed samples", "global_batch_size", "batch_size", "global batch size")
-"""Columns of the batch that do not count tokens."""
+OF_THE_BATCH = (*CONSUMED, PER_STEP, "batch_tokens", "global_batch_size", "batch_size")
+IN_SEQUENCES = ("consumed_samples", "global_batch_size", "batch_size")
+"""Columns of the tokens or sequences read so far, these with those of a step, and those that do not count tokens."""
 
 BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
-"""Lower-case names of losses in bits, mostly per byte."""
+PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
+"""Lower-case names of losses in bits, mostly per byte, and of perplexities."""
+
+
+class Counter(IntEnum):
+    """What a column of steps counts by its name; a higher value is a surer count of the updates of the weights."""
+
+    TRACKER = 0
+    MICRO_STEP = 1
+    ITERATION = 2
+    STEP = 3
+    UPDATE = 4
+
+
+_COUNTERS = {
+    Counter.TRACKER: "_step",
+    Counter.MICRO_STEP: "micro_step micro_steps microstep micro_batch",
+    Counter.ITERATION: "iteration iterations iter iters it",
+    Counter.STEP: "step steps train_step train/step training_step train_steps current_step current_steps train/iteration",
+    Counter.UPDATE: (
+        "update updates num_updates optimizer_step optimizer_steps opt_step optim_step global_step global_steps "
+        "train/global_step trainer/global_step"
+    ),
+}
+COUNTERS = {name: counter for counter, names in _COUNTERS.items() for name in names.split()}
+
+TRAINING, VALIDATION, TEST = (
+    frozenset(words.split())
+    for words in (
+        "train training trn tr fit trainloss",
+        "val valid validation validate validating eval evaluation evaluate evaluating evaluator dev valloss",
+        "test testing heldout",
+    )
+)
+"""Words of the three splits."""
+
+_CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = (
+    frozenset(words.split())
+    for words in (
+        "lm ce xent nll logits ntp cross entropy crossentropy crossentropyloss languagecrossentropy",
+        "total sum overall combined",
+        "avg average mean smooth smoothed ema running moving median epoch",
+        "aux auxiliary z moe router load balance balancing mtp kl reg regularization l2 distill commitment penalty",
+        "loss value step reduced metrics global local current per token",
+    )
+)
+_LOSS = re.compile(r"loss(?![a-z])|cross_?entropy")
+_KNOWN_WORDS = frozenset().union(TRAINING, VALIDATION, TEST, _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN)
+
+
+class LossName(NamedTuple):
+    """What the name of a loss says of it; split: TRAINING, VALIDATION or TEST."""
+
+    split: frozenset[str]
+    is_cross_entropy: bool
+    is_total: bool
+    is_mean: bool
+    is_part: bool
 
 
 def plain_name(name: str) -> str:
     """Return a name in lower case with underscores, without the run of W&B, the mark of a comment, and the unit nats."""
-    plain = re.sub(r"^.* - |\s*\(nats?\b.*\)$", "", name).strip("# \t").lower()
-    return plain.replace(" ", "_")
+    plain = re.sub(r"^.* - |\s*\(nats?\b[^()]*\)$", "", name[-200:]).strip("# \t").lower()
+    return re.sub(r"[ -]", "_", plain)
 
 
-def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the column name of each quantity that is logged (step, loss, ...).
+def loss_name(plain: str) -> LossName | None:
+    """Return what a plain name says of a loss; None if it is not the name of one."""
+    words = set(re.split(r"[^a-z0-9]+", plain)) - {""}
+    if words & _PART and sum(map(str.isdecimal, words)) == 1:  # the loss of one of several heads or layers
+        words = {word for word in words if not word.isdecimal()}
+    if not _LOSS.search(plain) or words - _KNOWN_WORDS:
+        return None
+    split = VALIDATION if words & VALIDATION else TEST if words & TEST else TRAINING
+    return LossName(split, *(bool(words & known) for known in (_CROSS_ENTROPY, _TOTAL, _MEAN, _PART)))
 
-    `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then. W&B puts the
-    run's name before a metric and adds columns for its extremes. Raise UserError if two columns hold one quantity, or if a
-    named column does not exist.
+
+def is_known(name: str) -> bool:
+    """Return whether a column is read by its name."""
+    plain = plain_name(name)
+    others = (*RATES, *NORMS, *LAST_STEP, *OF_THE_BATCH, PARAMETERS)
+    return plain in COUNTERS or plain in others or loss_name(plain) is not None
+
+
+class Matched(NamedTuple):
+    """Names of the columns by quantity, and notes on those that do not count."""
+
+    columns: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def matched(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, str]) -> Matched:
+    """Return the column of each quantity that is logged: step, loss, validation_loss, learning_rate, gradient_norm.
+
+    `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then. Raise
+    UserError if two columns could hold one quantity, or if a named column does not exist.
     """
-    existing = list(names)
-    plain: dict[str, list[str]] = {}
-    for name in existing:
-        if not name.endswith(("__MIN", "__MAX")):
-            plain.setdefault(plain_name(name), []).append(name)
-    column_of = dict(chosen or {})
-    for quantity, name in column_of.items():
-        if name not in existing:
-            raise UserError(f"{where}: no column {name} for the {quantity}; its columns are {listed(existing, 40)}")
-    for quantity, aliases in NAMES.items():
-        if quantity in column_of or (quantity == "validation_loss" and "loss" in (chosen or {})):
-            continue
-        named = [name for name in aliases if name in plain]
-        named += [name for name in plain if quantity == "learning_rate" and name.startswith("lr-")]
-        present = [column for name in named for column in plain[name]]
-        if len(present) > 1 and quantity != "step":
-            remedy = ", or name one with --loss-column (loss_column)" if quantity == "loss" else ""
-            problem = f"both hold the {quantity.replace('_', ' ')}; remove one of them{remedy}"
-            raise UserError(f"{where}: columns {' and '.join(present)} {problem}")
-        if present:
-            column_of[quantity] = present[0]
+    names: dict[str, str] = {}
+    for quantity, name in chosen.items():
+        plain = plain_name(name)
+        alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain]
+        alike = alike or [one for one in columns if (said := loss_name(plain)) and said == loss_name(plain_name(one))]
+        if len(alike) != 1:
+            raise UserError(f"{where}: no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
+        names[quantity] = alike[0]
+    notes = []
+    # W&B adds columns for the extremes of a metric.
+    plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
+    if "step" not in names and (counters := [name for name in plain_of if plain_of[name] in COUNTERS]):
+        names["step"], note = _counter_of_updates({name: columns[name] for name in counters}, where)
+        notes += note
+    if "loss" not in names:
+        losses = {name: said for name in plain_of if name not in names.values() and (said := loss_name(plain_of[name]))}
+        for quantity, column, note in _losses(losses, columns, where):
+            names[quantity] = column
+            notes += note
+    for quantity, aliases in (("learning_rate", RATES), ("gradient_norm", NORMS)):
+        present = [name for alias in aliases for name in plain_of if plain_of[name] == alias]
+        present += [name for name in plain_of if quantity == "learning_rate" and name.lower().startswith("lr-")]
+        if len(present) > 1:
+            quantity = quantity.replace("_", " ")
+            raise UserError(f"{where}: columns {' and '.join(present)} both hold the {quantity}; remove one of them")
+        names |= {quantity: present[0]} if present else {}
     # The export of one TensorBoard curve calls its loss `Value`; next to a loss, a value is something else.
-    if not column_of.keys() & {"loss", "validation_loss"} and "value" in plain:
-        column_of["loss"] = plain["value"][0]
-    return column_of
+    if not names.keys() & {"loss", "validation_loss"} and (
+        values := [name for name in plain_of if plain_of[name] == "value"]
+    ):
+        names["loss"] = values[0]
+    order = ("step", "loss", "gradient_norm", "learning_rate", "validation_loss")
+    return Matched({quantity: names[quantity] for quantity in order if quantity in names}, tuple(notes))
 
 
-def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: str | Path, remark: str = "") -> None:
+def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple[str, list[str]]:
+    """Return the column that counts the updates of the weights, and a note if another counts more."""
+    sure = {name: COUNTERS[plain_name(name)] for name in counters}
+    ranked = sorted(counters, key=lambda name: -sure[name])
+    steps = {name: known for name in ranked if (known := _numbers(counters[name])) is not None and _is_whole(known)}
+    best, *others = [*steps, *(name for name in ranked if name not in steps)]
+    for name in others:
+        if name not in steps or sure[name] is Counter.TRACKER:
+            continue
+        ratio = _ratio(steps[name], steps[best])
+        if abs(ratio - 1) < 1e-6 or np.isnan(ratio):
+            continue
+        if sure[name] == sure[best] or ratio < 1:
+            raise UserError(
+                f"{where}: columns {best} and {name} count differently; name one with --step-column (step_column)"
+            )
+        return best, [f"{name} advances {ratio:.3g} times as fast as {best}, which counts the updates"]
+    return best, []
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    return not np.any(values[np.isfinite(values)] % 1) and bool(np.isfinite(values).any())
+
+
+def _ratio(values: np.ndarray, others: np.ndarray) -> float:
+    """Return how many times as fast as others values advance, NaN if unknown."""
+    known = np.isfinite(values) & np.isfinite(others)
+    advances = np.abs(np.diff(values[known])).sum(), np.abs(np.diff(others[known])).sum()
+    return float(advances[0] / advances[1]) if min(advances) > 0 else np.nan
+
+
+def _losses(
+    losses: Mapping[str, LossName], columns: Mapping[str, Any], where: str | Path
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield quantity, column and notes for the training loss and the validation loss; a test loss counts without one."""
+    has_part = any(said.is_part for said in losses.values())
+    whole = {name: said for name, said in losses.items() if not said.is_part}
+    training = {name: said for name, said in whole.items() if said.split is TRAINING}
+    validation = {name: said for name, said in whole.items() if said.split is VALIDATION}
+    test = {name: said for name, said in whole.items() if said.split is TEST}
+    counts = {name: int(known_cells(columns[name]).sum()) for name in training} if len(training) > 1 else {}
+    if max(counts.values(), default=0) > 1:  # a single value is the mean of the training
+        training = {name: said for name, said in training.items() if counts[name] > 1}
+    if training:
+        problem = f"{where}: columns {{}} both hold the loss; remove one of them"
+        yield "loss", *_one_loss(training, has_part, columns, problem)
+    if validation or test:
+        problem = f"{where}: columns {{}} both hold the validation loss; remove one of them"
+        column, notes = _one_loss(validation or test, has_part, columns, problem)
+        notes += [f"{listed(test, 4)} was left out, since there is a validation loss"] if validation and test else []
+        yield "validation_loss", column, notes
+
+
+def _one_loss(
+    losses: Mapping[str, LossName], has_part: bool, columns: Mapping[str, Any], problem: str
+) -> tuple[str, list[str]]:
+    """Return the loss of one training loss or validation loss under several names, and notes on the others."""
+    values = {name for name, said in losses.items() if not said.is_mean} or set(losses)
+    plain = {name for name in values if losses[name].is_cross_entropy and not losses[name].is_total}
+    hold_more = all(
+        losses[name].is_total or (has_part and not losses[name].is_cross_entropy) for name in values - plain
+    )
+    chosen = plain if len(plain) == 1 and hold_more else values
+    first, *others = [name for name in losses if name in chosen]
+    if others:
+        first, *others = sorted([first, *others], key=lambda name: -int(known_cells(columns[name]).sum()))
+    if any(_differ(columns[first], columns[name]) for name in others):
+        named = " and ".join(name for name in losses if name in chosen)
+        raise UserError(problem.format(named) + ", or name the loss with --loss-column (loss_column)")
+    left_out = [name for name in losses if name not in chosen]
+    return first, [
+        f"{first} is read; {listed(left_out, 4)}, a total or a mean by its name, was left out"
+    ] if left_out else []
+
+
+def _differ(values: Any, others: Any) -> bool:
+    """Return whether two columns of losses differ where both are known; columns that are never both known do."""
+    known = known_cells(values) & known_cells(others)
+    numbers = _numbers(values), _numbers(others)
+    if not known.any() or numbers[0] is None or numbers[1] is None:
+        return True
+    return not np.allclose(numbers[0][known], numbers[1][known], rtol=1e-6, atol=1e-12)
+
+
+def _numbers(values: Any) -> np.ndarray | None:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def known_cells(values: Any) -> np.ndarray:
+    """Return where a column has a value, (rows,)."""
+    values = np.asarray(values)
+    return np.array([value is not None for value in values]) if values.dtype == object else values == values
+
+
+def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str | Path, remark: str = "") -> None:
     """Raise UserError if there is no column for the step or for a loss; `remark` follows the list of columns."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
-    if missing := [quantity for quantity, columns in needed.items() if not columns & column_of.keys()]:
-        names = list(names)
-        if names and all(re.fullmatch(r"[-+\d.eE]+", name) for name in names):
+    usual = {"step": ("step", "train/global_step", "trainer/global_step"), "loss": ("loss", "train/loss", "train_loss")}
+    if missing := [quantity for quantity, columns_of in needed.items() if not columns_of & names.keys()]:
+        columns = list(columns)
+        if columns and all(re.fullmatch(r"[-+\d.eE]+", name) for name in columns):
             raise UserError(f"{where}: its first line holds numbers; begin it with the names of the columns: step,loss")
-        present = f"its columns are {columns}{remark}" if (columns := listed(names, 40)) else "it has none"
+        present = f"its columns are {text}{remark}" if (text := listed(columns, 40)) else "it has none"
         first = missing[0]
         raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(NAMES[first][:3])}, or name "
+            f"{where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(usual[first])}, or name "
             f"it: --{first}-column of the command, {first}_column in Python"
         )
 
 
-def refuse_bits(column_of: Mapping[str, str], names: Iterable[str], where: str | Path) -> None:
+def refuse_bits(names: Mapping[str, str], columns: Iterable[str], where: str | Path) -> None:
     """Raise UserError if the name of the loss, or of any column if there is none, says bits."""
-    losses = [column_of[name] for name in ("loss", "validation_loss") if name in column_of]
-    if bits := [name for name in losses or names if BITS.search(name.lower())]:
+    losses = [names[quantity] for quantity in ("loss", "validation_loss") if quantity in names]
+    if bits := [name for name in losses or columns if BITS.search(name.lower())]:
         raise UserError(
             f"{where}: column {bits[0]} is in bits by its name, but a loss must be in nats per token: bits per token "
             "x 0.6931 (bits per byte x bytes per token x 0.6931); give it as a column called loss"

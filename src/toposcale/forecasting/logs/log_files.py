@@ -1,35 +1,33 @@
-"""Read the files of training logs (CSV, Parquet, JSON, text) as columns under their own names."""
+"""Read the files of training logs (CSV, Parquet, JSON, text) as rows, by their content before their name."""
 
-import io
-import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs import text_logs
-from toposcale.forecasting.logs.columns import NAMES, plain_name
-from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.forecasting.logs import json_logs, text_logs
+from toposcale.forecasting.logs.columns import COUNTERS, loss_name, plain_name
+from toposcale.forecasting.logs.rows import LogRows
 from toposcale.io.errors import UserError
-from toposcale.io.files import parse_json, read_plain_or_gzip
+from toposcale.io.files import read_plain_or_gzip
 
-_NUMBER = re.compile(rb"[-+\d.,e]+|nan|none|inf|no log", re.IGNORECASE)
-_CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
-_LISTS, _LINES, _TABLES = (".json",), (".jsonl", ".ndjson"), (".csv", ".tsv")
-TEXT_LOGS = f"text logs of {', '.join(text_logs.PATTERNS)} are read; else make a CSV with the columns step and loss"
+_NUMBER = re.compile(rb"[-+]?[\d.,e+-]+|nan|none|inf|no log", re.IGNORECASE)
+_TABLES = (".csv", ".tsv")
+_NO_TEXT = (
+    "not a text in UTF-8, so not a CSV table or a text log, nor Parquet or Feather; export it as CSV with the columns step "
+    "and loss"
+)
+
+OTHER_FILES = {
+    b"PK\x03\x04": "a zip archive, such as an Excel workbook or a PyTorch file; save the sheet with the losses as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet with the losses as CSV",
+    b"GGUF": "GGUF weights; give the log of the training",
+}
+"""What files are that hold no log, and what to do, by their first bytes."""
 
 
-class LogFile(NamedTuple):
-    """Columns of a file by name, its format, and notes on what was dropped."""
-
-    columns: Mapping[str, Any]
-    form: str
-    notes: tuple[str, ...] = ()
-
-
-def read(path: Path, named: Collection[str] = ()) -> LogFile:
+def read(path: Path, named: Collection[str] = ()) -> LogRows:
     """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
     content = read_plain_or_gzip(path)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
@@ -39,25 +37,51 @@ def read(path: Path, named: Collection[str] = ()) -> LogFile:
         from toposcale.forecasting.logs import table_files  # imports pyarrow
 
         form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
-        return LogFile(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
-    content = _with_tabs(_without_comments(content.rstrip(b"\0"), named), named)  # NUL: a disk that was full
-    start = content[:65536].decode("utf-8-sig", "replace").lstrip()
-    if suffix in (*_LISTS, *_LINES) or (start[:1] in ("{", "[") and _is_json(start)):
-        return _read_json(path, _text(path, content), suffix, named)
-    if suffix in _TABLES or _is_table(start, named):
-        return _read_csv(path, content)
-    return _read_text(path, _text(path, content))
+        return LogRows(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
+    content = content.rstrip(b"\0").removeprefix(b"\xef\xbb\xbf")  # NUL: a disk that was full
+    _refuse_others(path, content, suffix)
+    start = content[:65536].decode("utf-8", "replace").lstrip()
+    if suffix in json_logs.SUFFIXES or json_logs.is_json(start):
+        if (rows := json_logs.read(path, content, suffix, named)) is not None:
+            return rows
+    else:
+        begin = _end_of_comments(content, named)
+        table = _with_tabs(content[begin:] if begin else content, named)
+        if suffix in _TABLES or _is_table(table[:65536].decode("utf-8", "replace").lstrip(), named):
+            return _read_csv(path, table, content.count(b"\n", 0, begin))
+    return text_logs.read(path, content)
 
 
-def _without_comments(content: bytes, named: Collection[str]) -> bytes:
-    """Return content without the first lines that begin with #, but for names of columns."""
+def _refuse_others(path: Path, content: bytes, suffix: str) -> None:
+    """Raise UserError for a file of another kind, for text in another encoding, and for NUL bytes amid the lines."""
+    for first, what in OTHER_FILES.items():
+        if content.startswith(first):
+            raise UserError(f"{path}: {what}")
+    if suffix == ".ipynb":
+        raise UserError(f"{path}: a notebook; copy the table of losses below its cell to a text file, or give the log")
+    if (nul := content.find(b"\0")) >= 0:
+        if content.count(b"\0", 0, 4096) > min(len(content), 4096) / 100:
+            raise UserError(f"{path}: {_NO_TEXT}")
+        line = content.count(b"\n", 0, nul) + 1
+        raise UserError(
+            f"{path}: NUL bytes in line {line:,}, as after a crash; delete the line: sed {line}d {path.name} > mended"
+        )
+    try:
+        content[:4096].decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(content[:4096]) - 3:
+            raise UserError(f"{path}: {_NO_TEXT}") from None
+
+
+def _end_of_comments(content: bytes, named: Collection[str]) -> int:
+    """Return where the first line begins that is no comment (#), or that names columns."""
     start = 0
     while content.startswith(b"#", start):
         end = content.find(b"\n", start) + 1 or len(content)
         if _is_table(content[start:end].decode("utf-8", "replace"), named):
             break
         start = end
-    return content[start:]
+    return start
 
 
 def _with_tabs(content: bytes, named: Collection[str]) -> bytes:
@@ -68,57 +92,55 @@ def _with_tabs(content: bytes, named: Collection[str]) -> bytes:
             return []
         return [cell.strip() for cell in line.strip().strip(b"|").split(b"|")] if b"|" in line else line.split()
 
-    start = content[:4096].removeprefix(b"\xef\xbb\xbf").split(b"\n")[:-1]
+    start = content[:4096].split(b"\n")[:-1]
     head, first = ([*filter(None, map(cells_of, start)), [], []])[:2]
     index = len(first) - len(head)  # pandas prints an index without a name
     is_aligned = index in (0, 1) and all(map(_NUMBER.fullmatch, first)) and not set(b"".join(head)) & set(b",;{[:")
     if b"\t" in content[:4096] or not is_aligned or not _is_table(b",".join(head).decode("utf-8", "replace"), named):
         return content
-    rows = [b"\t".join(cells[index:]) for cells in map(cells_of, content.split(b"\n")) if cells]
-    return b"\n".join([b"\t".join(head), *rows[1:], b""][: None if content.endswith(b"\n") else -1])
-
-
-def _is_json(start: str) -> bool:
-    """Return whether a text begins with a JSON object or a list of them; a text log may begin with a bracket, too."""
-    return bool(re.match(r"\[\s*(?:\{\s*\"|\]|$)", start) or re.match(r"\{\s*(?:\"|\}|$)", start))
+    rows = [b"\t".join(cells[index:]) for cells in map(cells_of, content.split(b"\n"))]
+    return b"\n".join([b"\t".join(head), *rows[next(i for i, row in enumerate(rows) if row) + 1 :]])
 
 
 def _is_table(start: str, named: Collection[str]) -> bool:
     """Return whether the first line holds column names."""
     lines = start.removeprefix("sep=").splitlines() or [""]
     head = lines[0] if len(lines[0]) > 1 else "".join(lines[1:2])
-    fields = [field.strip(" \"'") for field in re.split(r"[,;\t]", head)]
+    fields = [field.strip(" \"'") for field in re.split(r"[,;\t]", head[:65536])]
     plain = set(map(plain_name, fields))
-    return bool(plain & {*NAMES["step"], *NAMES["loss"], *NAMES["validation_loss"]} or set(fields) & set(named))
+    return bool(plain & COUNTERS.keys() or any(map(loss_name, plain)) or set(fields) & set(named))
 
 
-def _text(path: Path, content: bytes) -> str:
-    """Decode a text in UTF-8."""
-    try:
-        text = content.decode("utf-8-sig")
-        if "\0" not in text:
-            return text
-    except UnicodeDecodeError:
-        pass
-    raise UserError(
-        f"{path}: not a text in UTF-8, nor Parquet or Feather; export it as CSV with the columns step and loss"
-    )
+def _read_csv(path: Path, content: bytes, first_line: int) -> LogRows:
+    """Read a CSV table without a half-written last line; repeated headers tell its parts apart."""
+    from toposcale.forecasting.logs import table_files  # imports pyarrow
 
-
-def _read_csv(path: Path, content: bytes) -> LogFile:
-    """Read a CSV table without a half-written last line and repeated headers."""
     notes = []
     content, cut = _without_cut_line(content)
     if cut:
-        notes.append(_dropped(cut))
-    header = io.BytesIO(content).readline()
-    if repeats := content.count(b"\n" + header) if header.strip() else 0:
-        content = header + content.replace(header, b"")
-        notes.append(f"the header is there {repeats + 1} times, as in concatenated files: the first one counts")
-    from toposcale.forecasting.logs import table_files  # imports pyarrow
+        notes.append(text_logs.half_written(cut))
+    header = content[: content.find(b"\n") + 1]
+    starts = [match.start() + 1 for match in re.finditer(re.escape(b"\n" + header), content)] if header.strip() else []
+    if starts:
+        content = content.replace(b"\n" + header, b"\n\n")
+        notes.append(f"the header is there {len(starts) + 1} times, as in concatenated files: the first one counts")
+    table, separator = table_files.parse_csv(content, path, first_line)
+    lines = _lines(content, table.num_rows, first_line)
+    before = [
+        content.count(b"\n", 0, start - at * (len(header) - 1)) + first_line + 1 for at, start in enumerate(starts)
+    ]
+    headers = [frozenset(np.searchsorted(lines, before).tolist())] if starts and lines is not None else []
+    form = f"CSV separated by {separator}"
+    return LogRows(table_files.columns_of(table, path), form, tuple(notes), lines=lines, headers=headers)
 
-    table, separator = table_files.parse_csv(content, path)
-    return LogFile(table_files.columns_of(table, path), f"CSV separated by {separator}", tuple(notes))
+
+def _lines(content: bytes, n_rows: int, first_line: int) -> np.ndarray | None:
+    """Return the line of each row, (rows,); None if rows of several lines, in quotes, make it unknown."""
+    skipped = content[:4].lower() == b"sep="
+    if content.count(b"\n") + (not content.endswith(b"\n")) == n_rows + 1 + skipped:
+        return np.arange(n_rows) + first_line + 2 + skipped
+    filled = [number for number, line in enumerate(content.split(b"\n"), first_line + 1) if line.strip()]
+    return np.array(filled[1 + skipped :]) if len(filled) == n_rows + 1 + skipped else None
 
 
 def _without_cut_line(content: bytes) -> tuple[bytes, str]:
@@ -133,160 +155,3 @@ def _without_cut_line(content: bytes) -> tuple[bytes, str]:
     if fewer or len(last.rsplit(separator, 1)[-1]) < min(lengths):
         return content[: content.rindex(b"\n") + 1], last.decode("utf-8", "replace")
     return content, ""
-
-
-def _read_text(path: Path, text: str) -> LogFile:
-    """Read a text log without a last line that does not end, since it may be half-written."""
-    if text.lstrip().startswith("[{'"):  # a list of transformers' dictionaries, as Python prints it
-        text = text.replace("}, {", "}\n{")
-    complete, end, last = text.rpartition("\n")
-    is_cut = end and last and not last.rstrip().endswith(("}", "]"))
-    log = text_logs.read(complete if is_cut else text)
-    if log.without_step > log.matched:
-        raise UserError(
-            f"{path}: {log.without_step:,} lines have a loss and no step; give a log with both, or the {FILE_NAME} "
-            "that transformers' Trainer writes beside its checkpoints"
-        )
-    if not log.matched:
-        raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
-    notes = [f"read as a text log: {log.matched:,} of {log.lines:,} lines are those of {log.pattern}"]
-    notes += [_dropped(last)] if is_cut else []
-    columns = log.columns | {name: np.full(log.matched, value) for name, value in log.facts.items()}
-    return LogFile(columns, "text log", tuple(notes))
-
-
-def _read_json(path: Path, text: str, suffix: str, named: Collection[str]) -> LogFile:
-    """Read JSON objects: one per line, as W&B and many training loops write them, or a list, as data frames do."""
-    notes: list[str] = []
-    objects = _objects(path, text, suffix, notes)
-    if objects is None:
-        return _read_text(path, text)
-    closing = sum(_CLOSING in entry for entry in objects)
-    steps = {*named, *NAMES["step"]}
-    rows = [_flat(entry) for entry in objects if _CLOSING not in entry]
-    stepped = [row for row in rows if not steps.isdisjoint(row) or not steps.isdisjoint(map(str.lower, row))]
-    if stepped and (lost := sum("loss" in row for row in rows) - sum("loss" in row for row in stepped)):
-        notes.append(f"{lost:,} rows have a loss and no step: they were left out")
-    if closing:
-        notes.append("the summary of the whole training was left out")
-    return LogFile(columns_of(stepped or rows), "JSON, one object a row", tuple(notes))
-
-
-def _objects(path: Path, text: str, suffix: str, notes: list[str]) -> list[dict[str, Any]] | None:
-    """Return the JSON objects of a text; None if its first line is not JSON, so that it is a text log."""
-    try:
-        content = parse_json(text)  # fails at once for one object per line
-    except ValueError as error:
-        if together := _one_after_another(text, notes):
-            return together
-        first = text.lstrip().split("\n", 1)[0].strip()
-        if not first.startswith("{") or first == "{":
-            if suffix in (*_LISTS, *_LINES) or first in ("{", "["):
-                raise UserError(f"{path}: not JSON ({error})") from error
-            return None
-    else:
-        if isinstance(content, dict):
-            content = _rows_of(content) or (None if suffix in _LISTS else [content])
-        entries = [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
-        if not entries:
-            raise UserError(
-                f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
-            )
-        if left_out := len(content) - len(entries):
-            notes.append(f"{left_out} of {len(content):,} entries are not objects: they were left out")
-        return entries
-    objects: list[dict[str, Any]] = []
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    for number, line in lines:
-        try:
-            objects.append(parse_json(line))
-        except ValueError as error:
-            if number == lines[-1][0] and objects:
-                notes.append(_dropped(line))
-                break
-            if not objects and (suffix not in (*_LISTS, *_LINES) or line.startswith("{'")):
-                return None
-            if suffix in _LISTS:
-                raise UserError(f"{path}: not JSON ({error})") from error
-            raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
-        if not isinstance(objects[-1], dict):
-            raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
-    return objects
-
-
-def _one_after_another(text: str, notes: list[str]) -> list[dict[str, Any]]:
-    """Return the objects of a list that is cut, or of a text of objects that are not one a line; [] for other texts."""
-    objects, between, decoder = list[dict[str, Any]](), re.compile(r"\s*,?\s*(?=\{)"), json.JSONDecoder()
-    start = text.find("[") + 1 if text.lstrip().startswith("[") else 0
-    try:
-        parse_json(text[start:].lstrip().split("\n", 1)[0])
-        return []  # one object a line
-    except ValueError:
-        pass
-    while following := between.match(text, start):
-        try:
-            entry, start = decoder.raw_decode(text, following.end())
-        except (ValueError, RecursionError):
-            break
-        objects.append(entry)
-    rest = text[start:].strip().strip(",]").strip()
-    if len(objects) < 2 or rest.count("{") > 1 or rest[:1] not in ("", "{"):
-        return []
-    notes += [_dropped(" ".join(rest.split()))] if rest else []
-    return objects
-
-
-def _rows_of(content: Mapping[str, Any]) -> list[Any]:
-    """Return the rows in a JSON object: a list in it of objects, or those of its columns; [] if there are none."""
-    if "log_history" in content:
-        return content["log_history"]
-    lists = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
-    for rows in lists.values():
-        if isinstance(rows[0], dict):
-            return rows
-    columns = lists if len(lists) > 1 and len(set(map(len, lists.values()))) == 1 else {}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _dropped(line: str) -> str:
-    """Return the note on a half-written last line."""
-    return f"the last line, {line[:40]!r}, is half-written: it was dropped"
-
-
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with the entries of nested objects under names such as `train/loss`."""
-    flat: dict[str, Any] = {}
-    for name, value in row.items():
-        flat |= {f"{name}/{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
-
-
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the columns of rows."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: column_of([row.get(name) for row in rows]) for name in names}
-
-
-def column_of(values: Sequence[Any]) -> np.ndarray:
-    """Return JSON values as float64, NaN if missing and infinite if a NaN was logged; texts as objects."""
-    try:
-        numbers = np.array(values, dtype=np.float64)
-        if numbers.ndim != 1:
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        numbers = np.array([_number(value) for value in values], dtype=np.float64)
-        if not np.isfinite(numbers).any() and any(isinstance(value, str) for value in values):
-            texts = np.empty(len(values), dtype=object)
-            texts[:] = values
-            return texts
-    for index in np.flatnonzero(np.isnan(numbers)).tolist():
-        if _number(values[index]) is not None:
-            numbers[index] = np.inf
-    return numbers
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None

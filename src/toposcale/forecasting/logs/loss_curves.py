@@ -1,37 +1,41 @@
-"""Loss curves as trackers export them: tables, the state of transformers' Trainer, TensorBoard event files.
+"""Loss curves as trackers export them: tables, JSON, text logs, the state of transformers' Trainer, TensorBoard files.
 
-Every reader returns a `LossCurve`: the training log and the metrics of one training. Unknown values are NaN or missing.
+Every reader yields rows in the order of the file, and one pass makes one `LossCurve` of them: the training log and the
+metrics of one training. Unknown values are NaN or missing.
 """
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs import log_files, log_rows, trainer_states
+from toposcale.forecasting.logs import batches, event_files, labels, log_files, segments, trainer_states
 from toposcale.forecasting.logs.columns import (
     LAST_STEP,
-    NAMES,
     OF_THE_BATCH,
     PARAMETERS,
+    PERPLEXITY,
+    VALIDATION,
+    known_cells,
     matched,
     plain_name,
     refuse_bits,
     refuse_missing,
 )
+from toposcale.forecasting.logs.rows import LogRows, rows_of
+from toposcale.forecasting.logs.text_logs import GRAMMARS
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
+from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.forecasting.runs.series import logged_again
-from toposcale.io.errors import UserError, listed
-from toposcale.io.files import regular_file
+from toposcale.io.errors import UserError
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
-_TRAINER_KEYS = {"loss": "loss", "grad_norm": "gradient_norm", "learning_rate": "learning_rate", "lr": "learning_rate"}
-_PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
+_TRAINER_KEYS = ("loss", "grad_norm", "learning_rate", "lr")
+MOST_LOST = 1 / 20  # largest share of the losses whose step is missing
 
 
 class LossCurve(NamedTuple):
@@ -88,25 +92,29 @@ class LossCurve(NamedTuple):
         return {name: pair for name, pair in sorted(series.items()) if len(pair[0])}
 
 
-def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
+def read(
+    path: str | Path, *, loss_column: str | None = None, step_column: str | None = None, run: int | None = None
+) -> LossCurve:
     """Read the loss curve of a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
     A table is CSV (with commas, semicolons, tabs, spaces or bars) or Parquet; JSON is one object per line, or a list of
-    objects; text logs are those of `text_logs.PATTERNS`, and others with a step and a loss on a line. A step and a loss
+    objects; text logs are those of `text_logs.GRAMMARS`, and others with a step and a loss on each line. A step and a loss
     of training or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are
     those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since
     Lightning writes one for training and one for validation. Files may be compressed with gzip; without a known suffix
     their first bytes decide.
-    loss_column, step_column: names of the columns, if not usual ones. Raise UserError, one line that names file and fault.
+
+    loss_column, step_column: names of the columns, if not usual ones. run: number of the run to read, if the file holds
+    several. Raise UserError, one line that names file and fault.
     """
-    path = Path(path)
+    path, chosen = Path(path), _chosen(loss_column, step_column)
     if state := trainer_states.latest_state(path):
-        return _of_trainer_state(state)
+        rows, metrics = _rows_of_state(state)
+        curve = _of_rows(rows, state.path, {}, run, metrics)
+        return curve._replace(notes=(*state.notes, *curve.notes), trainer=state)
     if path.is_dir() or ".tfevents." in path.name:
-        return _read_events(path, loss_column)
-    file = log_files.read(path, [name for name in (loss_column, step_column) if name is not None])
-    curve = of_columns(file.columns, path, loss_column=loss_column, step_column=step_column, how=file.form)
-    return curve._replace(notes=(*file.notes, *curve.notes))
+        return _of_rows(event_files.read(path, is_named="loss" in chosen), path, chosen, run)
+    return _of_rows(log_files.read(path, list(chosen.values())), path, chosen, run)
 
 
 def of_columns(
@@ -115,56 +123,172 @@ def of_columns(
     *,
     loss_column: str | None = None,
     step_column: str | None = None,
-    how: str = "",
+    run: int | None = None,
 ) -> LossCurve:
-    """Return the loss curve of columns under their names in a tracker; where, how: for messages."""
+    """Return the loss curve of columns under their names in a tracker; where: for messages, the others as for `read`."""
     columns = {name: values for name in columns if hasattr(values := _as_column(columns[name]), "__len__")}
-    log_rows.refuse_table_of_runs(columns, where)
-    columns, pivoted = log_rows.pivoted(columns)
-    chosen = {key: name for key, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
-    column_of = matched(_with_numbers(columns), where, chosen)
-    refuse_bits(column_of, columns, where)
-    refuse_missing(column_of, columns, where, f" ({how})" if how else "")
-    series = {name: _floats(columns[column], column, where) for name, column in column_of.items()}
-    if len({len(values) for values in series.values()}) > 1:
-        lengths = ", ".join(f"{column_of[name]} {len(values)}" for name, values in series.items())
-        raise UserError(f"{where}: the columns are not of one length: {lengths}")
-    if not len(series["step"]):
-        raise UserError(f"{where}: no rows; a loss table has one row per logged step")
-    if np.isnan(series["step"]).any():
-        raise UserError(f"{where}: {column_of['step']} is missing in {np.isnan(series['step']).sum()} rows")
-    losses = {column_of[name]: series[name] for name in ("loss", "validation_loss") if name in series}
-    if not any(np.isfinite(values).any() for values in losses.values()):
-        raise UserError(f"{where}: {' and '.join(losses)} holds no number")
-    n_rows = len(series["step"])
+    return _of_rows(LogRows(columns, ""), where, _chosen(loss_column, step_column), run)
+
+
+def _chosen(loss_column: str | None, step_column: str | None) -> dict[str, str]:
+    return {key: name for key, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
+
+
+def _rows_of_state(state: trainer_states.TrainerState) -> tuple[LogRows, tuple[str, ...]]:
+    """Return the log of transformers' Trainer, whose losses are means since the entry before, and its other metrics."""
+    history = state.content["log_history"]
+    steps = [trainer_states.number_of(entry.get("step")) if isinstance(entry, dict) else np.nan for entry in history]
+    entries = [entry for entry, step in zip(history, steps, strict=True) if step == step and step is not None]
+    rate = "learning_rate" if any("learning_rate" in entry for entry in entries) else "lr"
+    rows = [
+        {"step": entry["step"], **trainer_states.evaluated(entry)}
+        | {
+            rate if name == "lr" else name: trainer_states.number_of(entry[name])
+            for name in _TRAINER_KEYS
+            if name in entry
+        }
+        for entry in entries
+    ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    left_out = len(history) - len(entries)
+    notes = (f"{left_out} of {len(history):,} entries have no step: they were left out",) if left_out else ()
+    metrics = tuple(name for name in names if name not in ("step", "validation_loss", *_TRAINER_KEYS))
+    return rows_of(rows, "state of a Trainer", notes, [*names]), metrics
+
+
+def _of_rows(
+    rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: int | None, metrics: Sequence[str] = ()
+) -> LossCurve:
+    """Return the loss curve of one run of a log; metrics: columns that are other metrics."""
+    labels.refuse_table_of_runs(rows.columns, where)
+    columns, pivoted = labels.pivoted(rows.columns)
+    names, remarks = matched({name: columns[name] for name in columns if name not in metrics}, where, chosen)
+    if rows.form != "state of a Trainer":
+        refuse_bits(names, columns, where)
+        refuse_missing(names, columns, where, f" ({rows.form})" if rows.form else "")
+    n_rows = len(next(iter(columns.values()), ()))
+    series = {name: _floats(columns[column], column, where, rows.lines) for name, column in names.items()}
+    series |= {name: np.asarray(columns[name], dtype=np.float64) for name in metrics}
+    _refuse_lengths(series, names, where)
+    series.setdefault("step", np.empty(0))
     others = {
         name: values
         for name, values in columns.items()
-        if name not in column_of.values() and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
+        if name not in (*names.values(), *metrics) and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
     }
-    series, in_bits = _in_nats(_broken_off(series, others), others)
-    logged = {name: _numbers_of(others[name]) for name in others if name.strip().lower() in OF_THE_BATCH}
-    batch = log_rows.changed_batch(series["step"], logged)
-    rows = log_rows.of_one_training(series, others, where)
-    curve = _joined(rows, where)
+    series, others, lines, unmeasured = _measured(series, others, names, where, rows.lines)
+    series, in_bits = _broken_off(series, others), tuple[str, ...]()
+    if "loss" not in chosen:
+        series, in_bits = _in_nats(series, others, rows, names, where)
+    logged = {name: _numbers_of(others[name]) for name in others if plain_name(name) in (*OF_THE_BATCH, PARAMETERS)}
+    totals = next((_numbers_of(others[name]) for name in others if plain_name(name) in LAST_STEP), None)
+    steps = series["step"]
+    series, labelled = labels.of_one_training(series, others, where)
+    if len(series["step"]) == len(steps):
+        _refuse_epochs(series, others, where)
+        marks = segments.Marks(rows.headers, totals)
+        main, validation = labels.main_loss(series), labels.column_or_nan(series, "validation_loss")
+        log = segments.Log(series["step"], main, validation, marks, where, lines)
+        kept, notes, restarts = segments.one_run(log, run)
+        series, logged = ({name: one[kept] for name, one in values.items()} for values in (series, logged))
+        steps, totals = series["step"], None if totals is None else totals[kept]
+    else:
+        notes, restarts = (), ()
+    curve = _joined(series, restarts, where)
+    of_batch = {name: values for name, values in logged.items() if plain_name(name) in OF_THE_BATCH}
+    read = (*LAST_STEP, *OF_THE_BATCH, PARAMETERS)
     return curve._replace(
-        notes=(*pivoted, *in_bits, *curve.notes),
-        low_confidence_reasons=(*curve.low_confidence_reasons, *batch),
-        form=how or "columns",
-        names=column_of,
-        unread=tuple(name for name in others if name.strip().lower() not in (*LAST_STEP, *OF_THE_BATCH, PARAMETERS)),
-        final_step=_last_number(others, LAST_STEP),
-        tokens_per_step=log_rows.tokens_per_step(series["step"], logged),
-        n_parameters=_last_number(others, (PARAMETERS,)),
+        notes=(*rows.notes, *pivoted, *remarks, *unmeasured, *in_bits, *labelled, *notes, *curve.notes),
+        low_confidence_reasons=(
+            *rows.low_confidence_reasons,
+            *curve.low_confidence_reasons,
+            *batches.changed_batch(steps, of_batch),
+        ),
+        form=rows.form or "columns",
+        names=names,
+        unread=tuple(name for name in others if plain_name(name) not in read),
+        final_step=_last_number(totals),
+        tokens_per_step=batches.tokens_per_step(steps, of_batch),
+        n_parameters=_last_number(next((logged[name] for name in logged if plain_name(name) == PARAMETERS), None)),
     )
 
 
-def _last_number(columns: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """Return the last number, if above 0, in the first column of these names that has one."""
-    for column in (_numbers_of(columns[name]) for name in columns if name.strip().lower() in names):
-        if (numbers := column[np.isfinite(column)]).size:
-            return int(numbers[-1]) if numbers[-1] > 0 else None
-    return None
+def _refuse_lengths(series: Mapping[str, np.ndarray], names: Mapping[str, str], where: str | Path) -> None:
+    """Raise UserError for columns of different lengths, no rows, and losses without a number."""
+    if not names:
+        return
+    if len({len(values) for values in series.values()}) > 1:
+        lengths = ", ".join(f"{names[name]} {len(series[name])}" for name in names)
+        raise UserError(f"{where}: the columns are not of one length: {lengths}")
+    if not len(series["step"]):
+        raise UserError(f"{where}: no rows; a loss table has one row per logged step")
+    losses = {names[name]: series[name] for name in ("loss", "validation_loss") if name in series}
+    if losses and not any(np.isfinite(values).any() for values in losses.values()):
+        raise UserError(f"{where}: {' and '.join(losses)} holds no number")
+
+
+def _measured(
+    series: dict[str, np.ndarray],
+    others: dict[str, Any],
+    names: Mapping[str, str],
+    where: str | Path,
+    lines: np.ndarray | None,
+) -> tuple[dict[str, np.ndarray], dict[str, Any], np.ndarray | None, tuple[str, ...]]:
+    """Return the rows with a step, and what was measured of them: 0, -1 and NaN between evaluations are no measurement."""
+    notes = []
+    missing = np.isnan(series["step"])
+    if missing.any():
+        losses = [series[name] for name in ("loss", "validation_loss") if name in series]
+        has_loss = ~np.all(np.isnan(losses), axis=0)
+        if lost := int(np.sum(missing & has_loss)):
+            if lost > MOST_LOST * has_loss.sum():
+                raise UserError(f"{where}: {names['step']} is missing in {lost:,} rows")
+            notes.append(f"{lost:,} rows have a loss and no step: they were left out")
+        series = {name: values[~missing] for name, values in series.items()}
+        others = {name: np.asarray(values)[~missing] for name, values in others.items()}
+        lines = None if lines is None else lines[~missing]
+    if "validation_loss" in series:
+        values = series["validation_loss"].copy()
+        is_zero, name = (values == 0) | (values == -1), names["validation_loss"]
+        if is_zero.any():
+            notes.append(f"{name} is 0 or -1 in {is_zero.sum():,} rows, where nothing was measured")
+            values[is_zero] = np.nan
+        if between := _between_evaluations(values):
+            notes.append(f"{name} is NaN in {len(between):,} rows between evaluations, where nothing was measured")
+            values[between] = np.nan
+        series = series | {"validation_loss": values}
+    return series, others, lines, tuple(notes)
+
+
+def _between_evaluations(values: np.ndarray) -> list[int]:
+    """Return the rows whose NaN, held as infinite, stands between evaluations, or after them for no longer."""
+    rows, numbers = np.flatnonzero(~np.isnan(values)), np.isfinite(values[~np.isnan(values)])
+    places = np.flatnonzero(numbers)
+    if not len(places) or numbers.all():
+        return []
+    longest = int(np.diff(places).max(initial=1)) - 1
+    is_after = np.arange(len(rows)) > places[-1]
+    return rows[~numbers & (~is_after | (is_after.sum() <= longest))].tolist()
+
+
+def _refuse_epochs(series: Mapping[str, np.ndarray], others: Mapping[str, Any], where: str | Path) -> None:
+    """Raise UserError if the steps go back wherever an epoch begins."""
+    epochs = next((_numbers_of(others[name]) for name in others if name.strip().lower() == "epoch"), None)
+    if epochs is None:
+        return
+    logged = np.flatnonzero(~np.isnan(labels.main_loss(series)))
+    back = np.diff(series["step"][logged]) < 0
+    if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
+        raise UserError(
+            f"{where}: the steps start again in each epoch; name a column that counts them over all epochs "
+            "(--step-column), or make one: (epoch - 1) x batches + batch"
+        )
+
+
+def _last_number(column: np.ndarray | None) -> int | None:
+    """Return the last number of a column, if above 0."""
+    numbers = np.empty(0) if column is None else column[np.isfinite(column)]
+    return int(numbers[-1]) if len(numbers) and numbers[-1] > 0 else None
 
 
 def _as_column(values: Any) -> Any:
@@ -178,18 +302,6 @@ def _as_column(values: Any) -> Any:
     return column
 
 
-def _with_numbers(columns: Mapping[str, Any]) -> list[str]:
-    """Return the names of the columns, without losses of a single value (a mean of the training) beside a curve."""
-    counts = {name: int(_is_known(columns[name]).sum()) for name in columns if plain_name(name) in NAMES["loss"]}
-    return [name for name in columns if len(counts) < 2 or counts.get(name, 2) > 1 or max(counts.values()) < 2]
-
-
-def _is_known(values: Any) -> np.ndarray:
-    """Return where a column has a value, (rows,)."""
-    values = np.asarray(values)
-    return np.array([value is not None for value in values]) if values.dtype == object else values == values
-
-
 def _broken_off(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the series with empty training losses at the end as infinite: pandas writes NaN as an empty cell.
 
@@ -200,7 +312,7 @@ def _broken_off(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> dic
     if "loss" not in series or len(logged) < 2 or not len(after):
         return series
     is_empty = np.all([np.isnan(values[after]) for name, values in series.items() if name != "step"], axis=0)
-    for known in map(_is_known, others.values()):
+    for known in map(known_cells, others.values()):
         if is_empty.any() and known[logged].mean() < 0.5:
             is_empty &= ~known[after]
     if is_empty.sum() < np.diff(logged).max():
@@ -210,35 +322,53 @@ def _broken_off(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> dic
     return series | {"loss": losses}
 
 
-def _in_nats(series: dict[str, np.ndarray], others: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Return the series in nats; losses are in bits if a perplexity beside them is 2^loss."""
+def _in_nats(
+    series: dict[str, np.ndarray], others: Mapping[str, Any], rows: LogRows, names: Mapping[str, str], where: str | Path
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Return the series in nats, and a note; raise UserError if a perplexity is 2^loss, but for a program in bits."""
     for column in others:
-        if not _PERPLEXITY.search(column.lower()):
+        if not PERPLEXITY.search(column.lower()):
             continue
         perplexity = _numbers_of(others[column])
-        for name in ("loss", "validation_loss"):
-            losses = log_rows.column_or_nan(series, name)
+        is_of_validation = bool(set(re.split(r"[\W_]+", column.lower())) & VALIDATION)
+        for name in ("validation_loss",) if is_of_validation else ("loss", "validation_loss"):
+            losses = labels.column_or_nan(series, name)
             usable = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
-            if usable.sum() < 2:
+            ratio = np.log(perplexity[usable]) / losses[usable]
+            if usable.sum() < 2 or abs(float(np.median(ratio)) - np.log(2)) > 0.02:
                 continue
-            ratio = float(np.median(np.log(perplexity[usable]) / losses[usable]))
-            if abs(ratio - np.log(2)) < 0.02:
-                changed = {key: series[key] * np.log(2) for key in ("loss", "validation_loss") if key in series}
-                return series | changed, (
-                    f"losses are in bits, since {column} is 2^loss: they were multiplied by ln 2",
+            if rows.program not in GRAMMARS or not GRAMMARS[rows.program].in_bits:
+                raise UserError(
+                    f"{where}: {column} is 2^{names[name]}: if the losses are in bits, multiply them by 0.6931; if they "
+                    f"are in nats, say so with --loss-column {names[name]} (loss_column)"
                 )
+            changed = {key: series[key] * np.log(2) for key in ("loss", "validation_loss") if key in series}
+            return series | changed, (f"losses of {rows.program} are in bits: they were multiplied by ln 2",)
     return series, ()
 
 
-def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
+def _floats(values: Any, name: str, where: str | Path, lines: np.ndarray | None = None) -> np.ndarray:
+    """Return a column as numbers; raise UserError that names the first cell that is none."""
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{where}: column {name} contains values that are not numbers ({reason})") from error
+        row = next((row for row, value in enumerate(values) if value is not None and _is_no_number(value)), 0)
+        place = f"row {row + 1:,}" if lines is None else f"line {lines[row]:,}"
+        reason = f"{place} has {str(values[row])[:40]!r}" if len(values) else str(error).splitlines()[0]
+        raise UserError(
+            f"{where}: column {name} contains values that are not numbers ({reason}); mend or delete it"
+        ) from error
     if numbers.ndim != 1:
         raise UserError(f"{where}: column {name} is not a list of numbers")
     return numbers
+
+
+def _is_no_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return True
+    return False
 
 
 def _numbers_of(values: Any) -> np.ndarray:
@@ -249,92 +379,9 @@ def _numbers_of(values: Any) -> np.ndarray:
         return np.full(len(values), np.nan)
 
 
-def _of_trainer_state(state: trainer_states.TrainerState) -> LossCurve:
-    """Return the log of transformers' Trainer; its losses are means since the entry before."""
-    history = state.content["log_history"]
-    steps = [trainer_states.number_of(entry.get("step")) if isinstance(entry, dict) else np.nan for entry in history]
-    entries = [entry for entry, step in zip(history, steps, strict=True) if step == step and step is not None]
-    rows = [
-        {"step": trainer_states.number_of(entry["step"]), **trainer_states.evaluated(entry)}
-        | {name: trainer_states.number_of(entry[key]) for key, name in _TRAINER_KEYS.items() if key in entry}
-        for entry in entries
-    ]
-    series = {"step": np.empty(0)} | log_files.columns_of(rows)
-    left_out = len(history) - len(entries)
-    notes = (f"{left_out} of {len(history):,} entries have no step: they were left out",) if left_out else ()
-    curve = _joined(log_rows.in_order(series), state.path)
-    names = {name: key for key, name in _TRAINER_KEYS.items() if any(key in entry for entry in entries)}
-    return curve._replace(
-        notes=(*state.notes, *notes, *curve.notes), trainer=state, form="state of a Trainer", names=names
-    )
-
-
-def _read_events(path: Path, loss_column: str | None) -> LossCurve:
-    """Read the scalars of a TensorBoard event file, or of all in a folder."""
-    points = _scalars(path)
-    tags = [tag for tag in points if tag.lower() not in NAMES["step"]]
-    column_of = matched(tags, path, {"loss": loss_column} if loss_column else {})
-    if not column_of.keys() & {"loss", "validation_loss"}:
-        scalars = ", ".join(sorted(points))
-        raise UserError(
-            f"{path}: no scalar for the loss; its scalars are {scalars}. Name it with --loss-column (loss_column)"
-        )
-    rows = [(name, event) for name, tag in column_of.items() for event in points[tag]]
-    if all(np.all(np.diff([event.wall_time for event in points[tag]]) >= 0) for tag in column_of.values()):
-        rows.sort(key=lambda row: row[1].wall_time)  # unless a clock was set back
-    columns = {"step": np.array([event.step for _, event in rows], float)}
-    for name in column_of:
-        values = [event.value if name == quantity else None for quantity, event in rows]
-        columns[name] = log_files.column_of(values)
-    curve = _joined(log_rows.in_order(columns), path)
-    unread = tuple(tag for tag in points if tag not in column_of.values())
-    return curve._replace(form="TensorBoard event files", names={"step": "step"} | column_of, unread=unread)
-
-
-def _scalars(path: Path) -> dict[str, list[Any]]:
-    """Return the events (wall_time, step, value) by tag, of a file or of all in a folder.
-
-    Raise UserError for no such files, no package tensorboard, or folders that contradict each other.
-    """
-    if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
-        raise UserError(f"{path}: {_why_no_losses(path)}")
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError as error:
-        raise UserError(f"{path}: event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
-    files = [regular_file(file) for file in (path.rglob("*.tfevents.*") if path.is_dir() else [path])]
-    folders = sorted({file.parent for file in files}) if path.is_dir() else [path]
-    points: dict[str, list[Any]] = {}
-    by_step: dict[str, dict[int, float]] = {}
-    for folder in folders:
-        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-        events.Reload()
-        for tag in events.Tags()["scalars"]:
-            points.setdefault(tag, []).extend(events.Scalars(tag))
-            known, new = by_step.setdefault(tag, {}), {event.step: event.value for event in events.Scalars(tag)}
-            if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
-                raise UserError(
-                    f"{path}: {tag} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
-                    "folder of one training"
-                )
-            known.update(new)
-    return points
-
-
-def _why_no_losses(path: Path) -> str:
-    """Return why a path has no losses: it is missing, a folder of trainings, or a folder of other files."""
-    states = [state.parent.relative_to(path) for state in path.rglob(trainer_states.FILE_NAME)] if path.is_dir() else []
-    if trainings := sorted({str(at.parent if at.name.startswith("checkpoint-") else at) for at in states}):
-        return f"no training of its own; give one of {listed(trainings, 8)}"
-    files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
-    has = f"; of its files give the one with the losses: {listed(files, 8)}" if files else ""
-    return f"no TensorBoard event files (named events.out.tfevents...) and no {trainer_states.FILE_NAME} there{has}"
-
-
-def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
+def _joined(columns: Mapping[str, np.ndarray], restarts: Sequence[float], path: str | Path) -> LossCurve:
     """Return a curve of unique, ascending steps; rows of one step are merged, and the last of two values counts."""
-    columns, notes = rows.columns, list(rows.notes)
-    steps = columns["step"]
+    steps, notes = columns["step"], list[str]()
     wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
         tokens = "; are these tokens? Divide them by the tokens per step (--tokens-per-step)"
@@ -347,7 +394,7 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     unique, index = steps[order][is_new], np.cumsum(is_new) - 1
     joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
     for name in (*LOG, *(name for name in columns if name not in ("step", *LOG))):
-        values = log_rows.column_or_nan(columns, name)[order]
+        values = labels.column_or_nan(columns, name)[order]
         is_known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)
         last[index[is_known]] = values[is_known]
@@ -365,18 +412,18 @@ def _joined(rows: log_rows.Rows, path: str | Path) -> LossCurve:
     if len(later := broken[broken > numbers.max(initial=-1)]):
         newest = f"; the last number is at step {unique[numbers[-1]]:,.0f}" if len(numbers) else ""
         notes.append(f"the validation loss is not a number since step {unique[later[0]]:,.0f}{newest}")
-    return LossCurve(joined, tuple(notes), _low_confidence_reasons(joined, (*rows.restarts, *unique[repeated])))
+    return LossCurve(joined, tuple(notes), _low_confidence_reasons(joined, (*restarts, *unique[repeated])))
 
 
 def _low_confidence_reasons(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tuple[str, ...]:
     """Return that the loss dropped abruptly at the first step of a restart, if it did."""
-    loss = log_rows.main_loss(columns)
+    loss = labels.main_loss(columns)
     finite = np.isfinite(loss)
     # A restart is the first of consecutive steps that were logged again.
     index = np.searchsorted(columns["step"], sorted(set(restarts)))
     for row in index[np.diff(index, prepend=-2) > 1][-20:]:
         step = columns["step"][row]
-        if log_rows.has_dropped(columns["step"][finite], loss[finite], step):
+        if has_dropped(columns["step"][finite], loss[finite], step):
             return (
                 f"the loss dropped abruptly at step {step:,.0f}, where the log was resumed: if the batch or the data "
                 "changed there, the curve before it says little",

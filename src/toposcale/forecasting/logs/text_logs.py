@@ -1,208 +1,649 @@
 """Text logs: the standard output of training programs.
 
-A line holds a step and a training or validation loss, and possibly a learning rate, a gradient norm and a perplexity. The
-same expressions find these fields in every log; a table of line patterns identifies the program.
+A line becomes a form when its numbers are replaced by a mark. The names in front of the marks tell once what the numbers of
+all its lines are: a step, a loss, a learning rate. A table of grammars identifies programs by their forms; of an unknown
+program the training lines must have one form up to the loss.
 """
 
+import io
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from toposcale.forecasting.amounts import number_of
-from toposcale.forecasting.logs.columns import END, PARAMETERS, PER_STEP
-
-_DIGITS = r"(?>[-+]?(?:\d*\.\d+|\d+\.?(?!,\d))(?:e[-+]?\d+)?|[-+]?(?:nan|inf))(?!\w)"  # 3,25 is not 3
-_NUMBER = rf"(?: value)?[\s:=\"'|(]{{0,12}}(?:[a-z][\w.]{{0,15}}\()?({_DIGITS})"  # np.float64(3.2)
-_DECIMAL = rf"[\s:=]{{1,12}}(?=\d+\.\d)({_DIGITS})"  # after a name that may also precede a count
-_VALIDATION = r"(?:val(?:id(?:ati(?:on|ng)|ate)?)?|eval(?:uat(?:ion|ing|e))?|dev|test)"
-_LOSSES = (
-    r"(?:(?:reduced|train(?:ing)?|lm|ce|avg|average|mean)[ _/-]?)*"
-    r"(?:loss(?:[ /]train(?:/total)?|_step)?|CrossEntropyLoss|trl)"
+from toposcale.forecasting.logs.columns import (
+    COUNTERS,
+    END,
+    OF_THE_BATCH,
+    PARAMETERS,
+    PER_STEP,
+    PERPLEXITY,
+    TEST,
+    TRAINING,
+    VALIDATION,
+    LossName,
+    loss_name,
+    plain_name,
 )
-_VALIDATION_LOSSES = rf"(?:{_VALIDATION}[ _/-]?(?:lm[ _])?loss|loss[ /]{_VALIDATION}|tel)"
+from toposcale.forecasting.logs.rows import LogRows
+from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.io.errors import UserError
 
 
-class _Field(NamedTuple):
-    """Expression of a field, and words of which a line with the field has one: a search for them is ten times as fast."""
+class Grammar(NamedTuple):
+    """Lines of a training program; # is a number, ... anything.
 
-    words: tuple[str, ...]
-    expression: re.Pattern[str]
-
-
-def _field(words: str, expression: str) -> _Field:
-    return _Field(tuple(words.split()), re.compile(expression, re.IGNORECASE))
-
-
-_FIELDS = {
-    name: _field(words, rf"(?<![\w/-])(?:{expression})")
-    for name, words, expression in (
-        ("validation_loss", "val dev test tel", rf"{_VALIDATION_LOSSES}{_NUMBER}|val{_DECIMAL}"),
-        ("loss", "loss train trl", rf"{_LOSSES}(?: at \w+ \d++)?{_NUMBER}|train{_DECIMAL}"),
-        ("learning_rate", "lr learning", rf"(?:lr|learning[ _]?rate){_NUMBER}"),
-        ("gradient_norm", "norm", rf"(?:grad(?:ient)?[ _-]?norm|gnorm|norm){_NUMBER}"),
-        ("perplexity", "ppl perplexity", rf"(?:ppl|perplexity){_NUMBER}"),
-        ("epoch", "epoch", r"epoch[\s:=\"'\[(]{1,4}(\d+(?:\.\d+)?)"),
-    )
-}
-# The first match counts: a program may log batches (iter) beside updates (step).
-_STEPS = tuple(
-    _field(words, rf"{expression}((?>\d{{1,3}}(?:,\d{{3}})+|\d+))(?: */ *(\d+))?(?![\d.]*[a-z%])")
-    for words, expression in (
-        ("num_updates", r"num_updates\W{0,12}"),
-        ("step", r"(?<![\w/])(?:global_?|train_|current_|optimizer_)?steps?[\s:=#\"'(\[]{0,12}"),
-        ("iter update", r"(?<![\w/])(?:iter(?:ation)?|update)s?[\s:=#\"'(\[]{0,12}"),
-        ("batch", r"\[batch="),
-        ("tr val tel loss", r"^(?:s:)?(?=\d+[ :]{1,2}(?:tr(?:ain|l)|val|tel|loss)\b)"),  # s:250 tel:5.2, or 250 val 5.2
-        ("/", r"(?<!epoch)(?<!epoch[ :])(?<!epoch: )[\[(] *(?=\d+ */ *\d+ *[\])])"),  # (250/1000)
-        ("batches", r"(?<![\d.])(?=\d+/ *\d+ batches)"),
-    )
-)
-_PROGRESS = re.compile(r"%\|.*\| *(\d+)/(\d+) *\[")  # progress bar of tqdm
-# What transformers' Trainer logs at its start, and in each dictionary.
-_START = re.compile(r"Num Epochs = ([\d,]+).*?Total optimization steps = ([\d,]+)", re.DOTALL)
-_EPOCH = re.compile(r"['\"]epoch['\"]: *['\"]?([\d.]+)")
-_OF_VALIDATION = re.compile(rf"(?<![\w/.-]){_VALIDATION}(?![\w/.])", re.IGNORECASE)
-_HEADER = re.compile(r"\[(?:step|batch)=")  # of OLMo and Composer, before one line per metric
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_MLFLOW = re.compile(rf"^\d{{13}} (?P<value>{_DIGITS}) (?P<step>\d+)$")
-
-PATTERNS = {
-    "nanoGPT": re.compile(r"^(?:iter|step) \d+: (?:train )?loss"),
-    "build-nanogpt": re.compile(r"^step +\d+ \| loss: .*\| norm: |^\d+ (?:train|val) [\d.]+$|^validation loss: "),
-    "llm.c": re.compile(r"^s:\d+ (?:trl|tel):|^step +\d+/\d+ \| (?:train )?loss |^val loss "),
-    "modded-nanogpt": re.compile(r"^step:\d+/\d+ (?:train|val)_loss:"),
-    "Megatron-LM": re.compile(r"\biteration +\d+/ *\d+ \||validation loss at iteration"),
-    "torchtitan": re.compile(r"\bstep: *\d+ +loss: "),
-    "torchtune": re.compile(r"^Step \d+ \| loss:"),
-    "NeMo": re.compile(r"\breduced_train_loss[:=]"),
-    "Composer": re.compile(r"\bloss/train/total: "),
-    "fairseq": re.compile(r"\bnum_updates\b"),
-    "transformers": re.compile(r"\{.*['\"](?:eval_)?loss['\"]: .*['\"]epoch['\"]: "),
-    "MLflow": _MLFLOW,
-}
-_FACTS = {
-    name: re.compile(rf"^{words}: (\d{{1,3}}(?:,\d{{3}})+|\d+(?:\.\d+)?[KMB]?)\s*$", re.IGNORECASE | re.MULTILINE)
-    for name, words in (
-        (PER_STEP, "(?:tokens per iteration will be|total desired batch size)"),  # of nanoGPT and build-nanogpt
-        (PARAMETERS, "number of parameters"),
-    )
-}
-"""Lines that state a fact of the run, by the name of its column in a table."""
-
-ANY = "an unknown program, with a step and a loss"
-"""Name of a log that matches none of the patterns."""
-
-
-class TextLog(NamedTuple):
-    """Columns of a text log, and counts of its lines.
-
-    pattern: name of the line pattern. matched, lines: numbers of matching lines and of all lines. columns: arrays
-    (matched,) by quantity, NaN if missing in a line and infinite if not a number there. facts: last step, tokens per step
-    and number of parameters, those that are logged. without_step: number of lines with a loss but no step.
+    training, evaluation: whole lines with a training loss, and with a validation loss. precedes: whether an evaluation is
+    logged before the step that it belongs to. in_bits: whether the losses are logarithms to base 2 if the perplexity is
+    2^loss.
     """
 
-    pattern: str
-    matched: int
-    lines: int
-    columns: dict[str, np.ndarray]
-    facts: dict[str, float]
-    without_step: int
+    training: tuple[str, ...]
+    evaluation: tuple[str, ...] = ()
+    precedes: bool = False
+    in_bits: bool = False
 
 
-class _Row(NamedTuple):
-    """A line, and its fields by quantity."""
+GRAMMARS = {
+    "nanoGPT": Grammar(("iter #: loss #, time ...",), ("step #: train loss #, val loss #",)),
+    "build-nanogpt": Grammar(
+        ("step # | loss: # | lr # | norm: # | ...", "# train #"), ("validation loss: #", "# val #"), precedes=True
+    ),
+    "llm.c": Grammar(
+        ("step #/# | loss # ...", "step #/# | train loss # ...", "s:# trl:# ..."),
+        ("val loss #", "s:# tel:#"),
+        precedes=True,
+    ),
+    "modded-nanogpt": Grammar(("step:#/# train_loss:# ...",), ("step:#/# val_loss:# ...",)),
+    "Megatron-LM": Grammar(
+        ("...iteration #/...# |...lm loss: #...", "...iteration #/...# |...lm_loss: #..."),
+        ("...validation loss at iteration # ...", "...validation results at iteration # ..."),
+    ),
+    "torchtitan": Grammar(("...step: # loss: # ...",), ("...validate step: # loss: #...",)),
+    "torchtune": Grammar(("Step # | loss:# ...",)),
+    "NeMo": Grammar(("...reduced_train_loss: #...", "...reduced_train_loss=#...")),
+    "Composer": Grammar(("Train loss/train/total: #", "Train metrics/train/LanguageCrossEntropy: #")),
+    "OLMo": Grammar(("train/CrossEntropyLoss=#",)),
+    "LitGPT": Grammar(("Epoch # | iter # step # | loss train: #, val: #...",)),
+    "fairseq": Grammar(("...train_inner | ...num_updates...",), ("...valid | ...num_updates...",), in_bits=True),
+    "transformers": Grammar(("...{'loss': #...'epoch': #...}",), ("...{'eval_loss': #...'epoch': #...}",)),
+    "TensorFlow Estimator": Grammar(("...loss = #, step = #...",), ("...Saving dict for global step #: ...",)),
+    "MLflow": Grammar(("# # #",)),
+}
+"""Grammars by program."""
 
-    line: str
-    fields: dict[str, float]
+ANY = "an unknown program, with a step and a loss"
+TEXT_LOGS = f"text logs of {', '.join(GRAMMARS)} are read; else make a CSV with the columns step and loss"
+
+LONGEST_LINE, MOST_FORMS = 16384, 10_000
+"""Bytes of the longest line that is parsed, and the most forms that are kept."""
+
+MOST_UNREAD = 1 / 20
+"""Largest share of the lines with a loss that may be of no known form."""
+
+_CORE = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
+_NUMBER = re.compile(
+    r"(?=[-+.\dni])(?:(?<![a-z_\d.])|(?<=step)|(?<=step_)|(?<=iter)|(?<=iteration)|(?<=epoch)|(?<=rank))"
+    rf"(?:{_CORE}|(?<!of )(?:nan|inf|n/a|none)(?![a-z_]))",
+    re.IGNORECASE,
+)
+_MARK = "\0"  # in the place of a number
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
+_OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
+_WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
+_NAME_END = " :=|([{<\"'\t.,#~@\u2026-"
+_SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]")
+_JUNK, _NEVER, _RANKS, _NEAR_A_COUNTER = (
+    frozenset(words.split())
+    for words in (
+        "info debug warning root log logger main trainer",
+        "best lowest min minimum previous prev last old scale scaler scaling",
+        "rank local_rank global_rank worker gpu device",
+        "at global current optimizer after for on of in the saving dict results result loss losses lm number num no",
+    )
+)
+_COUNTER_WORDS = _JUNK | _NEAR_A_COUNTER | TRAINING | VALIDATION | TEST
+_FACTS = {
+    "tokens_per_iteration_will_be": PER_STEP,
+    "total_desired_batch_size": PER_STEP,
+    "number_of_parameters": PARAMETERS,
+    "num_epochs": "epochs",
+    "total_optimization_steps": "optimization_steps",
+}
+"""Facts of the run that a line states, by the name of the number."""
 
 
-def read(text: str) -> TextLog:
-    """Read a text log: the lines of the most frequent pattern, or else all lines with a step and a loss."""
-    lines = _COLOURS.sub("", text).replace("\r", "\n").splitlines()
-    start = _START.search(text)
-    epochs, total = (int(number.replace(",", "")) for number in start.groups()) if start else (0, 0)
-    rows = list(_rows(lines, total / max(epochs, 1)))
-    stepped = [row for row in rows if "step" in row.fields]
-    some = stepped[:: max(len(stepped) // 2000, 1)]
-    counts = {name: sum(bool(pattern.search(row.line)) for row in some) for name, pattern in PATTERNS.items()}
-    best = max(counts, key=lambda name: counts[name])
-    is_known = counts[best] >= max(len(some) / 2, 1)
-    fields = [row.fields for row in stepped if not is_known or PATTERNS[best].search(row.line)]
-    # The training loss of an evaluation is a separate estimate, and is not read if the step logs one.
-    logged = {row["step"] for row in fields if "validation_loss" not in row}
-    fields = [{**row, "loss": np.nan} if "validation_loss" in row and row["step"] in logged else row for row in fields]
-    fields = list(_measured_once(fields))
-    names = dict.fromkeys(name for row in fields for name in row)
-    columns = {name: np.array([row.get(name, np.nan) for row in fields]) for name in names if name != "final_step"}
-    return TextLog(
-        best if is_known else ANY, len(fields), len(lines), columns, _facts(text, fields), len(rows) - len(stepped)
+class Kind(Enum):
+    """What the lines of a form are."""
+
+    OTHER = "other"
+    STEP = "step"
+    FACT = "fact"
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    LEFT_OUT = "left out"
+    UNREAD = "unread"
+
+
+@dataclass
+class Form:
+    """Lines that differ in their numbers alone.
+
+    names: column of each number that is read, by its position in the line. opening: words up to the loss. marks: words of a
+    split in it. decimals: positions of numbers that must be decimal to be losses. unit: that of a fact, such as M. fast: an
+    expression of whole lines. programs, is_evaluation: grammars that take them. rows, lines, values: what they held.
+    """
+
+    kind: Kind
+    names: Mapping[int, str] = field(default_factory=dict)
+    opening: str = ""
+    marks: frozenset[str] = frozenset()
+    decimals: tuple[int, ...] = ()
+    unit: str = ""
+    fast: re.Pattern[bytes] | None = None
+    programs: frozenset[str] = frozenset()
+    is_evaluation: bool = False
+    rows: "array[int]" = field(default_factory=lambda: array("q"))
+    lines: "array[int]" = field(default_factory=lambda: array("q"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+
+    @property
+    def has_step(self) -> bool:
+        """Return whether its lines have a step of their own."""
+        return any(name in COUNTERS or name == "batch" for name in self.names.values())
+
+
+def _template(text: str) -> re.Pattern[str]:
+    pieces = (re.escape(piece).replace(r"\#", _MARK).replace("#", _MARK) for piece in text.split("..."))
+    return re.compile(".*".join(pieces), re.IGNORECASE)
+
+
+_TEMPLATES = {name: [*map(_template, (*grammar.training, *grammar.evaluation))] for name, grammar in GRAMMARS.items()}
+_EVALUATIONS = [*map(_template, (line for grammar in GRAMMARS.values() for line in grammar.evaluation))]
+
+
+def form_of(key: str, whole: Sequence[int] = ()) -> Form:
+    """Return what the lines of a key are: a line with marks in the place of its numbers, and single spaces.
+
+    whole: positions of whole numbers, after a word such as `train` that has a loss or something else behind it.
+    """
+    literals = key.lower().split(_MARK)
+    names: dict[int, str] = {}
+    counters: dict[int, str] = {}
+    decimals, pending, unread, left_out = [], "", False, False
+    skipped = -1
+    for at, (before, after) in enumerate(pairwise(literals)):
+        if at == skipped or at in whole:
+            continue
+        name, pending = _name(before) or pending, ""
+        is_unit = bool(re.match(r"[a-z%]", after))
+        is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
+        if is_ratio and not name and not before.endswith("/") and not literals[at + 2].startswith("/"):
+            names |= {at: "batch", at + 1: "batches"}
+            skipped = at + 1
+        elif (counter := _counter(name, before, after, at)) and not is_unit:
+            counters[at] = counter
+            if is_ratio:
+                names[at + 1], skipped = END, at + 1
+            pending = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
+        elif name == "epoch":
+            names[at] = name
+            if is_ratio:
+                names[at + 1], skipped = "epochs", at + 1
+        elif is_unit and not PERPLEXITY.search(name) and name not in _FACTS:
+            continue
+        elif (
+            (said := loss_name(name)) or name in ("trl", "tel") or set(name.split("_")) <= TRAINING | VALIDATION | TEST
+        ):
+            if not name:
+                continue
+            unread |= after == "," and at + 2 < len(literals)  # a decimal comma
+            if said is None:
+                said = loss_name({"trl": "loss", "tel": "val_loss"}.get(name, f"{name}_loss"))
+                decimals += [] if name in ("trl", "tel") else [at]
+            names[at] = name if said is None or said.is_part else _loss_column(name, said.split, names)
+        elif PERPLEXITY.search(name):
+            names[at] = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
+        elif "loss" in name.split("_") or "loss" in re.split(r"\W", name):
+            words = set(re.split(r"[^a-z]+", name))
+            left_out |= bool(words & (_NEVER | VALIDATION | TEST))
+            unread |= not words & (_NEVER | VALIDATION | TEST)
+        elif name in _FACTS or name in OF_THE_BATCH or name in _RANKS:
+            names[at] = _FACTS.get(name, name)
+        elif name in ("lr", "learning_rate") or name.endswith(("_norm", "gnorm")) or name == "norm":
+            names[at] = "learning_rate" if name.startswith("l") else "gradient_norm"
+    names |= _distinct_counters(counters, names)
+    names = dict(sorted(names.items()))
+    return _classified(key, literals, names, tuple(decimals), unread, left_out)
+
+
+def _name(before: str) -> str:
+    """Return the plain name at the end of the text in front of a number."""
+    text = re.sub(r"\([^()]*\)", "", before[-200:]).rstrip(_NAME_END)
+    text = _WRAPPERS.sub("", text).rstrip(_NAME_END)
+    name = plain_name(_SEPARATORS.split(text)[-1].strip()).removesuffix("_value")
+    words = name.split("_")
+    while words and words[0] in _JUNK and len(words) > 1:
+        words = words[1:]
+    return "_".join(words) if re.search("[a-z]", name) else ""
+
+
+def _counter(name: str, before: str, after: str, at: int) -> str:
+    """Return the column of a number that counts steps, "" if it counts something else."""
+    if name in COUNTERS:
+        return name
+    if name == "batch":
+        return "iteration"
+    if at == 0 and (name == "s" or (name in VALIDATION | TEST and after.startswith((":", " |")))):
+        return "step"
+    if at == 0 and not name and before.strip(" [(#") == "" and re.match(r"[\])]?[ :|,]", after):
+        return "first"
+    *words, last = name.split("_")
+    if "loss" in words and not {"at", "after", "for", "on"} & set(words):
+        return ""
+    if last in ("step", "steps", "iteration", "iter", "update", "updates") and set(words) <= _COUNTER_WORDS:
+        return "global_step" if "global" in words else "optimizer_step" if "optimizer" in words else last
+    return ""
+
+
+def _loss_column(name: str, split: frozenset[str], names: Mapping[int, str]) -> str:
+    """Return the column of a loss, such as `validation_loss`, or its own name beside another of that one."""
+    content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
+    content = ["loss"] if content in ([], ["trl"], ["tel"]) else content
+    prefix = "validation_" if split is VALIDATION else "test_" if split is TEST else ""
+    column = prefix + "_".join(dict.fromkeys(content))
+    return name if column in names.values() else column
+
+
+def _distinct_counters(counters: Mapping[int, str], names: Mapping[int, str]) -> dict[int, str]:
+    """Return the columns of counters: a number at the start of a line counts only where nothing else does."""
+    named = {at: counter for at, counter in counters.items() if counter != "first"}
+    if not named and "batch" not in names.values():
+        named = dict.fromkeys(counters, "step")
+    return {at: counter for at, counter in named.items() if counter not in [named[one] for one in named if one < at]}
+
+
+def _classified(
+    key: str, literals: Sequence[str], names: dict[int, str], decimals: tuple[int, ...], unread: bool, left_out: bool
+) -> Form:
+    """Return the form of a line with these names: a row, a step that later lines belong to, a fact, or something else."""
+    losses = {at: said for at, name in names.items() if (said := loss_name(name)) and not said.is_part}
+    programs = frozenset(name for name, lines in _TEMPLATES.items() if any(line.fullmatch(key) for line in lines))
+    if "MLflow" in programs:
+        names, losses = {1: "loss", 2: "step"}, {1: LossName(TRAINING, False, False, False, False)}
+    if not losses or unread:
+        kind = Kind.UNREAD if unread else Kind.LEFT_OUT if left_out else Kind.OTHER
+        if not unread and set(names.values()) & (COUNTERS.keys() | {"batch"}):
+            kind = Kind.STEP if kind is Kind.OTHER else kind
+        if not unread and set(names.values()) & {*_FACTS.values()}:
+            kind = Kind.FACT
+        found = re.match(r"[kmb](?![a-z])", literals[min(names) + 1]) if kind is Kind.FACT else None
+        unit = found[0].upper() if found else ""
+        return Form(kind, names, unit=unit, programs=programs)
+    text = _OPENING_BAR.sub("", _MARK.join(literals[: min(losses) + 1]))
+    words = re.findall(r"[a-z][a-z_/]*", text)
+    marks = frozenset(words) & (VALIDATION | TEST)
+    is_evaluation = any(line.fullmatch(key) for line in _EVALUATIONS)
+    marks |= {"eval"} if is_evaluation else frozenset()
+    has_training = any(said.split is TRAINING for said in losses.values())
+    kind = Kind.TRAINING if has_training else Kind.EVALUATION
+    return Form(
+        kind,
+        names,
+        " ".join(words),
+        marks,
+        decimals,
+        fast=_fast(key, names, decimals),
+        programs=programs,
+        is_evaluation=is_evaluation,
     )
 
 
-def _facts(text: str, fields: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the facts of the run by column; those of which a log has several values, as of several runs, are unknown."""
-    stated = {name: {number_of(match[1]) for match in line.finditer(text)} for name, line in _FACTS.items()}
-    facts = {name: values.pop() for name, values in stated.items() if len(values) == 1}
-    ends = [row["final_step"] for row in fields if "final_step" in row]
-    return facts | ({END: max(ends)} if ends else {})
+def _fast(key: str, names: Mapping[int, str], decimals: Sequence[int]) -> re.Pattern[bytes] | None:
+    """Return an expression of the lines of a form, whose groups are the numbers that are read."""
+    parts = [r"\s++".join(map(re.escape, literal.split(" "))) for literal in key.split(_MARK)]
+    numbers = [f"({_CORE})" if at in names else f"(?>{_CORE})" for at in range(len(parts) - 1)]
+    numbers = [rf"(?=[-+]?\d*+\.){number}" if at in decimals else number for at, number in enumerate(numbers)]
+    # Spaces around numbers differ with their width.
+    text = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
+    return re.compile(rf"\s*+{text}\s*+".encode()) if len(numbers) < 60 else None
 
 
-def _measured_once(rows: Sequence[dict[str, float]]) -> Iterator[dict[str, float]]:
-    """Yield rows without the validation loss where it is that of the row before, as progress bars repeat the last one."""
-    before = np.nan
-    for row in rows:
-        now = row.get("validation_loss", np.nan)
-        is_repeated = now == before and not np.isnan(row.get("loss", np.nan))
-        yield {**row, "validation_loss": np.nan} if is_repeated else row
-        before = before if np.isnan(now) else now
+@dataclass
+class _Context:
+    """Step and total of a line without a loss, which lines without a step belong to; forms: those that already did."""
+
+    step: float = np.nan
+    total: float = np.nan
+    row: int = -1
+    forms: set[int] = field(default_factory=set)
 
 
-def _rows(lines: Sequence[str], steps_per_epoch: float) -> Iterator[_Row]:
-    """Yield the lines with a loss; a missing step is taken from the progress bar, the epoch, or a neighbouring line."""
-    bars = [match for line in lines if "%|" in line and (match := _PROGRESS.search(line))]
-    total = max((int(bar[2]) for bar in bars), default=0)  # the bar of an evaluation is shorter
-    progress, header, waiting = dict[str, float](), dict[str, float](), list[_Row]()
-    for line in map(str.strip, lines):
-        if "%|" in line and (bar := _PROGRESS.search(line)) and int(bar[2]) == total:
-            progress = {"step": float(bar[1]), "final_step": total}
-        fields = _fields_of(line)
-        if not fields.keys() & {"loss", "validation_loss"}:
-            header = fields if _HEADER.search(line) else header
-            continue
-        if "step" not in fields:
-            epoch = _EPOCH.search(line) if steps_per_epoch else None
-            fields |= progress or ({"step": round(float(epoch[1]) * steps_per_epoch)} if epoch else header)
-        if "step" not in fields and "loss" not in fields:
-            waiting.append(_Row(line, fields))  # an evaluation, logged before its step
-            continue
-        yield from (_Row(row.line, row.fields | {"step": fields["step"]}) for row in waiting if "step" in fields)
-        yield _Row(line, fields)
-        header, waiting = {}, []
-    yield from waiting
+class _Lines:
+    """Rows of the lines of a text log, form by form, and what stands between them."""
+
+    def __init__(self, content: bytes) -> None:
+        self.forms: dict[str, Form] = {}
+        self.n_rows = self.n_lines = self.n_long = 0
+        self.without_step: list[int] = []
+        self.unread: list[int] = []
+        self.left_out: list[int] = []
+        self.headers: dict[str, set[int]] = {}
+        self.facts: list[tuple[int, str, float]] = []
+        self._context = _Context()
+        self._longest_bar = 0.0
+        complete = content.count(b"\n")
+        last = content[content.rfind(b"\n") + 1 :].rstrip()
+        is_cut = complete and last and not last.endswith((b"}", b"]"))
+        self.cut = last.decode("utf-8", "replace") if is_cut else ""
+        self._read(content, complete if is_cut else complete + 1)
+
+    def _read(self, content: bytes, n_lines: int) -> None:
+        form, fast = Form(Kind.OTHER), None
+        for number, raw in zip(range(1, n_lines + 1), io.BytesIO(content), strict=False):
+            self.n_lines = number
+            if fast is not None and (found := fast(raw)):
+                self._add(form, number, [*map(_number, found.groups())])
+                continue
+            for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
+                if len(piece) > LONGEST_LINE:
+                    self.n_long += 1
+                elif piece and not piece.isspace() and (read := self._slow(number, piece)) and read.fast:
+                    form, fast = read, read.fast.fullmatch
+
+    def _slow(self, number: int, piece: bytes, whole: tuple[int, ...] = ()) -> Form | None:
+        """Read a line by its form; return it if it is that of a row with a step of its own."""
+        line = piece.decode("utf-8", "replace").replace(_MARK, " ")
+        line = _COLOURS.sub("", line) if "\x1b" in line else line
+        line = _BAR.sub("%|", line) if "%|" in line else line
+        key = " ".join(_NUMBER.sub(_MARK, line).split())
+        key = f"{key}\n{whole}" if whole else key
+        if (form := self.forms.get(key)) is None:
+            form = form_of(key.partition("\n")[0], whole)
+            if len(self.forms) >= MOST_FORMS and form.kind in (Kind.TRAINING, Kind.EVALUATION):
+                form = Form(Kind.UNREAD)
+            elif len(self.forms) < MOST_FORMS:
+                self.forms[key] = form
+        if form.kind is Kind.OTHER:
+            if len(rows := self.headers.setdefault(key, set())) <= 64 and len(self.headers) < MOST_FORMS:
+                rows.add(self.n_rows)
+            return None
+        texts = _NUMBER.findall(line)
+        if integers := tuple(at for at in form.decimals if texts[at].lstrip("+-").isdecimal()):
+            return self._slow(number, piece, integers)
+        if form.kind is Kind.UNREAD:
+            self.unread.append(number)
+        elif form.kind is Kind.LEFT_OUT:
+            self.left_out.append(number)
+        elif form.kind is Kind.FACT:
+            values = (number_of(texts[at] + form.unit) for at in form.names)
+            self.facts += [(self.n_rows, name, value) for name, value in zip(form.names.values(), values, strict=True)]
+        elif form.kind is Kind.STEP:
+            self._note(dict(zip(form.names.values(), (_number(texts[at]) for at in form.names), strict=True)))
+        elif form.has_step:
+            self._add(form, number, [_number(texts[at]) for at in form.names])
+            return form
+        else:
+            self._add_without_step(form, number, [_number(texts[at]) for at in form.names])
+        return None
+
+    def _note(self, named: Mapping[str, float]) -> None:
+        """Note a step that lines without one belong to; the progress bar of an evaluation is shorter than the other."""
+        step = next((value for name, value in named.items() if name in COUNTERS), named.get("batch", np.nan))
+        if "batch" in named and step == named["batch"]:
+            if named["batches"] < self._longest_bar:
+                return
+            self._longest_bar = named["batches"]
+        self._context = _Context(step, named.get(END, named.get("batches", np.nan)))
+
+    def _add(self, form: Form, number: int, values: list[float]) -> None:
+        """Add a row."""
+        form.rows.append(self.n_rows)
+        form.lines.append(number)
+        form.values.extend(values)
+        self.n_rows += 1
+        if self._context.forms:
+            self._context = _Context()
+
+    def _add_without_step(self, form: Form, number: int, values: list[float]) -> None:
+        """Add a row whose step is that of a line before it, or follows from its epoch, or is that of another row."""
+        plan = {name: value for _, name, value in self.facts if name in ("epochs", "optimization_steps")}
+        epoch = dict(zip(form.names.values(), values, strict=True)).get("epoch")
+        context = self._context
+        if id(form) in context.forms:
+            self._context = context = _Context()
+        if context.step == context.step:
+            step, total = context.step, context.total
+        elif epoch is not None and len(plan) == 2:
+            step, total = round(epoch * plan["optimization_steps"] / max(plan["epochs"], 1)), plan["optimization_steps"]
+        elif form.kind is Kind.EVALUATION or form.marks:
+            step, total = np.nan, np.nan
+        else:
+            self.without_step.append(number)
+            return
+        if context.row < 0 or context.step != context.step:
+            context.row = self.n_rows
+            self.n_rows += 1
+        context.forms.add(id(form))
+        form.rows.append(context.row)
+        form.lines.append(number)
+        form.values.extend([*values, step, total])
 
 
-def _fields_of(line: str) -> dict[str, float]:
-    """Return the numbers of a line by quantity, a logged NaN as infinite."""
-    if match := _MLFLOW.match(line):
-        return {"step": float(match["step"]), "loss": _number(match["value"])}
-    fields, lower = {}, line.lower()
-    for words, step in _STEPS:
-        if any(word in lower for word in words) and (match := step.search(line)):
-            fields["step"] = float(match[1].replace(",", ""))
-            if match[2]:
-                fields["final_step"] = float(match[2])
-            break
-    for name, (words, field) in _FIELDS.items():
-        if any(word in lower for word in words) and (match := field.search(line)):
-            if name == "loss" and "validation_loss" not in fields and _OF_VALIDATION.search(line, 0, match.start()):
-                name = "validation_loss"
-            fields[name] = _number(next(filter(None, match.groups())))
-            line = line[: match.start()] + line[match.end() :]  # "validation loss: 3.2" has no other loss
-    return fields
+def _number(text: str | bytes) -> float:
+    """Return a number of a log: infinite for NaN, NaN where nothing was measured."""
+    try:
+        value = float(text)
+    except ValueError:
+        text = text.decode() if isinstance(text, bytes) else text
+        return np.nan if text.lower() in ("n/a", "none") else float(text.replace(",", ""))
+    return np.inf if value != value else value
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    return np.inf if np.isnan(value) else value
+def half_written(line: str) -> str:
+    """Return the note on a half-written last line."""
+    return f"the last line, {line[:40]!r}, is half-written: it was dropped"
+
+
+def read(path: Path, content: bytes) -> LogRows:
+    """Read a text log; raise UserError if it holds no losses with steps, or too many lines that are not understood."""
+    if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
+        content = content.replace(b"}, {", b"}\n{")
+    lines = _Lines(content)
+    forms = [form for form in lines.forms.values() if len(form.rows)]
+    program = _program(forms)
+    forms, unread = _understood(forms, program)
+    unread = sorted([*lines.unread, *unread])
+    n_read = sum(len(form.rows) for form in forms)
+    if len(lines.without_step) > n_read:
+        raise UserError(
+            f"{path}: {len(lines.without_step):,} lines have a loss and no step; give a log with both, or the {FILE_NAME} "
+            "that transformers' Trainer writes beside its checkpoints"
+        )
+    unread = sorted([*unread, *lines.without_step])
+    missed = f"{len(unread):,} lines with a loss were not understood, the first: line {unread[0]:,}" if unread else ""
+    if len(unread) > MOST_UNREAD * (n_read + len(unread)):
+        first = io.BytesIO(content).readlines()[unread[0] - 1][:80].decode("utf-8", "replace").strip()
+        raise UserError(f"{path}: {missed} ({first!r}); {TEXT_LOGS}")
+    if not n_read:
+        raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
+    _name_counters(forms)
+    columns, at_lines, headers = _assembled(lines, forms)
+    notes = [f"read as a text log: {n_read:,} of {lines.n_lines:,} lines are those of {program or ANY}"]
+    notes += [half_written(lines.cut)] if lines.cut else []
+    notes += [f"{lines.n_long:,} lines of over {LONGEST_LINE:,} bytes were not parsed"] if lines.n_long else []
+    if lines.left_out:
+        what = "a best loss, or an evaluation on another text"
+        notes.append(f"{len(lines.left_out):,} lines were left out ({what}), the first: line {lines.left_out[0]:,}")
+    notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
+    _count_over_epochs(path, columns)
+    return LogRows(columns, "text log", tuple(notes), (missed,) if missed else (), at_lines, headers, program)
+
+
+def _program(forms: Sequence[Form]) -> str:
+    """Return the program whose grammar takes most rows, "" if it takes less than half of them."""
+    counts: Counter[str] = Counter()
+    for form in forms:
+        counts.update(dict.fromkeys(form.programs, len(form.rows)))
+    best = max(counts, key=lambda name: counts[name], default="")
+    return best if 2 * counts[best] >= max(sum(len(form.rows) for form in forms), 1) else ""
+
+
+def _understood(forms: Sequence[Form], program: str) -> tuple[list[Form], list[int]]:
+    """Return the forms that are read, with the losses of evaluations as such, and the lines of the others.
+
+    A mark of a split tells lines apart only if not all of them have it, and if most training lines have none.
+    """
+    common = frozenset.intersection(*(form.marks for form in forms)) if forms else frozenset()
+    training = [form for form in forms if form.kind is Kind.TRAINING]
+    marked = [form for form in training if form.marks - common and not _has_validation(form)]
+    if _n_rows(marked) <= _n_rows([form for form in training if form not in marked]):
+        for form in marked:
+            form.kind, prefix = Kind.EVALUATION, "test_" if form.marks - common <= TEST else "validation_"
+            losses = {at: name for at, name in form.names.items() if loss_name(name)}
+            form.names = {**form.names, **{at: f"{prefix}{name}" for at, name in losses.items()}}
+    training = [form for form in training if form.kind is Kind.TRAINING]
+    alone, both = ([form for form in training if _has_validation(form) is has] for has in (False, True))
+    is_logged = any(program in form.programs and not form.is_evaluation for form in both)
+    if _n_rows(alone) > _n_rows(both) and not is_logged:
+        for form in both:  # the training loss of an evaluation is a separate estimate
+            form.kind = Kind.EVALUATION
+            form.names = {at: name if _split(name) is not TRAINING else "estimate" for at, name in form.names.items()}
+        training = alone
+    rows_of: Counter[str] = Counter()
+    for form in training:
+        rows_of[form.opening] += len(form.rows)
+    usual = max(rows_of, key=lambda opening: rows_of[opening], default="")
+    others = [form for form in training if not (program in form.programs if program else form.opening == usual)]
+    read = [form for form in forms if not any(form is other for other in others)]
+    return read, [line for form in others for line in form.lines]
+
+
+def _name_counters(forms: Sequence[Form]) -> None:
+    """Give the steps of lines that count one thing one name: `step`, or that of the lines with two counters."""
+    counters = [[name for name in form.names.values() if name in COUNTERS] for form in forms]
+    both = {name for names in counters if len(names) > 1 for name in names}
+    in_forms = Counter(name for names in counters for name in names)
+    best = max(sorted(both), key=lambda name: (in_forms[name], COUNTERS[name]), default="step")
+    for form, names in zip(forms, counters, strict=True):
+        if len(names) == 1:
+            form.names = {at: best if name in names else name for at, name in form.names.items()}
+
+
+def _n_rows(forms: Sequence[Form]) -> int:
+    return sum(len(form.rows) for form in forms)
+
+
+def _split(name: str) -> frozenset[str] | None:
+    return said.split if (said := loss_name(name)) else None
+
+
+def _has_validation(form: Form) -> bool:
+    return any(_split(name) in (VALIDATION, TEST) for name in form.names.values())
+
+
+def _assembled(lines: _Lines, forms: Sequence[Form]) -> tuple[dict[str, np.ndarray], np.ndarray, list[frozenset[int]]]:
+    """Return the columns of the forms (rows,), the line of each row, and the rows before which headers stand."""
+    is_read = np.zeros(lines.n_rows + 1, dtype=bool)
+    for form in forms:
+        is_read[np.frombuffer(form.rows, dtype=np.int64)] = True
+    index = np.cumsum(is_read) - is_read
+    n = int(is_read.sum())
+    columns: dict[str, np.ndarray] = {}
+    at_lines = np.zeros(n, dtype=np.int64)
+    for form in forms:
+        rows = index[np.frombuffer(form.rows, dtype=np.int64)]
+        names = [*form.names.values(), *(() if form.has_step else ("step", END))]
+        values = np.frombuffer(form.values).reshape(len(rows), len(names))
+        at_lines[rows] = form.lines
+        for at, name in enumerate(names):
+            columns.setdefault(name, np.full(n, np.nan))[rows] = values[:, at]
+    for name in {name for _, name, _ in lines.facts} & {PER_STEP, PARAMETERS}:
+        columns[name] = _stated(n, [(int(index[row]), value) for row, one, value in lines.facts if one == name])
+    headers = [frozenset(index[[*rows]].tolist()) for rows in lines.headers.values() if len(rows) <= 64]
+    losses = [columns[name] for name in columns if _split(name) is TRAINING]
+    for name in (name for name in columns if losses and _split(name) is VALIDATION):
+        _measure_once(columns[name], ~np.all(np.isnan(losses), axis=0))
+    columns.pop("estimate", None)
+    return columns, at_lines, headers
+
+
+def _stated(n: int, facts: Sequence[tuple[int, float]]) -> np.ndarray:
+    """Return the last value of a fact at each row, NaN where two were stated between the same rows."""
+    column = np.full(n, np.nan)
+    for row in dict.fromkeys(row for row, _ in facts):
+        values = {value for at, value in facts if at == row}
+        column[row:] = values.pop() if len(values) == 1 else np.nan
+    return column
+
+
+def _measure_once(values: np.ndarray, is_training: np.ndarray) -> None:
+    """Remove the validation loss of training rows where it is that of the row before: progress bars repeat the last one."""
+    known = np.flatnonzero(~np.isnan(values))
+    repeated = known[1:][(values[known][1:] == values[known][:-1]) & is_training[known][1:]]
+    values[repeated] = np.nan
+
+
+def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
+    """Give evaluations without a step that of the row before or, if they precede theirs, after them; return a note."""
+    counters = [name for name in columns if name in (*COUNTERS, "batch")]
+    known = ~np.all([np.isnan(columns[name]) for name in counters], axis=0) if counters else np.empty(0, bool)
+    if known.all() or not known.any():
+        return []
+    rows, at = np.flatnonzero(known), np.arange(len(known))
+    before = np.maximum(np.searchsorted(rows, at, side="right") - 1, 0)
+    after = np.minimum(np.searchsorted(rows, at), len(rows) - 1)
+    source = rows[after if precedes else before]
+    for name in (*counters, END, "batches", "epoch"):
+        if name in columns:
+            columns[name] = np.where(known, columns[name], columns[name][source])
+    place = "after" if precedes else "before"
+    return [f"{np.sum(~known):,} validation losses have no step: that of the row {place} each was taken"]
+
+
+def _count_over_epochs(path: Path, columns: dict[str, np.ndarray]) -> None:
+    """Make batches of epochs, and the places of progress bars, steps of the training."""
+    batch, batches, epochs = (columns.pop(name, None) for name in ("batch", "batches", "epochs"))
+    counter = next((name for name in columns if name in COUNTERS), "")
+    if batch is None or batches is None:
+        if counter and END in columns:
+            steps, ends = columns[counter], columns[END]
+            columns[counter], columns[END] = _over_epochs(path, steps, ends, columns.get("epoch"), epochs)
+        return
+    steps, ends = _over_epochs(path, batch, batches, columns.get("epoch"), epochs)
+    if not counter:
+        columns["step"], columns[END] = steps, ends
+        return
+    known = np.isfinite(columns[counter]) & np.isfinite(batch)
+    if known.any() and np.mean(np.abs(columns[counter] - batch)[known] <= 1) < 0.9:  # batches beside updates
+        return
+    before = columns.get(END, np.full(len(ends), np.nan))
+    columns[END] = np.where(np.isnan(before), ends, before)
+    columns[counter] = np.where(np.isnan(columns[counter]), steps, columns[counter])
+
+
+def _over_epochs(
+    path: Path, steps: np.ndarray, ends: np.ndarray, epoch: np.ndarray | None, epochs: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return steps and their last one, of batches that begin again in each epoch: (epoch - 1) x batches + batch."""
+    known = np.empty(0, bool) if epoch is None else np.isfinite(epoch) & np.isfinite(steps)
+    if epoch is None or not known.any() or np.any(epoch[known] % 1):
+        return steps, ends
+    begins = np.flatnonzero(np.diff(epoch[known]) > 0)
+    starts_again = len(begins) and np.all(np.diff(steps[known])[begins] < 0)
+    if len(begins) and not starts_again:  # they are counted over all epochs
+        return steps, ends
+    if starts_again and len(np.unique(ends[known])) > 1:
+        raise UserError(f"{path}: its epochs have different numbers of batches; make a CSV with step and loss")
+    n_epochs = np.nanmax(epochs) if epochs is not None and np.isfinite(epochs).any() else np.nan
+    first = 0 if epoch[known].min() == 0 else 1
+    return ((epoch - first) * ends + steps if starts_again else steps), ends * n_epochs

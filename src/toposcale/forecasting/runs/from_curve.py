@@ -45,6 +45,7 @@ class Stated:
     warmup_steps: int | None = None
     loss_column: str | None = None
     step_column: str | None = None
+    run: int | None = None
     unique_tokens: float | None = None
     epochs: float | None = None
     optimizer: str = ""
@@ -271,15 +272,16 @@ def whole_number(value: Any, what: str, least: int = 0) -> int | None:
 def read_curve(stated: Stated) -> loss_curves.LossCurve:
     """Read the curve of a file, a folder or columns; None is that of a run that has not started."""
     curve, columns = stated.curve, {key: getattr(stated, key) for key in _COLUMNS}
+    run = whole_number(stated.run, "run (--run)", 1)
     if curve is None:
         return loss_curves.LossCurve(dict.fromkeys(("step", *loss_curves.LOG), np.empty(0)))
     if isinstance(curve, str | Path):
         trainer_states.refuse_two_trainings(trainer_states.checkpoints_in(Path(curve)))
-        losses = loss_curves.read(curve, **columns)
+        losses = loss_curves.read(curve, **columns, run=run)
         _refuse_without_losses(losses)
         return losses
     named = _by_name(curve)
-    return loss_curves.of_columns({str(key): named[key] for key in named}, **columns)
+    return loss_curves.of_columns({str(key): named[key] for key in named}, **columns, run=run)
 
 
 def _by_name(curve: Any) -> Any:

@@ -120,6 +120,26 @@ def without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarr
     return steps, losses
 
 
+def has_dropped(steps: np.ndarray, losses: np.ndarray, restart: float) -> bool:
+    """Return whether the losses after a restart lie below the extrapolated line of those before it, by more than noise.
+
+    steps: (rows,), ascending. Loss curves are convex, so without a change the losses lie above that line.
+    """
+    row, half = np.searchsorted(steps, (restart, restart / 2)).tolist()
+    n = min(len(steps) - row, (row - half) // 2, 150)  # short enough to be linear in log-log coordinates
+    if n < 5:
+        return False
+    times, logs = np.log(np.maximum(steps, 1.0)), np.log(np.maximum(losses, 1e-12))
+    before, after = slice(row - 2 * n, row), slice(row, row + n)
+    x, y = times[before] - times[before].mean(), logs[before] - logs[before].mean()
+    ahead, power = times[after].mean() - times[before].mean(), float(x @ x)
+    slope = float(x @ y) / power
+    change = logs[after].mean() - logs[before].mean() - slope * ahead
+    spread = np.sqrt(np.sum((y - slope * x) ** 2) / (2 * n - 2))
+    error = spread * np.sqrt(1.5 / n + ahead**2 / power)
+    return bool(change < -3 * max(error, 1e-4))
+
+
 SMOOTHED_ROWS, AS_A_WALK = 150, (1.3, 3.3)
 """Rows that `is_moving_average` needs, and the range in which the spread of a random walk grows with twice the lag: by 2.
 Of 400 moving averages of planted noise, weights .9 to .99, over 85% lie in it; of 27 published logs none."""

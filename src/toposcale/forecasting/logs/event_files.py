@@ -1,0 +1,127 @@
+"""TensorBoard event files: scalars, and tensors of TensorFlow 2 that hold one number, of a file or a folder."""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toposcale.forecasting.logs.columns import COUNTERS, TEST, VALIDATION, loss_name, plain_name
+from toposcale.forecasting.logs.rows import LogRows, rows_of
+from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.io.errors import UserError, listed
+from toposcale.io.files import regular_file
+
+FORM = "TensorBoard event files"
+
+
+class Event(NamedTuple):
+    """A number that was logged."""
+
+    time: float
+    step: int
+    value: float
+
+
+def read(path: Path, *, is_named: bool = False) -> LogRows:
+    """Read an event file or all of a folder; a tag of a folder called `validation`, `loss_val`, ... is a validation loss.
+
+    is_named: whether the user names the loss. Raise UserError for no such files, no package tensorboard, folders that
+    contradict each other, and no loss but one per epoch.
+    """
+    events = _events(path)
+    losses = {tag: said for tag in events if (said := loss_name(plain_name(tag)))}
+    if not is_named and losses and all("epoch" in plain_name(tag) for tag in losses):
+        raise UserError(
+            f"{path}: {listed(losses, 4)} count epochs, not steps: log the loss of each batch, or name one with "
+            "--loss-column (loss_column) if its counter is that of the training"
+        )
+    names = [tag for tag in events if plain_name(tag) not in COUNTERS]
+    if not losses and not is_named and names:
+        raise UserError(
+            f"{path}: no scalar for the loss; its scalars are {listed(sorted(events), 20)}. Name it with --loss-column "
+            "(loss_column)"
+        )
+    rows = _by_step(events, names) or _by_time(events, names)
+    return rows_of(rows, FORM, named=names)
+
+
+def _by_step(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[dict[str, float]]:
+    """Return the events of each step as a row; [] if the steps of a tag go back."""
+    if any(one.step > other.step for name in names for one, other in pairwise(events[name])):
+        return []
+    rows: dict[int, dict[str, float]] = {}
+    for name in names:
+        for event in events[name]:
+            rows.setdefault(event.step, {"step": event.step})[name] = event.value
+    return [rows[step] for step in sorted(rows)]
+
+
+def _by_time(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[dict[str, float]]:
+    """Return one row an event, in the order in which they were logged."""
+    rows = [(event, name) for name in names for event in events[name]]
+    if all(one.time <= other.time for name in names for one, other in pairwise(events[name])):
+        rows.sort(key=lambda row: row[0].time)  # unless a clock was set back
+    return [{"step": event.step, name: event.value} for event, name in rows]
+
+
+def _events(path: Path) -> dict[str, list[Event]]:
+    """Return the events by tag."""
+    if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
+        raise UserError(f"{path}: {_why_no_losses(path)}")
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise UserError(f"{path}: event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
+    files = [regular_file(file) for file in (path.rglob("*.tfevents.*") if path.is_dir() else [path])]
+    folders = sorted({file.parent for file in files}) if path.is_dir() else [path]
+    events: dict[str, list[Event]] = {}
+    by_step: dict[str, dict[int, float]] = {}
+    for folder in folders:
+        accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+        accumulator.Reload()
+        for tag, logged in _numbers(accumulator):
+            name = _with_split(tag, str(folder.relative_to(path)) if folder != path else "")
+            known, new = by_step.setdefault(name, {}), {event.step: event.value for event in logged}
+            if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
+                raise UserError(
+                    f"{path}: {name} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
+                    "folder of one training"
+                )
+            known.update(new)
+            events.setdefault(name, []).extend(logged)
+    return events
+
+
+def _numbers(accumulator: Any) -> Iterator[tuple[str, list[Event]]]:
+    """Yield the events of each tag whose values are numbers, as scalars or as tensors of TensorFlow 2."""
+    tags = accumulator.Tags()
+    for tag in tags["scalars"]:
+        yield tag, [Event(event.wall_time, event.step, event.value) for event in accumulator.Scalars(tag)]
+    for tag in tags["tensors"]:
+        from tensorboard.util.tensor_util import make_ndarray
+
+        arrays = [(event.wall_time, event.step, make_ndarray(event.tensor_proto)) for event in accumulator.Tensors(tag)]
+        if all(array.size == 1 and array.dtype.kind in "fiu" for _, _, array in arrays):
+            yield tag, [Event(time, step, float(array.item())) for time, step, array in arrays]
+
+
+def _with_split(tag: str, folder: str) -> str:
+    """Return a tag with the split that its folder says and it does not say itself."""
+    words = set(re.split(r"[^a-z]+", folder.lower()))
+    said = loss_name(plain_name(tag))
+    for split, prefix in ((VALIDATION, "validation"), (TEST, "test")):
+        if words & split and not (said and said.split is split):
+            return f"{prefix}/{tag}"
+    return tag
+
+
+def _why_no_losses(path: Path) -> str:
+    """Return why a path has no losses: it is missing, a folder of trainings, or a folder of other files."""
+    states = [state.parent.relative_to(path) for state in path.rglob(FILE_NAME)] if path.is_dir() else []
+    if trainings := sorted({str(at.parent if at.name.startswith("checkpoint-") else at) for at in states}):
+        return f"no training of its own; give one of {listed(trainings, 8)}"
+    files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
+    has = f"; of its files give the one with the losses: {listed(files, 8)}" if files else ""
+    return f"no TensorBoard event files (named events.out.tfevents...) and no {FILE_NAME} there{has}"

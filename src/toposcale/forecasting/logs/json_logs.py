@@ -1,0 +1,234 @@
+"""JSON logs: one object a line, a list of objects, or an object that holds lists or columns."""
+
+import io
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toposcale.forecasting.logs import text_logs
+from toposcale.forecasting.logs.columns import COUNTERS, TEST, TRAINING, VALIDATION, loss_name, plain_name
+from toposcale.forecasting.logs.rows import LogRows, RowGatherer
+from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.io.errors import UserError, listed
+from toposcale.io.files import parse_json
+
+_LIST, _LINES = ".json", (".jsonl", ".ndjson")
+SUFFIXES = (_LIST, *_LINES)
+FORM = "JSON, one object a row"
+_CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
+_BETWEEN = re.compile(r"[\s,]*+(?=[^\]])")
+
+
+def is_json(start: str) -> bool:
+    """Return whether a text begins with a JSON object or a list of them; a text log may begin with a bracket, too."""
+    return bool(re.match(r"\[\s*(?:\{\s*\"|\]|$)", start) or re.match(r"\{\s*(?:\"|\}|$)", start))
+
+
+def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -> LogRows | None:
+    """Read the rows of a JSON file; None for a text log. Raise UserError if it is damaged, or holds no list of rows."""
+    first, _, rest = content.lstrip()[:65536].partition(b"\n")
+    is_printed = first.startswith((b"{'", b"[{'"))  # a dictionary as Python prints it
+    if is_printed or (suffix not in SUFFIXES and not first.startswith((b"{", b"["))):
+        return None
+    gathered, notes = RowGatherer(), list[str]()
+    if rest.strip() and isinstance(_parsed(first), dict):
+        is_json = _add_lines(path, content, suffix, gathered, notes)
+    else:
+        is_json = _add_entries(path, content, suffix, gathered, notes)
+    if not is_json:
+        return None
+    lines = np.array(gathered.lines)
+    rows = LogRows(gathered.columns(named), FORM, tuple(notes), lines=lines if lines.any() else None)
+    has_losses = any(plain_name(name) in COUNTERS or loss_name(plain_name(name)) for name in rows.columns)
+    return rows if has_losses or named else _text_inside(path, rows) or rows
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError:
+        return None
+
+
+def _add_lines(path: Path, content: bytes, suffix: str, gathered: RowGatherer, notes: list[str]) -> bool:
+    """Add the rows of one object a line; return whether it is that, and no text log."""
+    for number, line in enumerate(io.BytesIO(content), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = parse_json(line)
+            if not isinstance(entry, dict):
+                raise TypeError("it holds something else")
+        except (ValueError, TypeError) as error:
+            is_last = not content[content.find(line) + len(line) :].strip()
+            if len(gathered) and is_last and isinstance(error, ValueError) and "Extra data" not in str(error):
+                notes.append(text_logs.half_written(line.decode("utf-8", "replace")))
+                break
+            if suffix not in SUFFIXES and not any(loss_name(plain_name(name)) for name in gathered.columns()):
+                return False
+            is_glued = b"}{" in line.replace(b" ", b"")
+            what = "holds two objects and is not JSON" if is_glued else "is not JSON"
+            raise UserError(
+                f"{path}: line {number:,} {what}, one object a line ({error}): {_start_of(line)}; mend the line, or delete "
+                f"it: sed {number}d {path.name} > mended{suffix}"
+            ) from error
+        _add(entry, number, gathered, notes)
+    return True
+
+
+def _start_of(line: bytes) -> str:
+    return repr(line[:60].decode("utf-8", "replace").strip())
+
+
+def _add(entry: Mapping[str, Any], line: int, gathered: RowGatherer, notes: list[str]) -> None:
+    """Add a row, but not the summary at the end of transformers' Trainer."""
+    if _CLOSING not in entry:
+        gathered.add(entry, line)
+    elif (summary := "the summary of the whole training was left out") not in notes:
+        notes.append(summary)
+
+
+def _add_entries(path: Path, content: bytes, suffix: str, gathered: RowGatherer, notes: list[str]) -> bool:
+    """Add the rows of a list, of objects one after another, or of one object; return whether it is JSON."""
+    text = content.decode("utf-8", "replace")
+    is_list = text.lstrip().startswith("[")
+    start = end = text.index("[") + 1 if is_list else 0
+    alone: dict[str, Any] | None = None
+    n_values = n_others = 0
+    for value, end in _values(text, start):  # noqa: B007 (its last value counts)
+        n_values += 1
+        if not isinstance(value, dict):
+            n_others += 1
+        elif n_values == 1 and not is_list:
+            alone = value  # it may hold the rows
+        else:
+            if alone is not None:
+                _add(alone, 0, gathered, notes)
+            _add(value, 0, gathered, notes)
+            alone = None
+    rest = text[end:].strip().strip(",]").strip()
+    if rest or not (n_values or is_list):
+        n_objects = n_values - n_others
+        if n_objects < 2 or rest.count("{") > 1 or not rest.startswith("{"):
+            if suffix not in SUFFIXES and not n_objects:
+                return False
+            line = text.count("\n", 0, len(text) - len(text[end:].lstrip())) + 1
+            raise UserError(f"{path}: not JSON from line {line:,} on: {rest[:60]!r}; mend that object, or delete it")
+        notes.append(text_logs.half_written(" ".join(rest.split())))
+    if alone is not None:
+        n_others, n_values = _add_content(path, alone, suffix, gathered, notes)
+    if n_others == n_values:
+        raise _no_rows(path)
+    if n_others:
+        notes.append(f"{n_others} of {n_values:,} entries are not objects: they were left out")
+    return True
+
+
+def _no_rows(path: Path) -> UserError:
+    return UserError(
+        f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
+    )
+
+
+def _values(text: str, start: int) -> Iterator[tuple[Any, int]]:
+    """Yield the JSON values from a place of a text on, and where each ends, up to the first that is damaged."""
+    decoder = json.JSONDecoder()
+    while following := _BETWEEN.match(text, start):
+        try:
+            value, start = decoder.raw_decode(text, following.end())
+        except (ValueError, RecursionError):
+            return
+        yield value, start
+
+
+def _add_content(
+    path: Path, content: dict[str, Any], suffix: str, gathered: RowGatherer, notes: list[str]
+) -> tuple[int, int]:
+    """Add the rows of one object, those of validation as such; return the numbers of entries that are none, and of all."""
+    lists = {"": content["log_history"]} if isinstance(content.get("log_history"), list) else _lists(path, content)
+    if not lists:
+        if suffix == _LIST:
+            raise _no_rows(path)
+        lists = {"": [content]}
+    with_losses = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists
+    splits = {name: _split_of(name) for name in with_losses}
+    training = [name for name, split in splits.items() if split is TRAINING]
+    unnamed = [name for name, split in splits.items() if split is None]
+    if len(with_losses) > 1 and (len(training or unnamed) != 1 or (training and unnamed)):
+        example = f"jq .{next(iter(with_losses))} {path.name} > one.json"
+        raise UserError(f"{path}: {len(with_losses)} lists hold rows ({listed(with_losses, 6)}); give one: {example}")
+    validation = next((split for split in (VALIDATION, TEST) if split in splits.values()), None)
+    n_others = n_values = 0
+    for name, rows in with_losses.items():
+        if len(with_losses) > 1 and splits[name] is TEST and validation is VALIDATION:
+            notes.append(f"{name} was left out, since there is a validation loss")
+            continue
+        is_validation = len(with_losses) > 1 and splits[name] is validation and validation is not None
+        n_values += len(rows)
+        for row in rows:
+            if isinstance(row, dict):
+                _add(_as_validation(row) if is_validation else row, 0, gathered, notes)
+            else:
+                n_others += 1
+    return n_others, n_values
+
+
+def _lists(path: Path, content: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the lists of rows in an object, also as columns; those of its only inner object if it has none."""
+    lists = {name: rows for name, rows in content.items() if isinstance(rows, list)}
+    lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+    inner = {name: value for name, value in content.items() if isinstance(value, dict)}
+    lists |= {name: rows for name, value in inner.items() if (rows := _rows_of_columns(path, value))}
+    if not lists and (rows := _rows_of_columns(path, content)):
+        lists[""] = rows
+    for value in inner.values():
+        lists = lists or _lists(path, value)
+    return lists
+
+
+def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of an object of columns; [] for another object. Raise UserError if their lengths differ."""
+    columns = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
+    read = {name for name in columns if plain_name(name) in COUNTERS or loss_name(plain_name(name))}
+    if len(columns) < 2 or not read:
+        return []
+    lengths = {name: len(columns[name]) for name in read}
+    if len(set(lengths.values())) > 1:
+        named = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise UserError(f"{path}: its lists are not of one length ({named}); give each row its step and losses")
+    columns = {name: values for name, values in columns.items() if len(values) == next(iter(lengths.values()))}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _has_loss(row: Any) -> bool:
+    return isinstance(row, dict) and any(loss_name(plain_name(name)) or isinstance(row[name], dict) for name in row)
+
+
+def _split_of(name: str) -> frozenset[str] | None:
+    """Return the split that the name of a list says, None if it says none."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    return next((split for split in (VALIDATION, TEST, TRAINING) if words & split), None)
+
+
+def _as_validation(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose training losses are those of a validation."""
+    named = {name: loss_name(plain_name(name)) for name in row}
+    return {
+        (f"validation_{plain_name(name)}" if (said := named[name]) and said.split is TRAINING else name): value
+        for name, value in row.items()
+        if plain_name(name) not in ("learning_rate", "lr")
+    }
+
+
+def _text_inside(path: Path, rows: LogRows) -> LogRows | None:
+    """Return the rows of the text log that a field of the objects holds, as containers write it; None without one."""
+    for name, column in rows.columns.items():
+        texts = [text for text in column if text is not None] if column.dtype == object else []
+        if any("loss" in text.lower() for text in texts[:2000]):
+            log = text_logs.read(path, "".join(text.rstrip("\n") + "\n" for text in texts).encode())
+            return log._replace(notes=(f"the text in {name} was read, as jq -r .{name} prints it", *log.notes))
+    return None

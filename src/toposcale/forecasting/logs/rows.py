@@ -1,0 +1,92 @@
+"""Rows of a log as every reader returns them, and how they are gathered."""
+
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.logs.columns import is_known
+
+MOST_NAMES = 300
+"""Names of which each gets a column; of more, only those that are read by name do."""
+
+
+class LogRows(NamedTuple):
+    """Rows of a log in the order of the file.
+
+    columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
+    form: format of the file. notes, low_confidence_reasons: on what was left out. lines: line of each row, if known.
+    headers: the rows before which a header stands, for each kind of header. program: training program of a text log.
+    """
+
+    columns: Mapping[str, Any]
+    form: str
+    notes: tuple[str, ...] = ()
+    low_confidence_reasons: tuple[str, ...] = ()
+    lines: np.ndarray | None = None
+    headers: Sequence[frozenset[int]] = ()
+    program: str = ""
+
+
+class RowGatherer:
+    """Columns of rows of which each has names of its own; memory grows with the values, not with rows x names."""
+
+    def __init__(self) -> None:
+        self.lines = array("q")
+        self._numbers: dict[str, tuple[array[int], array[float]]] = {}
+        self._texts: dict[str, tuple[array[int], list[str]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def add(self, row: Mapping[str, Any], line: int) -> None:
+        """Add a row; the entries of a nested object get names such as `train/loss`, missing values are None."""
+        index = len(self.lines)
+        self.lines.append(line)
+        for name, value in row.items():
+            if isinstance(value, dict):
+                for inner, one in value.items():
+                    self._put(f"{name}/{inner}", index, one)
+            else:
+                self._put(name, index, value)
+
+    def _put(self, name: str, index: int, value: Any) -> None:
+        if value is None:
+            return
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            if isinstance(value, str):
+                rows, texts = self._texts.setdefault(name, (array("q"), []))
+                rows.append(index)
+                texts.append(value)
+            return
+        stored = self._numbers.get(name)
+        if stored is None:
+            stored = self._numbers[name] = (array("q"), array("d"))
+        stored[0].append(index)
+        stored[1].append(np.inf if number != number else number)
+
+    def columns(self, named: Collection[str] = ()) -> dict[str, np.ndarray]:
+        """Return the columns, (rows,) each: texts only where no row has a number."""
+        names = dict.fromkeys([*self._numbers, *self._texts])
+        if len(names) > MOST_NAMES:
+            names = dict.fromkeys(name for name in names if name in named or is_known(name))
+        columns = {}
+        for name in names:
+            rows, values = self._numbers.get(name) or self._texts[name]
+            column = np.full(len(self), np.nan) if name in self._numbers else np.full(len(self), None, dtype=object)
+            column[np.frombuffer(rows, dtype=np.int64)] = values
+            columns[name] = column
+        return columns
+
+
+def rows_of(
+    entries: Iterable[Mapping[str, Any]], form: str, notes: Iterable[str] = (), named: Collection[str] = ()
+) -> LogRows:
+    """Return entries, one a row, as the rows of a log."""
+    gathered = RowGatherer()
+    for entry in entries:
+        gathered.add(entry, 0)
+    return LogRows(gathered.columns(named), form, tuple(notes))

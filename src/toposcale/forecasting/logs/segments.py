@@ -1,0 +1,284 @@
+"""Segments of a log: its rows stay in the order of the file, and a step that goes back begins a new segment.
+
+A segment that goes on from inside the one before it is the same run after a restart. Any other begins another run.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.io.errors import UserError
+
+SAME_LEVEL = 0.15
+"""Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
+
+MOST_RESTARTS, SHARE_OF_RESTARTS = 5, 0.05
+"""Restarts beyond which, and beyond which share of the rows, the rows are not in the order of their steps."""
+
+MOST_STRAY = 2
+"""Rows after the end of a run that may be something else, such as a final test."""
+
+
+class Marks(NamedTuple):
+    """What tells runs apart beside their steps: the rows before which each kind of header stands, and total steps."""
+
+    headers: Sequence[frozenset[int]] = ()
+    totals: np.ndarray | None = None
+
+    def total(self, rows: np.ndarray) -> float | None:
+        """Return the last total that rows state; None if they state none."""
+        known = np.empty(0) if self.totals is None else self.totals[rows]
+        known = known[np.isfinite(known)]
+        return float(known[-1]) if len(known) else None
+
+
+class Log(NamedTuple):
+    """Steps (rows,), main losses, which are those of the training unless it has none, and validation losses of a file.
+
+    where: the file, for messages. lines: line of each row, if it is known.
+    """
+
+    steps: np.ndarray
+    main: np.ndarray
+    validation: np.ndarray
+    marks: Marks
+    where: object
+    lines: np.ndarray | None = None
+
+    def place(self, row: int) -> str:
+        """Return where a row stands, for a message."""
+        return f"row {row + 1:,}" if self.lines is None else f"line {self.lines[row]:,}"
+
+
+class Segment(NamedTuple):
+    """Rows of a file from `start` on, up to the next segment; logged: those of them with a main loss, steps ascending."""
+
+    start: int
+    logged: np.ndarray
+
+
+class Run(NamedTuple):
+    """Segments of one run: each goes on with those before it. rows: rows that no later segment makes void.
+
+    logged: those of them with a main loss. dropped: number of void rows with a main loss.
+    """
+
+    segments: tuple[Segment, ...]
+    rows: np.ndarray
+    logged: np.ndarray
+    dropped: int
+
+
+class Selection(NamedTuple):
+    """Rows that are read, notes on the others, and the steps to which restarts went back."""
+
+    rows: np.ndarray
+    notes: tuple[str, ...] = ()
+    restarts: tuple[float, ...] = ()
+
+
+def one_run(log: Log, number: int | None = None) -> Selection:
+    """Return the rows of one run of a log, in the order of their steps.
+
+    number: the run to read, from 1. Raise UserError if there are several runs that nothing tells apart, if it has no run
+    of this number, or if its steps are in no order.
+    """
+    steps, logged = log.steps, np.flatnonzero(~np.isnan(log.main))
+    if len(logged) > 1 and np.all(np.diff(steps[logged]) <= 0) and steps[logged[0]] > steps[logged[-1]]:
+        if number not in (None, 1):
+            raise UserError(f"{log.where}: no run {number} (--run): it has one run")
+        return Selection(np.arange(len(steps))[::-1])
+    logged, stray = _without_stray(log, logged)
+    segments = list(_segments(log, logged))
+    runs = list(_runs(log, segments))
+    _refuse_disorder(log, segments, sum(run.dropped for run in runs))
+    run, notes = _chosen(log, runs, number)
+    rows, stray_evaluations = _checked_evaluations(log, np.setdiff1d(run.rows, stray))
+    if stray := [*stray, *stray_evaluations]:
+        rows_of = ", ".join(f"{log.place(row)}: step {steps[row]:,.0f}" for row in stray)
+        notes.append(f"{len(stray)} last rows do not go on with the run: left out ({rows_of}), a summary or a test?")
+    restarts = tuple(float(steps[segment.logged[0]]) for segment in run.segments[1:])
+    if restarts:
+        times = f"goes back {len(restarts)} times, at last" if len(restarts) > 1 else "goes back"
+        dropped = f"{run.dropped:,} rows before that were left out"
+        notes.append(f"the log {times} to step {restarts[-1]:,.0f}, as after a restart: {dropped}")
+    return Selection(rows, tuple(notes), restarts)
+
+
+def _logs(losses: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(losses, 1e-12))
+
+
+def _scatter(logs: np.ndarray) -> float:
+    """Return the noise of the last log losses."""
+    return float(1.4826 * np.median(np.abs(np.diff(logs[-200:], 2))) / np.sqrt(6)) if len(logs) > 3 else 0.0
+
+
+def _level_at(steps: np.ndarray, logs: np.ndarray, step: float) -> float:
+    """Return the log loss of the three rows around a step."""
+    return float(np.median(logs[np.argsort(np.abs(steps - step), kind="stable")[:3]]))
+
+
+def _without_stray(log: Log, logged: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return the rows with a loss but for one or two at the end that are of something else, and those.
+
+    Their steps do not go on, and their losses are not those of the run there: they are near the one at the end where the
+    run had a higher one, or they repeat the last step with another loss.
+    """
+    for n in range(1, MOST_STRAY + 1):
+        rows, last = logged[:-n], logged[-n:]
+        if len(rows) < 5 * n or not np.isfinite(log.main[last]).all() or log.steps[last].max() > log.steps[rows[-1]]:
+            continue
+        before, now = _logs(log.main[rows[np.isfinite(log.main[rows])]]), _logs(log.main[last])
+        steps = log.steps[rows[np.isfinite(log.main[rows])]]
+        if len(before) < 5:
+            continue
+        end, noise = float(np.median(before[-5:])), max(6 * _scatter(before), 1e-3)
+        there = np.array([_level_at(steps, before, step) for step in log.steps[last]])
+        repeats_last = (log.steps[last] == steps[-1]).all() and np.all(np.abs(now - end) > noise)
+        is_of_end = np.all((there - end > max(noise, 0.03)) & (np.abs(now - end) < 0.5 * (there - end)))
+        if repeats_last or is_of_end:
+            return rows, last.tolist()
+    return logged, []
+
+
+def _segments(log: Log, logged: np.ndarray) -> Iterator[Segment]:
+    """Yield the segments: a row without a main loss belongs to the next one once its step goes back."""
+    back = np.flatnonzero(np.diff(log.steps[logged]) < 0) + 1
+    parts = np.split(logged, back)
+    yield Segment(0, parts[0])
+    for one, other in pairwise(parts):
+        between = np.arange(one[-1] + 1, other[0])
+        so_far = np.maximum.accumulate(np.append(log.steps[one[-1]], log.steps[between]))[:-1]
+        going_back = between[log.steps[between] < so_far]
+        yield Segment(int(going_back[0]) if len(going_back) else int(other[0]), other)
+
+
+def _starts_again(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether rows begin at the first steps of those before them."""
+    steps, first = log.steps[one], log.steps[other[0]]
+    interval = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
+    is_near = first <= steps[0] + 2 * interval and steps[-1] > steps[0] + 10 * interval
+    return bool(first <= steps[0] or is_near)
+
+
+def _refuse_disorder(log: Log, segments: Sequence[Segment], n_void: int) -> None:
+    """Raise UserError if the steps go back so often that the rows are of several runs at once, or in no order.
+
+    n_void: rows that restarts would make void.
+    """
+    pairs = [(one.logged, other.logged) for one, other in pairwise(segments)]
+    restarts = sum(not _starts_again(log, *pair) for pair in pairs)
+    lengths = [len(segment.logged) for segment in segments]
+    are_many = restarts > max(MOST_RESTARTS, SHARE_OF_RESTARTS * sum(lengths))
+    are_short = len(lengths) > 3 and (np.median(lengths) < 3 or 2 * n_void > sum(lengths))
+    if are_many or are_short:
+        first = segments[1].logged[0]
+        raise UserError(
+            f"{log.where}: the steps go back {len(pairs):,} times, first at {log.place(first)} to step "
+            f"{log.steps[first]:,.0f}: rows of several runs are mixed, or not in the order of their steps; give "
+            "those of one run in that order"
+        )
+
+
+def _runs(log: Log, segments: Sequence[Segment]) -> Iterator[Run]:
+    """Yield the runs: a segment that resumes the one before it makes the rows from its first step on void."""
+    ends = [segment.start for segment in segments[1:]] + [len(log.steps)]
+    run = Run((), np.empty(0, int), np.empty(0, int), 0)
+    for segment, end in zip(segments, ends, strict=True):
+        if run.segments and not _resumes(log, run.logged, segment.logged):
+            yield run
+            run = Run((), np.empty(0, int), np.empty(0, int), 0)
+        first = log.steps[segment.logged[0]] if run.segments else np.inf
+        kept, logged = (rows[log.steps[rows] < first] for rows in (run.rows, run.logged))
+        rows = np.concatenate([kept, np.arange(segment.start, end)])
+        dropped = run.dropped + len(run.logged) - len(logged)
+        run = Run((*run.segments, segment), rows, np.concatenate([logged, segment.logged]), dropped)
+    yield run
+
+
+def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether rows go on with the run before them: from inside it, with its total of steps, and at its level."""
+    totals = log.marks.total(one), log.marks.total(other)
+    if _starts_again(log, one, other) or (None not in totals and totals[0] != totals[1]):
+        return False
+    one, other = (rows[np.isfinite(log.main[rows])] for rows in (one, other))
+    if not len(one) or not len(other):
+        return True
+    before, steps, first = _logs(log.main[one]), log.steps[one], log.steps[other[0]]
+    row, after = max(int(np.searchsorted(steps, first)), 1), _logs(log.main[other])
+    levels = [float(np.median(before[max(row - 3, 0) : row])), _level_at(steps, before, first)]
+    changes = [abs(float(np.median(after[:3])) - level) for level in levels]
+    changes.append(float(np.abs(after[0] - before[np.argmin(np.abs(steps - first))])))  # a few rows of a steep curve
+    return min(changes) <= max(SAME_LEVEL, 6 * _scatter(before))
+
+
+def _chosen(log: Log, runs: Sequence[Run], number: int | None) -> tuple[Run, list[str]]:
+    """Return the run that is read, and notes on the others; without a number it is the last one, if it is told apart."""
+    if number is not None and not 1 <= number <= len(runs):
+        raise UserError(f"{log.where}: no run {number} (--run): it has {_described(log, runs)}")
+    if len(runs) == 1:
+        return runs[0], []
+    if number is not None:
+        return runs[number - 1], [f"run {number} of {_described(log, runs)} is read"]
+    if not _are_told_apart(log, runs):
+        raise UserError(f"{log.where}: {_described(log, runs)}; choose one with --run (run)")
+    return runs[-1], [f"{_described(log, runs)}: the last one is read; choose another with --run (run)"]
+
+
+def _are_told_apart(log: Log, runs: Sequence[Run]) -> bool:
+    """Return whether a header that seldom stands elsewhere precedes the last run, or its total of steps is another one."""
+    before, last = runs[-2:]
+    totals = log.marks.total(before.rows), log.marks.total(last.rows)
+    if None not in totals and totals[0] != totals[1]:
+        return True
+    starts = {segment.start for run in runs for segment in run.segments}
+    boundary = range(int(before.logged[-1]) + 1, int(last.logged[0]) + 1)
+    starts |= set(boundary)
+    return any(
+        not rows.isdisjoint(boundary) and 2 * len(rows & starts) >= len(rows - {0}) for rows in log.marks.headers
+    )
+
+
+def _described(log: Log, runs: Sequence[Run]) -> str:
+    """Return the number of runs, and the rows, steps and losses of the first and last ones."""
+    texts = []
+    for number, run in enumerate(runs, 1):
+        steps, losses = log.steps[run.logged], log.main[run.logged]
+        ends = f"steps {steps[0]:,.0f} to {steps[-1]:,.0f}, losses {losses[0]:.4g} to {losses[-1]:.4g}"
+        texts.append(f"run {number}: {len(run.logged):,} rows, {ends}")
+    shown = texts if len(texts) <= 6 else [*texts[:3], "...", *texts[-2:]]
+    return f"{len(runs)} runs ({'; '.join(shown)})"
+
+
+def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return rows without an evaluation at the end whose step goes back, and that one.
+
+    Raise UserError if the evaluations count steps of their own, or have several losses a step.
+    """
+    own = rows[np.isnan(log.main[rows]) & np.isfinite(log.validation[rows])]
+    steps = log.steps[own]
+    back = np.flatnonzero(np.diff(steps) < 0) + 1
+    if len(back) == 1 and back[0] == len(own) - 1 > 2:
+        return rows[rows != own[-1]], [int(own[-1])]
+    remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
+    if len(back):
+        raise UserError(
+            f"{log.where}: the steps of the validation losses go back to {steps[back[0]]:,.0f} at "
+            f"{log.place(own[back[0]])} while the training goes on{remedy}"
+        )
+    training = rows[~np.isnan(log.main[rows])]
+    position = np.searchsorted(training, own)
+    inside = (position > 0) & (position < len(training))
+    reached = log.steps[training[position[inside] - 1]]
+    if inside.sum() > 2 and np.mean(np.abs(steps[inside] - reached) > 0.5 * np.maximum(reached, steps[inside])) > 0.5:
+        raise UserError(
+            f"{log.where}: the validation losses have steps of their own ({steps[inside][-1]:,.0f} at "
+            f"{log.place(own[inside][-1])}, where the training is at {reached[-1]:,.0f}){remedy}"
+        )
+    pairs = np.unique(np.stack([steps, log.validation[own]]), axis=1)
+    if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:
+        raise UserError(f"{log.where}: most evaluations have several validation losses; give one of each step{remedy}")
+    return rows, []
