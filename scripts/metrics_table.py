@@ -50,11 +50,23 @@ def training_losses(path, steps):
     return tables.from_rows(schemas.TABLES["metrics"], rows)
 
 
+def saved_losses(by_model):
+    """Return the losses that the checkpoints of the user hold."""
+    rows = [
+        {"model": model, "step": step, "metric": metric, "value": value}
+        for model, by_metric in by_model.items()
+        for metric, losses in by_metric.items()
+        for step, value in losses.items()
+    ]
+    return tables.from_rows(schemas.TABLES["metrics"], rows)
+
+
 @_job.script
 def main(snakemake):
     params, inputs = snakemake.params, snakemake.input
     parts = [tables.gather(schemas.TABLES["metrics"], inputs.parts)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
+    parts.append(saved_losses(params.saved_losses))
     user_tables = {path: read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
     warning_rows = [row for path in inputs.parts for row in tables.read_warnings(path)]
     warning_rows += [row for path, table in user_tables.items() for row in unknown_models(table, path, params.models)]

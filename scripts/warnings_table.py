@@ -9,13 +9,6 @@ from toposcale.analysis import warnings
 from toposcale.io import files, tables
 
 
-def not_runnable(model, reason):
-    remedy = "put config.json and the tokenizer beside the weights; what needs weights alone is measured"
-    return _notes.note(
-        model, "embeddings, landscape", f"not measured: {reason}, so the model cannot read a text", remedy
-    )
-
-
 def dropped(characters):
     """Return warnings on the characters of the corpus that the tokenizer dropped."""
     remedy = "set corpus.tokenizer: bpe, which keeps them, or take them out of the text"
@@ -44,7 +37,6 @@ def changed(manifests, revisions):
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
     warning_rows = [row for model, reasons in params.missing.items() for row in _notes.missing(model, reasons)]
-    warning_rows += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     warning_rows += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     warning_rows += [
         _notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], path, leave_out=params.leave_out)

@@ -336,10 +336,13 @@ class FolderModel(ModelFromElsewhere):
     path: FilePath
     """The folder."""
     pattern: Revisions | MISSING = MISSING
-    """Pattern of the names in the folder. If it is left out, the first of these that matches: checkpoint-{step},
-    step{step}, step-{step}, step{step}.safetensors and step-{step}.safetensors."""
+    """Pattern of the names in the folder. If it is left out, it is guessed where one number of the names varies, as in
+    checkpoint-{step} and model_{step}.pt; where several vary, the step is the one behind the word step or epoch."""
     steps: Checkpoints | MISSING = MISSING
     """The steps of the checkpoints to use; all if left out."""
+    losses: FilePath | MISSING = MISSING
+    """A file with the losses of the training, as the command check reads it. If it is left out, they are those of the
+    last trainer_state.json, or those that the checkpoints themselves hold (loss, val_loss)."""
     embeddings: Embedded | MISSING = MISSING
     tokenizer: Tokenizer | MISSING = MISSING
 

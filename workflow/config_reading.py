@@ -148,7 +148,7 @@ def check_files(config: Mapping[str, Any]) -> None:
     harness = config["metrics"]["harness"]
     references = [("metrics.tables", path) for path in config["metrics"]["tables"]]
     references += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
-    keys = ("path", "schedule", "tokenizer")
+    keys = ("path", "losses", "schedule", "tokenizer")
     references += [(join("models", name, key), model.get(key, "")) for name, model in models for key in keys]
     references += [("training.schedule", config["training"].get("schedule", ""))]
     lines = [
@@ -157,12 +157,13 @@ def check_files(config: Mapping[str, Any]) -> None:
         if path and isinstance(path, str) and not Path(path).exists()
     ]
     for name, model in models:
+        key = "path" if model["kind"] == "table" else "losses"
         try:
-            if model["kind"] == "table" and Path(model["path"]).exists():
-                loss_curves.read(model["path"])
+            if Path(model.get(key, "")).exists() and key in model:
+                loss_curves.read(model[key])
         except (UserError, OSError) as error:
             lines.append(
-                f"config key {join('models', name, 'path')} must be a table with a step and a loss in each row, a "
+                f"config key {join('models', name, key)} must be a table with a step and a loss in each row, a "
                 f"trainer_state.json or TensorBoard files: {error}"
             )
     if lines:

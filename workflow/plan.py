@@ -1,5 +1,6 @@
 """The plan of a run: its models and checkpoints, under which names, and how the work on them is cut into jobs."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
@@ -10,8 +11,11 @@ from typing import Any, NamedTuple
 import sweep
 from inspections import Inspections
 from paths import Paths
-from toposcale.checkpoints import FolderSource, Inspection, inspect, model_kinds
+from toposcale.checkpoints import FolderSource, Inspection, inspect, model_kinds, saved_numbers
 from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.runs.learning_rate_schedule import longest_warmup
+from toposcale.forecasting.runs.metrics import metric_name
+from toposcale.io.errors import listed
 from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 
@@ -20,7 +24,7 @@ ALL = "all"
 # Columns of the models table that may be known before anything is read.
 _FACTS = (
     *("d_model", "n_layers", "n_heads", "n_parameters", "tokens_per_step", "unique_tokens", "optimizer"),
-    *("final_step", "schedule", "warmup_steps"),
+    *("final_step", "schedule", "warmup_steps", "warmup_at_most", "log_notes"),
 )
 JOB_SECONDS = 30
 """CPU time of a job that does several checkpoints."""
@@ -47,8 +51,9 @@ _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 class Model:
     """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
 
-    missing: why checkpoints of other steps are left out, by step. not_runnable: why the checkpoints cannot read a text, so
-    that only their weights can be measured; empty where they can. configuration: shared by replicates, which differ by
+    missing: why checkpoints of other steps are left out, by step. without_step: names of other weights beside them.
+    numbers: what the checkpoints hold beside their weights, by step. not_runnable: why the checkpoints cannot read a text,
+    so that only their weights can be measured; empty where they can. configuration: shared by replicates, which differ by
     their seeds alone. training: of kind gpt: `training:`, then what its entry and the sweep say.
     """
 
@@ -58,6 +63,8 @@ class Model:
     settings: Mapping[str, Any]
     steps: tuple[int, ...]
     missing: Mapping[int, str] = field(default_factory=dict)
+    without_step: tuple[str, ...] = ()
+    numbers: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     not_runnable: str = ""
     configuration: str = ""
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +72,19 @@ class Model:
     @property
     def loss_curve(self) -> str | None:
         """File of the user with the losses of the training, or None."""
-        return self.settings.get("path" if self.kind == model_kinds.TABLE else "trainer_state")
+        own = self.settings.get("path" if self.kind == model_kinds.TABLE else "losses")
+        return own or self.settings.get("trainer_state")
+
+    @property
+    def saved_losses(self) -> dict[str, dict[int, float]]:
+        """Losses that the checkpoints hold, by metric and step; none where there is a file of losses."""
+        if self.loss_curve:
+            return {}
+        by_metric = {
+            metric: {step: numbers[metric] for step, numbers in self.numbers.items() if metric in numbers}
+            for metric in saved_numbers.LOSSES
+        }
+        return {metric: losses for metric, losses in by_metric.items() if losses}
 
     @property
     def kind(self) -> model_kinds.ModelKind:
@@ -98,6 +117,9 @@ class Model:
         # A schedule states its own warm-up, where there is one.
         if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
             facts["warmup_steps"] = schedule["warmup_steps"]
+        left_out = [f"{listed(self.without_step, 5)}: no step in the name"] if self.without_step else []
+        left_out += [f"embeddings, loss landscape: {self.not_runnable}"] if self.not_runnable else []
+        facts["left_out"] = "\n".join(left_out) or None
         return {**facts, "last_checkpoint": max(self.steps, default=None)}
 
     def remaining_cost(self, step: int) -> float:
@@ -170,18 +192,44 @@ def _from_elsewhere(
         steps, missing = source.usable_steps(inspected)
         paths = {step: str(source.checkpoint(step)) for step in steps}
         last = paths[steps[-1]]
-        facts = {"family": _architecture(last), "checkpoints": paths, "trainer_state": source.trainer_state()}
+        facts = {"family": _architecture(last, name), "checkpoints": paths, "trainer_state": source.trainer_state()}
         found = inspected(Path(last))
         not_runnable = found.not_runnable_with_tokenizer if "tokenizer" in settings else found.not_runnable
-        return replace(model, settings={**facts, **settings}, steps=steps, missing=missing, not_runnable=not_runnable)
+        numbers = {step: inspected(Path(path)).numbers for step, path in paths.items()}
+        facts |= _facts_inside(numbers)
+        return replace(
+            model,
+            settings={**facts, **settings},
+            steps=steps,
+            missing=missing,
+            without_step=tuple(source.without_step),
+            numbers=numbers,
+            not_runnable=not_runnable,
+        )
     return model
 
 
-def _architecture(checkpoint: str) -> str:
-    """Return the architecture that a checkpoint's config.json names: what is known of a folder's family."""
+def _facts_inside(numbers: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
+    """Return what the numbers in the checkpoints of a model say of its training."""
+    notes = []
+    if found := [name for name in saved_numbers.LOSSES if any(name in inside for inside in numbers.values())]:
+        notes.append(f"{' and '.join(map(metric_name, found))}: as saved in the checkpoints")
+    counted = [inside[saved_numbers.STEP] for inside in numbers.values() if saved_numbers.STEP in inside]
+    if len(counted) == len(numbers) and counted != list(numbers):
+        are_epochs = all(inside.get(saved_numbers.EPOCH) == step for step, inside in numbers.items())
+        notes.append(
+            f"the numbers in the names of the checkpoints{', which are epochs,' * are_epochs} stand for steps; inside they "
+            f"count steps {counted[0]:,.0f} to {counted[-1]:,.0f}"
+        )
+    rates = [inside.get(saved_numbers.LEARNING_RATE, math.nan) for inside in numbers.values()]
+    return {"log_notes": "\n".join(notes) or None, "warmup_at_most": longest_warmup([*numbers], rates)}
+
+
+def _architecture(checkpoint: str, name: str) -> str:
+    """Return the family of a folder: the architecture that config.json names, or else its own, `name`."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         return str(parse_json(read_text(Path(checkpoint) / "config.json"))["model_type"])
-    return "folder"
+    return name
 
 
 def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:

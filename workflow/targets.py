@@ -500,6 +500,9 @@ class RunTables:
                 {
                     "models": list(plan.models),
                     "checkpoints": {name: plan.models[name].steps for name in plan.trained},
+                    "saved_losses": {
+                        name: model.saved_losses for name, model in plan.models.items() if model.saved_losses
+                    },
                     "harness": [config["metrics"]["harness"]],
                     "tasks": config["metrics"]["tasks"],
                     "evaluated": {
@@ -526,9 +529,6 @@ class RunTables:
                 "warnings_table.py",
                 {
                     "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
-                    "not_runnable": {
-                        name: model.not_runnable for name, model in plan.models.items() if model.not_runnable
-                    },
                     "leave_out": config["hub"]["duplicates"] == "leave_out",
                 },
                 tables=["features", "metrics"],

@@ -18,23 +18,23 @@ LOG_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10000, 
 
 
 def models_table(seeds: tuple[int, ...] = (42,)) -> pd.DataFrame:
-    """Five families, one model a seed."""
+    """Five sizes of a family, one model a seed."""
     widths = dict(zip(SIZES, (8, 16, 24, 32, 48), strict=True))
     return pd.DataFrame(
         [
             {
-                "model": family if seed == seeds[0] else f"{family}.seed{seed}",
-                "family": family,
+                "model": name if seed == seeds[0] else f"{name}.seed{seed}",
+                "family": "gpt",
                 "seed": seed,
                 "n_parameters": size,
-                "d_model": widths[family],
+                "d_model": widths[name],
                 "n_layers": 2,
                 "n_heads": 2,
                 "tokens_per_step": 64 * 128,
                 "final_step": LAST_STEP,
                 "warmup_steps": WARMUP,
             }
-            for family, size in SIZES.items()
+            for name, size in SIZES.items()
             for seed in seeds
         ]
     )
@@ -260,8 +260,7 @@ def all_tables() -> dict[str, pd.DataFrame]:
     features, metrics = features_table(), metrics_table()
     models, training = models_table(), training_table()
     whole = features[features["layer"] == "all"]
-    # The switch points are sought within a family, so all sizes are put into one.
-    histories = trainings_from_tables(whole, metrics, training, models.assign(family="gpt"))
+    histories = trainings_from_tables(whole, metrics, training, models)
     forecasts = forecast_table(histories, methods=("power_law", "weight_norm", "topology_rate", "combined"))
     return {
         "features": features,

@@ -12,6 +12,7 @@ import config_reading
 from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale import analysis, reproduction, statistics
+from toposcale.analysis.aligned import warmups_of
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_tables
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.transitions import transition_tables
@@ -58,6 +59,24 @@ def test_scaling_recovers_the_planted_law(run):
     assert (offset.exponent, offset.offset, offset.spearman) == pytest.approx((-0.3, 1.0, -1.0), rel=1e-3)
     plain = one(table, feature="validation_loss", law="power_law")
     assert plain.exponent_low < plain.exponent < plain.exponent_high
+
+
+def test_power_laws_are_of_one_family(run):
+    features, metrics, models = run
+    made = scaling_tables(features, metrics, models, seed=1, resamples=50)["scaling"]
+    stranger = models.iloc[[0]].assign(model="stranger", family="another", n_parameters=7)
+    with_stranger = (
+        pd.concat([table, table[table["model"] == models["model"].iloc[0]].assign(model="stranger")])
+        for table in (features, metrics)
+    )
+    again = scaling_tables(*with_stranger, pd.concat([models.assign(family="one"), stranger]), seed=1, resamples=50)
+    pd.testing.assert_frame_equal(again["scaling"], made)
+
+
+def test_a_warm_up_that_is_not_known_counts_as_the_longest_that_it_can_be():
+    models = pd.DataFrame({"model": ["a", "b", "c"], "warmup_steps": [5, None, None], "warmup_at_most": [9, 7, None]})
+    assert warmups_of(models) == {"a": 5, "b": 7}
+    assert warmups_of(models[["model"]]) == {}
 
 
 def test_transitions_and_change_points(run):

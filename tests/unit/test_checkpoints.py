@@ -50,11 +50,61 @@ def test_checkpoints_are_found_under_their_usual_names(tmp_path, name):
 def test_no_folder_and_no_checkpoints(tmp_path):
     with pytest.raises(UserError, match="no such folder of checkpoints"):
         checkpoints.FolderSource(tmp_path / "none").steps()
-    with pytest.raises(UserError, match="no name matches this pattern, so there is no checkpoint; the folder is empty"):
+    with pytest.raises(UserError, match="so there is no checkpoint; the folder is empty"):
         checkpoints.FolderSource(tmp_path).steps()
     for epoch in (2, 1):
         (tmp_path / f"epoch-{epoch}").mkdir()
     with pytest.raises(UserError, match="so there is no checkpoint; its names are epoch-1, epoch-2"):
+        checkpoints.FolderSource(tmp_path).steps()
+    with pytest.raises(UserError, match=r"no name matches step\{step\}, so there is no checkpoint"):
+        checkpoints.FolderSource(tmp_path, "step{step}").steps()
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "without_step"),
+    [
+        (["model_5.pt", "model_10.pt", "best.pt", "optimizer_5.pt", "optimizer_10.pt"], "model_{step}.pt", ["best.pt"]),
+        (["v2_epoch3_000.ckpt", "v2_epoch3_100.ckpt", "epoch_init.ckpt"], "v2_epoch3_{step}.ckpt", ["epoch_init.ckpt"]),
+        (
+            ["epoch=1-step=40.ckpt", "epoch=2-step=80.ckpt", "last.ckpt"],
+            "epoch={part1}-step={step}.ckpt",
+            ["last.ckpt"],
+        ),
+        (["e1-loss=0.25.pth", "e2-loss=0.2.pth"], "e1-loss={step}.pth", None),
+        (["epoch1-loss=0.25.pth", "epoch2-loss=0.2.pth"], "epoch{step}-loss={part2}.pth", []),
+        (["only_700.pt", "final.pt"], "only_{step}.pt", ["final.pt"]),
+    ],
+)
+def test_the_step_is_the_number_that_varies(tmp_path, names, pattern, without_step):
+    """A number with a point is none, and of two the one behind the word step or epoch is meant."""
+    for name in names:
+        (tmp_path / name).touch()
+    source = checkpoints.FolderSource(tmp_path)
+    if without_step is None:
+        with pytest.raises(UserError, match="no name of weights holds the step as its one number"):
+            source.steps()
+        return
+    assert source.steps() == checkpoints.FolderSource(tmp_path, pattern).steps()
+    assert source.without_step == without_step
+
+
+def test_two_patterns_that_match_as_many_names_are_both_told(tmp_path):
+    for name in ("a1.pt", "a2.pt", "b1.pt", "b2.pt"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"match pattern: 'a{step}\.pt' and pattern: 'b{step}\.pt' equally"):
+        checkpoints.FolderSource(tmp_path).steps()
+    assert checkpoints.FolderSource(tmp_path, "b{step}.pt").steps() == [1, 2]
+
+
+def test_checkpoints_lie_one_folder_deeper(tmp_path):
+    for step in (1, 2):
+        saved(tmp_path / "one" / f"step-{step}.safetensors", w=MATRIX)
+    (tmp_path / "logs").mkdir()
+    source = checkpoints.FolderSource(tmp_path)
+    assert source.steps() == [1, 2]
+    assert source.checkpoint(2) == tmp_path / "one" / "step-2.safetensors"
+    saved(tmp_path / "two" / "step-7.safetensors", w=MATRIX)
+    with pytest.raises(UserError, match=r"holds 2 runs; make each an entry of models: \{one: \{kind: folder, path: "):
         checkpoints.FolderSource(tmp_path).steps()
 
 
@@ -96,10 +146,13 @@ def test_what_is_wrong_with_one_checkpoint_is_its_gap_whatever_exception_says_it
             source.usable_steps()
 
 
-def test_of_two_shapes_as_frequent_the_later_counts(tmp_path):
-    for step, tensor in ((10, MATRIX), (20, MATRIX[:2])):
+def test_trainings_of_other_shapes_are_listed_with_their_steps(tmp_path):
+    """A longer training of another architecture took the place of part of a shorter one."""
+    for step, tensor in ((10, MATRIX), (20, MATRIX[:2]), (30, MATRIX), (40, MATRIX[:2]), (60, MATRIX[:2])):
         saved(tmp_path / f"step{step}.safetensors", w=tensor)
-    assert checkpoints.FolderSource(tmp_path).usable_steps()[0] == (20,)
+    with pytest.raises(UserError, match=r"of 2 trainings .*: steps: \[20, 40, 60\] or steps: \[10, 30\]$"):
+        checkpoints.FolderSource(tmp_path).usable_steps()
+    assert checkpoints.FolderSource(tmp_path, wanted=(10, 30)).usable_steps() == ((10, 30), {})
 
 
 def test_a_folder_without_one_usable_checkpoint_is_refused(tmp_path):
@@ -130,14 +183,20 @@ def states(folder, **logs):
 
 def test_two_trainings_in_one_folder_are_refused_and_both_are_named(tmp_path):
     source = states(tmp_path, c10=([5.0], 30), c20=([5.1, 4.0], 30), c30=([5.1, 4.0, 3.0], 30))
-    with pytest.raises(UserError, match=r"checkpoint-10 and checkpoint-20 are of two trainings") as caught:
+    with pytest.raises(UserError, match=r"of 2 trainings .*: steps: \[10\] or steps: \[20, 30\]$") as caught:
         source.check_one_training()
     assert "\n" not in str(caught.value)
     checkpoints.FolderSource(tmp_path, wanted=(20, 30)).check_one_training()
 
 
+def test_a_training_between_the_checkpoints_of_another_is_told_apart(tmp_path):
+    source = states(tmp_path, c10=([5.0], 30), c20=([5.1, 4.0], 30), c30=([5.0, 4.0, 3.0], 30))
+    with pytest.raises(UserError, match=r": steps: \[10, 30\] or steps: \[20\]$"):
+        source.check_one_training()
+
+
 def test_two_trainings_that_logged_nothing_yet_are_told_by_their_last_steps(tmp_path):
-    with pytest.raises(UserError, match=r"checkpoint-10 and checkpoint-20 are of two trainings \(30 and 40 steps\)"):
+    with pytest.raises(UserError, match=r": steps: \[10\] or steps: \[20\]$"):
         states(tmp_path, c10=([], 30), c20=([4.0], 40)).check_one_training()
 
 

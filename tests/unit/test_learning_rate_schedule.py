@@ -6,6 +6,7 @@ import pytest
 from toposcale.forecasting.runs.learning_rate_schedule import (
     LearningRateSchedule,
     ScheduleProvenance,
+    longest_warmup,
     recognised,
     warmup_of_log,
 )
@@ -158,6 +159,21 @@ def test_without_a_rate_nothing_is_known():
 )
 def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps, rates, warmup):
     assert warmup_of_log(steps, rates) == warmup
+
+
+@pytest.mark.parametrize(
+    ("steps", "rates", "over"),
+    [
+        ([500, 510, 520], [1.0, 0.9, 0.8], 500),
+        ([500, 510, 520], [0.8, 0.9, 0.8], 510),
+        ([500, 510, 520], [np.nan, 0.9, 0.8], 510),
+        ([500], [0.0], None),
+        ([500], [np.nan], None),
+        ([], [], None),
+    ],
+)
+def test_a_warm_up_that_was_not_logged_was_over_by_the_first_rate_near_the_peak(steps, rates, over):
+    assert longest_warmup(steps, rates) == over
 
 
 @pytest.mark.parametrize("change", ["jitter", "restart", "a higher second half"])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.landscape import grid_edges, merge_tree, merge_tree_layout, point_edges
+from toposcale.figures.tree_layout import merge_tree_layout
+from toposcale.landscape import grid_edges, merge_tree, point_edges
 
 
 def path(count):
@@ -234,10 +235,9 @@ def test_layout_has_no_crossings_and_puts_losses_on_the_height(seed):
         values[:, 3] = np.nan
     tree = merge_tree(values, grid_edges((7, 7), "grid4"))
     layout = merge_tree_layout(tree)
-    assert sorted(layout.leaf.values()) == list(range(tree.n_minima))
-    assert set(layout.leaf) == set(tree.minima.tolist())
-    for vertex, x in layout.leaf.items():
-        assert [x, values.flat[vertex]] in layout.nodes.tolist()
+    leaves = layout.nodes[: tree.n_minima]
+    assert leaves[:, 0].tolist() == list(range(tree.n_minima))
+    assert sorted(leaves[:, 1]) == sorted(values.flat[tree.minima])
     heights = layout.nodes[tree.n_minima :, 1]
     expected = values.ravel()[tree.saddles]
     np.testing.assert_array_equal(heights[np.isfinite(expected)], expected[np.isfinite(expected)])
@@ -252,7 +252,6 @@ def test_layout_has_no_crossings_and_puts_losses_on_the_height(seed):
 
 def test_layout_by_hand():
     layout = merge_tree_layout(merge_tree([1.0, 4.0, 0.0, 3.0, 2.0], path(5)))
-    assert layout.leaf == {2: 0.0, 4: 1.0, 0: 2.0}
     assert layout.nodes.tolist() == [[0, 0], [1, 2], [2, 1], [0.5, 3], [1.25, 4]]
     assert [[0.5, 3.0], [0.5, 4.0]] in layout.segments.tolist()
     assert [[2.0, 4.0], [0.5, 4.0]] in layout.segments.tolist()

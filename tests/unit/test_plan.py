@@ -95,6 +95,23 @@ def test_a_job_does_as_many_checkpoints_of_a_folder_as_fit_into_its_time_by_thei
     assert jobs(10**9) == [3, 8]
 
 
+def test_losses_of_a_folder_are_those_of_a_file_or_those_that_its_checkpoints_hold(tmp_path):
+    torch = pytest.importorskip("torch")
+    folder = {"kind": "folder", "path": str(tmp_path / "runs")}
+    (tmp_path / "runs").mkdir()
+    for epoch in (1, 2):
+        content = {"epoch": epoch, "step": 100 * epoch, "loss": 3 / epoch, "lr": 0.5 / epoch}
+        torch.save({"model": {"w": torch.ones(2, 2)}, **content}, tmp_path / "runs" / f"epoch_{epoch}.pt")
+    found = models(models={"mine": folder})["mine"]
+    assert found.saved_losses == {"training_loss": {1: 3.0, 2: 1.5}}
+    assert found.facts["warmup_at_most"] == 1
+    assert "as saved in the checkpoints" in found.facts["log_notes"]
+    assert "which are epochs, stand for steps; inside they count steps 100 to 200" in found.facts["log_notes"]
+    assert found.family == "mine"  # not that of other folders
+    with_file = models(models={"mine": {**folder, "losses": "losses.csv"}})["mine"]
+    assert (with_file.loss_curve, with_file.saved_losses) == ("losses.csv", {})
+
+
 def test_files_of_a_live_monitor_are_those_of_its_folder():
     work = plan.Producer({"a": (0,), "b": (5,)}, monitor_folders={"b": "topology"}, run="results/mine")
     assert work.files("results/mine/features/{model}/{span}") == [

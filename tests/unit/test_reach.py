@@ -72,7 +72,7 @@ LANDSCAPE = (
     | DESCRIBED
     | modules("""
     features: landscape
-    landscape: curvature graphs losses measure merge_tree planes subspaces surface
+    landscape: curvature graphs losses measure merge_tree planes profile subspaces surface
     scripts: _landscape
 """)
 )
@@ -128,7 +128,7 @@ OF_A_SCRIPT = {
         FRAMES
         | NAMES
         | modules("""
-            figures: landscape panels style
+            figures: landscape panels style tree_layout
             landscape: graphs merge_tree planes
             pages: __init__ columns explorer
         """)
@@ -195,7 +195,7 @@ OF_AN_ANALYSIS = {
 }
 OF_A_FIGURE = {
     "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
-    "landscape": modules("figures: landscape\nlandscape: graphs merge_tree planes"),
+    "landscape": modules("figures: landscape tree_layout\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),
     "training": modules("figures: training\nanalysis: controls"),

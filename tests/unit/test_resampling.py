@@ -49,6 +49,17 @@ def test_chunks_do_not_change_a_bit(monkeypatch):
     assert bootstrap_spearman(x, y, counts).tobytes() == whole.tobytes()
 
 
+@pytest.mark.parametrize("n", [5, 51, 256])
+def test_single_precision_does_not_change_a_bit(n, monkeypatch):
+    random = np.random.default_rng(n)
+    x, y, counts = random.normal(size=(3, n)).round(1), np.arange(n), independent_counts(n, 200, random)
+    counts[0] = np.eye(n)[0] * n  # the largest products of ranks
+    counts[1] = (np.eye(n)[0] + np.eye(n)[-1]) * (n // 2)
+    single = bootstrap_spearman(x, y, counts)
+    monkeypatch.setattr(resampling, "_EXACT_SINGLE", 0)
+    assert single.tobytes() == bootstrap_spearman(x, y, counts).tobytes()
+
+
 def test_every_resample_has_n_points_and_blocks_are_neighbours():
     rng = np.random.default_rng(1)
     assert (independent_counts(11, 200, rng).sum(axis=1) == 11).all()

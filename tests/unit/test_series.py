@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from toposcale.analysis.aligned import aligned_series
+from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import configurations_of, final_values
 
 
@@ -47,6 +48,15 @@ def test_every_pair_comes_once_with_its_own_common_checkpoints():
         ("late", "loss"): ([20, 30, 40, 50], [1, 2, 3, 4], 0),
         ("late", "sparse"): ([20, 40], [1, 3], 2),
     }
+
+
+def test_layers_are_apart_only_where_what_is_held_fixed_differs():
+    rows = [feature_rows("a", "f", np.arange(5.0)).assign(layer=layer) for layer in ("all", "one", "two")]
+    metrics = metric_rows("a", "loss", np.arange(5.0))
+    for control, n_groups in ((None, 1), (CONTROLS["step"], 1), (CONTROLS["weight_norm"], 3)):
+        groups = list(aligned_series(pd.concat(rows), metrics, control))
+        assert len(groups) == n_groups
+        assert [layer for group in groups for layer in group.keys["layer"]] == ["all", "one", "two"]
 
 
 def test_a_repeated_row_and_a_model_without_metrics_are_told():

@@ -102,8 +102,8 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
     forecasts = table(measured, "forecasts")
     assert set(forecasts.dropna(subset=["forecast"])["model"]) == set(trainers)
     assert set(table(measured, "decisions")["model"]) & set(trainers)
-    remedies = table(measured, "warnings").set_index("concerns")["remedy"]
-    assert "tokenizer" in remedies["embeddings, landscape"].iloc[0]
+    assert models["left_out"].str.contains("there is no tokenizer").all()
+    assert set(table(measured, "warnings")["model"]) == {"other"}
     assert "is finished; nothing is left to decide" in toposcale.advise_run(measured.results).text()
 
 
@@ -146,7 +146,7 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     assert "q_proj" in said["20"]
     assert "shapes" in said["30"]
     assert "step40.safetensors" in said["40"]
-    assert "config.json" in warnings.set_index("steps").loc["", "warning"]
+    assert "config.json" in table(own, "models").loc[0, "left_out"]
 
 
 def test_a_table_with_names_that_fit_no_model_is_a_warning_that_names_both(measured):
@@ -222,4 +222,4 @@ def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("toposcale: ")
-    assert "checkpoint-10 and checkpoint-20 are of two trainings" in last
+    assert "steps: [10, 30, 40] or steps: [20]" in last

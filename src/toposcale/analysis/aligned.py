@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from toposcale.analysis.controls import Control
 from toposcale.analysis.series import MIN_FOR_CORRELATION, SERIES_KEY, require
+from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.prewhitening import testable_segment
 
 
 def warmups_of(models: pd.DataFrame) -> dict[str, float]:
-    """Return the warm-up steps of each model for which they are known."""
-    if "warmup_steps" not in models:
-        return {}
-    with_warmup = models.dropna(subset=["warmup_steps"])
-    return dict(zip(with_warmup["model"], with_warmup["warmup_steps"].astype(float), strict=True))
+    """Return the warm-up steps of each model for which they are known, or at least a step by which it was over."""
+    warmups = models.reindex(columns=["warmup_steps", "warmup_at_most"]).astype(float)
+    known = warmups["warmup_steps"].fillna(warmups["warmup_at_most"])
+    return dict(zip(models["model"][known.notna()], known.dropna(), strict=True))
 
 
 Columns = dict[str, NDArray[Any]]
@@ -36,7 +36,7 @@ def joined(rows: Sequence[Columns]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Aligned:
-    """S series of one layer of one model, and M metrics, at the same T checkpoints."""
+    """S series of one model, of one layer where the control has series of the layer, and M metrics, at T checkpoints."""
 
     model: str
     keys: pd.DataFrame  # S rows
@@ -106,12 +106,13 @@ def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Contr
     """
     require(features=features, metrics=metrics)
     control = control or Control("nothing")
-    if without := sorted(set(features["model"]) - set(metrics["model"])):
+    measured, with_metrics = (set(table["model"].unique()) for table in (features, metrics))
+    if without := sorted(measured - with_metrics):
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
     if control.asked_of:
         needed = features["feature"].isin([*control.asked_of, *control.of_model, *control.of_layer])
         features = features[needed]  # the others would be pivoted in vain
-    for model in sorted(set(features["model"]) & set(metrics["model"])):
+    for model in sorted(set(features["model"].unique()) & with_metrics):
         rows = features[features["model"] == model]
         wide = _wide(rows, SERIES_KEY, "features")
         targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
@@ -139,8 +140,10 @@ def _groups(
     for metric_pattern, chosen_metrics in _patterns(np.isfinite(metric_values)):
         for pattern, alike in _patterns(np.isfinite(values) & metric_pattern):
             alike = alike[asked[alike]]
-            for layer in dict.fromkeys(layers[alike]):
-                chosen = alike[layers[alike] == layer]
+            # Large groups are faster.
+            together = layers if control.of_layer else np.full(len(layers), ALL_LAYERS)
+            for layer in dict.fromkeys(together[alike]):
+                chosen = alike[together[alike] == layer]
                 controls, missing = _held_fixed(by_key, control, str(layer), pattern)
                 yield Aligned(
                     model,

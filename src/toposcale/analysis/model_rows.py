@@ -9,7 +9,7 @@ import numpy as np
 from toposcale import checkpoints
 from toposcale.analysis.training_runs import ModelRows, model_rows
 from toposcale.forecasting.logs import trainer_states
-from toposcale.forecasting.runs.learning_rate_schedule import warmup_of_log
+from toposcale.forecasting.runs.learning_rate_schedule import longest_warmup, warmup_of_log
 from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.io import weight_files
 from toposcale.io.errors import UserError
@@ -29,9 +29,9 @@ def rows_of_model(
 ) -> ModelRows:
     """Return the rows of a model in the tables models and schedules.
 
-    `facts` (of `plan.Model`) have precedence over the files; the rest stays unknown. weights: a checkpoint.
-    n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
-    state of a Trainer. steps, rates: the learning rates of the training log. notes: as `LossCurve.note_columns` returns.
+    `facts` (of `plan.Model`) have precedence over the files; the rest stays unknown. weights: a checkpoint. n_parameters:
+    the size that was noted of it. curve: the user's file with the losses, or the state of a Trainer. steps, rates: the
+    learning rates of the training log. notes: as `LossCurve.note_columns` returns.
     """
     facts_known = {key: value for key, value in facts.items() if value is not None}
     logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
@@ -45,13 +45,14 @@ def rows_of_model(
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
         facts_of_run["n_parameters"] = weight_files.count_parameters(checkpoint)
-    if curve is not None and (checkpoint or Path(curve).name == trainer_states.FILE_NAME):
+    if curve is not None and Path(curve).name == trainer_states.FILE_NAME:
         inner = weight_files.count_parameters(checkpoint, embeddings=False) if checkpoint else 0
         trainer_facts = trainer_states.facts(trainer_states.read_state(curve), inner)
         facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
     rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if rows.model.get("warmup_steps") is None and len(steps):
         rows.model["warmup_steps"] = warmup_of_log(steps, rates)
+        rows.model["warmup_at_most"] = longest_warmup(steps, rates)
     return rows
 
 

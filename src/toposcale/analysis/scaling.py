@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.correlations import RESAMPLES
-from toposcale.analysis.series import SERIES_KEY, final_values, whole_model
+from toposcale.analysis.series import SERIES_KEY, final_values, largest_family, whole_model
 from toposcale.io import schemas
 from toposcale.statistics import scaling
 from toposcale.statistics.coefficients import correlation_p_value, spearman
@@ -16,9 +16,13 @@ _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fi
 def scaling_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
-    """Make the table scaling: both laws of every whole-model feature and metric (source "metric") in n_parameters."""
+    """Make the table scaling: both laws of every whole-model feature and metric (source "metric") in n_parameters.
+
+    Models of one family are compared: of the one with the most sizes.
+    """
     rows = []
-    final = final_values(whole_model(features), metrics).merge(models[["model", "n_parameters"]], on="model")
+    sizes_of = largest_family(models)[["model", "n_parameters"]]
+    final = final_values(whole_model(features), metrics).merge(sizes_of, on="model")
     finite = final[np.isfinite(final["value"])].sort_values(["n_parameters", "model"])
     for key, series in finite.groupby(SERIES_KEY, sort=True):
         sizes, values = (series[name].to_numpy(np.float64) for name in ("n_parameters", "value"))

@@ -36,6 +36,14 @@ def configurations_of(models: pd.DataFrame) -> dict[str, str]:
     return dict(zip(models["model"], configurations, strict=True))
 
 
+def largest_family(models: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the family with the most sizes, of several the first; all where no family is told."""
+    if "family" not in models:
+        return models
+    sizes = models.groupby("family", sort=True)["n_parameters"].nunique()
+    return models if sizes.empty else models[models["family"] == sizes.idxmax()]
+
+
 def require(**tables: pd.DataFrame) -> None:
     """Raise a ValueError that names the first column that features, metrics or models lacks."""
     for name, table in tables.items():

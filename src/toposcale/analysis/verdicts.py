@@ -43,7 +43,7 @@ def verdict_tables(
     measures their rate.
     """
     series.require(features=features, metrics=metrics, models=models)
-    if set(features["model"]).isdisjoint(metrics["model"]):
+    if set(features["model"].unique()).isdisjoint(metrics["model"]):
         return {}
     headline = series.headline_metric(metrics["metric"], tasks)
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)

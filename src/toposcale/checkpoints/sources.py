@@ -1,25 +1,26 @@
 """Checkpoints in a local folder: their steps, which of them are usable, and the states of transformers' Trainer."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from toposcale.checkpoints.matrices import Sizes, stored_sizes
-from toposcale.checkpoints.step_names import find_step, steps_by_name
+from toposcale.checkpoints.saved_numbers import saved_numbers
+from toposcale.checkpoints.step_names import find_step, guessed_pattern, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import tensor_shapes
-
-PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")
-"""Default patterns of checkpoint names; the first one that matches a name in the folder is used."""
+from toposcale.io.weight_files import WEIGHT_SUFFIXES, choose_weight_files, tensor_shapes
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+# Files beside the weights that have their suffixes, and shards, which only a folder with an index is made of.
+_NO_WEIGHTS = re.compile(r"optim|sched|scaler|rng|random_state|training_args|-\d+-of-\d+", re.I)
 _BLOCK = 4096  # bytes
 
 
@@ -27,8 +28,8 @@ _BLOCK = 4096  # bytes
 class FolderSource:
     """Checkpoints of one training run in a folder, each a file or a folder.
 
-    pattern: their names, with `{step}` for the step; if empty, the first of `PATTERNS` that matches. wanted: the steps to
-    use; all if empty.
+    pattern: their names, with `{step}` for the step; if empty, it is guessed from the names of the weights that are there
+    (`guessed_pattern`), or in the only folder within it that has some. wanted: the steps to use; all if empty.
     """
 
     path: Path
@@ -38,38 +39,51 @@ class FolderSource:
     def steps(self) -> list[int]:
         """Return the steps, ascending; raise UserError if the folder, all checkpoints or a wanted step are missing."""
         steps = sorted(set(self.wanted or self._names))
-        if not steps:
-            names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
-            raise UserError(f"{self._where}: no name matches this pattern, so there is no checkpoint; {names}")
         for step in steps:
             self.checkpoint(step)
-        return steps
+        if steps:
+            return steps
+        if not self.pattern and len(runs := _runs_in(self.path)) > 1:
+            entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
+            raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
+        names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
+        why = (
+            f"no name matches {self.pattern}" if self.pattern else "no name of weights holds the step as its one number"
+        )
+        raise UserError(f"{self.path}: {why}, so there is no checkpoint; {names}")
 
     def checkpoint(self, step: int) -> Path:
         """Return the file or folder of a step."""
-        return self.path / find_step(step, self._names, self._where)
+        return self.path / find_step(step, self._names, f"{self.path}: {self.pattern or 'names with a number'}")
+
+    @cached_property
+    def without_step(self) -> list[str]:
+        """Names of weights in the folder that are no checkpoint by their names, such as `best.pt`."""
+        return [] if self.wanted else sorted(set(filter(self._has_weights, self._entries)) - set(self._names.values()))
 
     def usable_steps(
         self, inspected: Callable[[Path], "Inspection"] | None = None
     ) -> tuple[tuple[int, ...], dict[int, str]]:
         """Return the usable steps, and the reason by step for each missing checkpoint; raise UserError if none is usable.
 
-        A usable checkpoint has undamaged weights of the names and shapes that most checkpoints have. `inspected` is
-        `inspect`, or looks up what it returned.
+        A usable checkpoint has undamaged weights of the names and shapes that most checkpoints have; where several have
+        others, they are of another training, and UserError is raised. `inspected` is `inspect`, or looks up what it
+        returned.
         """
         inspections = {step: (inspected or inspect)(self.checkpoint(step)) for step in self.steps()}
         missing = {step: found.unusable for step, found in inspections.items() if found.unusable}
-        shapes = {step: found.shapes for step, found in inspections.items() if not found.unusable}
-        if not shapes:
+        steps_of: dict[str, list[int]] = {}
+        for step, found in inspections.items():
+            if not found.unusable:
+                steps_of.setdefault(found.shapes, []).append(step)
+        if not steps_of:
             raise UserError(f"no checkpoint can be used: {next(iter(missing.values()))}")
-        # Of two equally frequent shapes the later one counts: the training was started again.
-        frequent = Counter(reversed(shapes.values())).most_common(1)[0][0]
-        for step, shape in shapes.items():
-            if shape != frequent:
-                missing[step] = (
-                    f"{self.checkpoint(step)}: its tensors have other names or shapes than in most checkpoints"
-                )
-        return tuple(step for step in shapes if step not in missing), missing
+        frequent, *others = sorted(steps_of.values(), key=len, reverse=True)
+        if others and (len(others[0]) > 1 or len(frequent) == 1):
+            self._refuse_trainings([frequent, *others], "their tensors have other names or shapes")
+        for step in chain.from_iterable(others):
+            missing[step] = f"{self.checkpoint(step)}: its tensors have other names or shapes than in most checkpoints"
+        return tuple(frequent), missing
 
     def trainer_state(self) -> str | None:
         """Return the path of the last readable Trainer state, which holds the log so far; None if there is none."""
@@ -82,11 +96,26 @@ class FolderSource:
 
     def check_one_training(self) -> None:
         """Raise UserError if the Trainer states are of two trainings, since their losses do not belong to all weights."""
-        trainer_states.refuse_two_trainings([self.checkpoint(step) for step in self.steps()])
+        step_of = {self.checkpoint(step): step for step in self.steps()}
+        trainings = trainer_states.trainings(list(step_of))
+        if len(trainings) > 1:
+            why = "the logs of their Trainer do not continue each other, or end at other steps"
+            self._refuse_trainings([[step_of[path] for path in paths] for paths in trainings], why)
 
-    @property
-    def _where(self) -> str:
-        return f"{self.path}: {self.pattern or ' or '.join(PATTERNS)}"
+    def _refuse_trainings(self, groups: Sequence[Sequence[int]], why: str) -> None:
+        choices = " or ".join(f"steps: [{', '.join(map(str, sorted(steps)))}]" for steps in groups)
+        raise UserError(
+            f"{self.path}: its checkpoints are of {len(groups)} trainings ({why}); name the steps of one: {choices}"
+        )
+
+    def _has_weights(self, name: str) -> bool:
+        """Return whether an entry of the folder is a file of weights or a folder with some, by its name."""
+        path = self.path / name
+        if path.is_dir():
+            with suppress(OSError):
+                return bool(choose_weight_files(entry.name for entry in path.iterdir()))
+            return False
+        return path.suffix in WEIGHT_SUFFIXES and not _NO_WEIGHTS.search(name)
 
     @cached_property
     def _entries(self) -> list[str]:
@@ -97,8 +126,22 @@ class FolderSource:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        named = (steps_by_name(pattern, self._entries) for pattern in ([self.pattern] if self.pattern else PATTERNS))
-        return next(filter(None, named), {})
+        if self.pattern:
+            return steps_by_name(self.pattern, self._entries)
+        try:
+            pattern = guessed_pattern(filter(self._has_weights, self._entries))
+        except UserError as error:
+            raise UserError(f"{self.path}: {error}") from error
+        if pattern:
+            return steps_by_name(pattern, self._entries)
+        runs = _runs_in(self.path)
+        return {step: f"{runs[0].path.name}/{name}" for step, name in runs[0]._names.items()} if len(runs) == 1 else {}
+
+
+def _runs_in(path: Path) -> list[FolderSource]:
+    """Return the folders within a folder that hold checkpoints of their own."""
+    inner = [FolderSource(folder) for folder in sorted(path.iterdir()) if folder.is_dir()]
+    return [source for source in inner if guessed_pattern(filter(source._has_weights, source._entries))]
 
 
 class Inspection(NamedTuple):
@@ -107,6 +150,7 @@ class Inspection(NamedTuple):
     unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
     tensors, and of name, size and three blocks (first, middle, last) of all its files, by which checkpoints are
     distinguished without reading gigabytes. not_runnable, and the same where a tokenizer is given: see `missing_parts`.
+    numbers: see `saved_numbers`.
     """
 
     unusable: str = ""
@@ -115,6 +159,7 @@ class Inspection(NamedTuple):
     sizes: Sizes = Sizes(0, 0, 0)
     not_runnable: str = ""
     not_runnable_with_tokenizer: str = ""
+    numbers: Mapping[str, float] = {}
 
 
 def inspect(checkpoint: Path) -> Inspection:
@@ -126,6 +171,7 @@ def inspect(checkpoint: Path) -> Inspection:
             sizes=stored_sizes(checkpoint),
             not_runnable=missing_parts(checkpoint),
             not_runnable_with_tokenizer=missing_parts(checkpoint, tokenizer=False),
+            numbers=saved_numbers(checkpoint),
         )
     except BaseException as error:
         if is_shared(error):
@@ -157,7 +203,7 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
     path = Path(checkpoint)
     if path.is_file():
         is_gpt = path.suffix == ".safetensors" and read_metadata(path)
-        return "" if is_gpt else "a file of weights has no config.json beside it"
+        return "" if is_gpt else "it takes a folder with weights, config.json and the tokenizer, not one file"
     if not (path / "config.json").is_file():
         return "there is no config.json"
     return "" if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"

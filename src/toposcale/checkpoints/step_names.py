@@ -5,6 +5,46 @@ from collections.abc import Iterable, Mapping
 
 from toposcale.io.errors import UserError
 
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+# What stands before the number of a step, where several numbers of a name vary; the first that fits.
+_UNITS = (re.compile(r"(step|iter|iteration|update)s?[=_-]?$", re.I), re.compile(r"ep(och)?[=_-]?$", re.I))
+
+
+def guessed_pattern(names: Iterable[str]) -> str:
+    """Return the pattern of the most names that differ in one number, the step; "" where there are none.
+
+    Of several numbers that vary, the step is the one behind the word step, iter or epoch, in this order. Raise UserError
+    where two patterns match as many names.
+    """
+    groups: dict[tuple[str, ...], list[list[str]]] = {}
+    for name in sorted(names):
+        texts = tuple(_NUMBER.split(name))
+        if len(texts) > 1 and not re.search(r"[{}]", name):
+            groups.setdefault(texts, []).append(_NUMBER.findall(name))
+    sizes = {pattern: len(rows) for texts, rows in groups.items() if (pattern := _pattern(texts, rows))}
+    best = [pattern for pattern, size in sizes.items() if size == max(sizes.values())]
+    if len(best) > 1:
+        raise UserError(
+            "its names match " + " and ".join(f"pattern: {one!r}" for one in best) + " equally; choose one of them"
+        )
+    return best[0] if best else ""
+
+
+def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
+    """Return the pattern of names of equal texts between their numbers; "" where the step is none or not one of them."""
+    numbers = [list(dict.fromkeys(column)) for column in zip(*rows, strict=True)]
+    varying = [index for index, values in enumerate(numbers) if len(values) > 1 or len(rows) == 1]
+    whole = [index for index in varying if all(map(str.isdecimal, numbers[index]))]
+    named = [index for unit in _UNITS for index in whole if unit.search(texts[index])]
+    if not whole or (len(varying) > 1 and not named):
+        return ""
+    step = named[0] if named else whole[0]
+    pattern = texts[0]
+    for index, text in enumerate(texts[1:]):
+        other = f"{{part{index + 1}}}" if index in varying and len(rows) > 1 else numbers[index][0]
+        pattern += ("{step}" if index == step else other) + text
+    return pattern
+
 
 def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
     """Return the names that `pattern` matches, by step, ascending.

@@ -18,7 +18,8 @@ from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
 from toposcale.landscape.measure import BALL_GRAPH, WHOLE, Landscape, LandscapeSettings, measure_landscape
-from toposcale.landscape.merge_tree import LandscapeProfile, cubical_diagram, landscape_profile, surface_edges
+from toposcale.landscape.merge_tree import cubical_diagram, surface_edges
+from toposcale.landscape.profile import LandscapeProfile, landscape_profile
 from toposcale.landscape.surface import LossSurface
 
 PROFILE_LEVELS = 40

@@ -13,10 +13,11 @@ from toposcale.features.names import feature_label, feature_name
 from toposcale.features.registry import lookup, on_planes
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, mark_of
+from toposcale.figures.tree_layout import merge_tree_layout
 from toposcale.forecasting.runs.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.graphs import grid_edges
-from toposcale.landscape.merge_tree import THRESHOLD, MergeTree, merge_tree, merge_tree_layout, persistence_threshold
+from toposcale.landscape.merge_tree import THRESHOLD, MergeTree, merge_tree, persistence_threshold
 from toposcale.landscape.planes import PLANES, RANDOM, Plane, most_informative, plane_label
 
 SOURCE = "landscape"

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import NOT_TESTED, QUESTIONS, YES
-from toposcale.analysis.series import whole_model
+from toposcale.analysis.series import largest_family, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features import names
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
@@ -36,8 +36,11 @@ SCALED = {
 
 def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
+    models = largest_family(models)
     if (n_sizes := models["n_parameters"].nunique()) < FEWEST_SIZES:
-        return panels.missing_figure(f"a power law needs {FEWEST_SIZES} sizes, and this run has {n_sizes}")
+        return panels.missing_figure(
+            f"a power law needs {FEWEST_SIZES} sizes of one family, and this run has {n_sizes}"
+        )
     figure, axes_of = panels.new_grid(len(SCALED), 2, row_height=2.7)
     panels.lettered(axes_of, SCALED.values())
     drawn: set[str] = set()

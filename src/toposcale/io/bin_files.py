@@ -118,8 +118,8 @@ def _check_plain(file: Path, tensors: Any) -> None:
             raise UserError(f"{file}: {name} has {shape} entries, more than the {size} bytes of the file hold")
 
 
-def load_bin(file: Path) -> dict[str, Any]:
-    """Return the tensors of a `.bin`, memory-mapped if possible, tied ones under their first name; execute no code."""
+def load_content(file: Path) -> Any:
+    """Return what a `.bin` holds, tensors memory-mapped if possible; execute no code."""
     try:
         import torch
     except ImportError as error:
@@ -128,14 +128,18 @@ def load_bin(file: Path) -> dict[str, Any]:
     try:
         # Files from before torch 1.6 are not archives and cannot be mapped.
         with _harmless(torch):
-            tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
     except Exception as error:  # a file that is not a .bin fails anywhere in the reader
         # PyTorch would advise `weights_only=False`, which runs what the file says.
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
             raise UserError(f"{file}: contains {NOT_TENSORS}; {_SAVE_ALONE}") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
-    tensors = unwrapped(tensors, file)
+
+
+def load_bin(file: Path) -> dict[str, Any]:
+    """Return the tensors of a `.bin`, tied ones under their first name."""
+    tensors = unwrapped(load_content(file), file)
     _check_plain(file, tensors)
     views = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {view: name for name, view in reversed(views.items())}

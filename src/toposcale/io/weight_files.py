@@ -23,7 +23,7 @@ _EMBEDDINGS = re.compile(
 # Token embedding and output head, which many models tie.
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
-_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Formats that are not read.
 _OTHER_FORMATS = {
     ".npz": "arrays of NumPy; from Python: toposcale.describe(dict(numpy.load(FILE)))",
@@ -70,7 +70,7 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     elif path.is_dir():
         # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
         if not (chosen := choose_weight_files(entry.name for entry in regular_files(path))):
-            others = sorted(entry.name for entry in path.iterdir() if entry.suffix in _ENDINGS)
+            others = sorted(entry.name for entry in path.iterdir() if entry.suffix in WEIGHT_SUFFIXES)
             seen = f", but {listed(others, 3)}; name that file" if others else ""
             if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, others))]:
                 seen = f", but {listed(others, 3)} without their index {without[0]}.index.json; fetch it too"

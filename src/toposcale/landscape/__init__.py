@@ -8,17 +8,14 @@ from importlib import import_module
 from typing import Any
 
 from toposcale.landscape.merge_tree import (
-    LandscapeProfile,
     MergeTree,
-    MergeTreeLayout,
     cubical_diagram,
     landscape_features,
-    landscape_profile,
     merge_tree,
-    merge_tree_layout,
     sharpness,
     surface_edges,
 )
+from toposcale.landscape.profile import LandscapeProfile, landscape_profile
 
 _NAMES = {
     "graphs": ("GRAPHS", "GRID_GRAPHS", "POINT_GRAPHS", "grid_edges", "point_edges"),

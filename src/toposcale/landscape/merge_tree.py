@@ -1,7 +1,4 @@
-"""Merge tree of the sublevel sets of a function on a graph, its H0 persistence pairs, and its profile (mass by loss).
-
-And the features of a sampled surface: merge tree and homology by graph, and sharpness.
-"""
+"""Merge tree of the sublevel sets of a function on a graph with its H0 persistence pairs, and features of a surface."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+from scipy.sparse.csgraph import minimum_spanning_tree
 
 from toposcale.landscape.graphs import GRID_GRAPHS, grid_edges, point_edges
 
@@ -218,142 +215,6 @@ def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tupl
         merges[index] = older, younger = sorted(map(root, ends))
         oldest[younger] = older
     return saddle, merges[:, 1], merges[:, 0]
-
-
-@dataclass(frozen=True)
-class MergeTreeLayout:
-    """Planar drawing of a merge tree without crossings; heights are losses.
-
-    leaf: x by minimum vertex. nodes: float64 (k, 2), x and height of every minimum and saddle. segments: float64 (s, 2,
-    2), the ends of each branch, which is vertical, and of the horizontal bar at each saddle.
-    """
-
-    leaf: dict[int, float]
-    nodes: np.ndarray
-    segments: np.ndarray
-
-
-def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
-    """Return coordinates that draw `tree`: leaves at x = 0, 1, ..., a saddle midway between what it joins.
-
-    Components stand side by side; roots rise to the largest finite value, non-finite heights a tenth of the range above
-    it.
-    """
-    leaves = _leaf_order(tree)
-    leaf = {int(vertex): float(x) for x, vertex in enumerate(leaves)}
-    finite = tree.values[np.isfinite(tree.values)]
-    low, top = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
-    beyond = top + 0.1 * ((top - low) or 1.0)
-
-    def height(vertex: int) -> float:
-        return float(tree.values[vertex]) if np.isfinite(tree.values[vertex]) else beyond
-
-    stem = {vertex: (x, height(vertex)) for vertex, x in leaf.items()}  # the upper end of each living branch
-    nodes, segments = list(stem.values()), []
-    events = np.column_stack([tree.saddles, tree.dying, tree.surviving])
-    for saddle, dying, surviving in events.tolist():
-        level = height(saddle)
-        (x_dying, y_dying), (x_surviving, y_surviving) = stem.pop(dying), stem[surviving]
-        corners = (x_dying, level), (x_surviving, level)
-        segments += [((x_dying, y_dying), corners[0]), ((x_surviving, y_surviving), corners[1]), corners]
-        stem[surviving] = ((x_dying + x_surviving) / 2, level)
-        nodes.append(stem[surviving])
-    segments += [((x, y), (x, max(y, top))) for x, y in stem.values()]
-    lines = np.array([line for line in segments if line[0] != line[1]], dtype=np.float64)
-    return MergeTreeLayout(leaf, np.array(nodes, dtype=np.float64), lines.reshape(-1, 2, 2))
-
-
-def _leaf_order(tree: MergeTree) -> np.ndarray:
-    """Return the minima (n_minima,) from left to right, the leaves below every saddle side by side."""
-    after = {int(vertex): -1 for vertex in tree.minima}  # linked lists, so that a merge costs O(1)
-    last = {vertex: vertex for vertex in after}
-    for dying, surviving in zip(tree.dying.tolist(), tree.surviving.tolist(), strict=True):
-        after[last[surviving]] = dying
-        last[surviving] = last[dying]
-    order = []
-    for vertex in tree.roots.tolist():
-        while vertex >= 0:
-            order.append(vertex)
-            vertex = after[vertex]
-    return np.array(order, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class LandscapeProfile:
-    """Mass of the sublevel components by level.
-
-    Attributes
-    ----------
-    levels : ndarray of shape (l,)
-        Ascending losses, float64.
-    minima : ndarray of shape (m,)
-        Vertex that names each component, int64.
-    mass : ndarray of shape (l, m)
-        Share of all vertices in the component, 0 before its birth and after its merge into an older one, float64.
-    """
-
-    levels: np.ndarray
-    minima: np.ndarray
-    mass: np.ndarray
-
-
-def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100) -> LandscapeProfile:
-    """Compute the landscape profile of a function on a graph.
-
-    Parameters
-    ----------
-    values, edges
-        As in `merge_tree`. Vertices of non-finite value belong to no component, but count in the whole.
-    levels : int
-        Number of even levels from the least to the largest finite value; all births and merges are added.
-
-    Returns
-    -------
-    LandscapeProfile
-        Levels in the unit of `values`, and mass by level and minimum; no level if no value is finite.
-
-    Raises
-    ------
-    ValueError
-        If `levels` is below 2, and as in `merge_tree`.
-
-    References
-    ----------
-    Geniesse et al. 2024, arXiv:2411.12136.
-
-    Examples
-    --------
-    >>> profile = landscape_profile([0.0, 2.0, 1.0], [[0, 1], [1, 2]], levels=2)
-    >>> profile.levels.tolist(), profile.mass.round(2).tolist()
-    ([0.0, 1.0, 2.0], [[0.33, 0.0], [0.33, 0.33], [1.0, 0.0]])
-    """
-    if levels < 2:
-        raise ValueError(f"levels: need at least 2, got {levels}")
-    tree = merge_tree(values, edges)
-    edges = np.asarray(edges).reshape(-1, 2).astype(np.int64)
-    finite = tree.values[np.isfinite(tree.values)]
-    if not len(finite):
-        return LandscapeProfile(np.empty(0), tree.minima, np.empty((0, tree.n_minima)))
-    events = tree.values[np.concatenate([tree.minima, tree.saddles])]
-    even = np.linspace(finite.min(), finite.max(), levels)
-    heights = np.union1d(even, events[np.isfinite(events)])
-    mass = np.stack([_masses(tree, edges, level) for level in heights])
-    return LandscapeProfile(heights, tree.minima, mass)
-
-
-def _masses(tree: MergeTree, edges: np.ndarray, level: float) -> np.ndarray:
-    """Return the share (m,) of all vertices in each minimum's component at a level; its oldest minimum has it all."""
-    count = len(tree.values)
-    inside = np.isfinite(tree.values) & (tree.values <= level)
-    kept = edges[inside[edges].all(axis=1)]
-    graph = csr_array((np.ones(len(kept)), (kept[:, 0], kept[:, 1])), shape=(count, count))
-    label = connected_components(graph, directed=False)[1]
-    size = np.bincount(label[inside], minlength=count)
-    born = np.flatnonzero(inside[tree.minima])  # minima stand in order of age
-    _, oldest = np.unique(label[tree.minima[born]], return_index=True)
-    mass = np.zeros(tree.n_minima)
-    mass[born[oldest]] = size[label[tree.minima[born[oldest]]]] / count
-    return mass
 
 
 def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:

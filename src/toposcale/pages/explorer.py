@@ -14,7 +14,7 @@ from toposcale import pages
 from toposcale.analysis.series import with_metrics
 from toposcale.figures.landscape import counted_tree, loss_grid
 from toposcale.figures.style import model_appearances
-from toposcale.landscape import merge_tree_layout
+from toposcale.figures.tree_layout import merge_tree_layout
 from toposcale.landscape.planes import most_informative
 from toposcale.pages.columns import columns, described, keys_of, rounded
 

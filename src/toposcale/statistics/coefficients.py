@@ -87,12 +87,11 @@ def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
     first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
     if first.shape[1] > MAX_PERMUTED:
         raise ValueError(f"x: {first.shape[1]} points; more than {MAX_PERMUTED} are not counted one by one")
-    observed = np.abs(np.einsum("st,mt->sm", first, second))
-    count = np.zeros(observed.shape)
-    orders = list(permutations(range(first.shape[1])))
-    for order in orders:
-        count += np.abs(np.einsum("st,mt->sm", first, second[:, order])) >= observed - 1e-9
-    return np.where(np.isnan(observed), np.nan, count / len(orders))
+    orders = np.array([*permutations(range(first.shape[1]))])  # the first is the identity
+    permuted = second[:, orders]
+    correlations = (np.abs(np.einsum("t,mpt->mp", row, permuted)) for row in first)
+    shares = [np.where(np.isnan(r[:, 0]), np.nan, (r >= r[:, :1] - 1e-9).mean(axis=1)) for r in correlations]
+    return np.array(shares)
 
 
 def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 0) -> Floats:

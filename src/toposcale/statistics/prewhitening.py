@@ -15,6 +15,7 @@ The test keeps its false-positive rate on real nulls at evenly spaced checkpoint
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
     """
     times = np.asarray(steps, dtype=np.float64)
     if warmup_steps is None or not np.isfinite(warmup_steps):
-        return Segment(0, 0, "the warm-up is not known; give models.{name}.warmup_steps")
+        return Segment(0, 0, "the warm-up is not known; give warmup_steps in the entry of the model")
     first = int(np.searchsorted(times, WARMUPS * warmup_steps))
     start = stop = begin = first
     for end in range(first, len(times)):
@@ -143,7 +144,15 @@ def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosi
     n = series.shape[1]
     if n < MIN_FOR_TEST:
         raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
-    regressors = [_standard(row[None]) for row in as_series(controls, "controls")] if controls is not None else []
+    fixed = as_series(controls, "controls") if controls is not None else np.empty((0, n))
+    return _prewhitened(series.tobytes(), fixed.tobytes(), n, half_cosine)
+
+
+@lru_cache(maxsize=1024)  # a run is asked for alone, with all runs together, and for the power of the test
+def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine: bool) -> Prewhitened:
+    """Return the residuals of series given the bytes of series (S, n) and of controls (C, n)."""
+    series, controls = (np.frombuffer(rows).reshape(-1, n) for rows in (series_bytes, control_bytes))
+    regressors = [_standard(row[None]) for row in controls]
     start, scaled = max_order(n), _standard(series)
     fit = _GrowingFit(scaled[:, start:])
     for column in _trend(n)[: 4 if half_cosine else 3]:
@@ -160,6 +169,7 @@ def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosi
         least[better] = criterion[better]
         values[better], n_fitted[better] = fit.residuals[better], fit.n_fitted[better]
     values[is_constant(series) | (np.abs(values).max(axis=1) <= _NEGLIGIBLE)] = np.nan
+    values.flags.writeable = n_fitted.flags.writeable = False
     return Prewhitened(values, n_fitted, start)
 
 
@@ -287,7 +297,7 @@ class _GrowingFit:
     def add(self, column: Floats) -> None:
         """Add one regressor: (1, m) shared by all series, or (S, m)."""
         size = np.sqrt((column * column).sum(axis=1, keepdims=True))
-        rest = np.broadcast_to(column, self.residuals.shape)
+        rest = column
         for _ in range(2):  # twice, or nearly collinear columns lose their orthogonality to rounding
             for direction in self._basis:
                 rest = rest - direction * (direction * rest).sum(axis=1, keepdims=True)

@@ -76,27 +76,46 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted((path for path, step in paths.items() if step.isdecimal()), key=lambda path: int(paths[path]))
 
 
-def refuse_two_trainings(checkpoints: Iterable[Path]) -> None:
-    """Raise UserError if the states in folders of checkpoints, in the order of their steps, are of two trainings.
+class _Training(NamedTuple):
+    """Checkpoints of one training, and the log and the last step of their latest state."""
+
+    checkpoints: list[Path]
+    log: str
+    last: Any
+
+
+def trainings(checkpoints: Iterable[Path]) -> list[list[Path]]:
+    """Return the checkpoints with a state, given in the order of their steps, by training.
 
     A resumed training continues its log, even if it was given more steps.
     """
-    before, log, last = "", "[]", None
+    found: list[_Training] = []
     for checkpoint in checkpoints:
         try:
             state = read_state(checkpoint / FILE_NAME)
         except UserError:
             continue
-        log_here, last_here = repr(state["log_history"]), state.get("max_steps")
-        is_another = before and log == "[]" and last_here != last
-        if is_another or not log_here.startswith(log[:-1]):
-            steps = f"{last} and {last_here} steps"
-            why = steps if is_another else "the log of the second does not begin with that of the first"
-            raise UserError(
-                f"{checkpoint.parent}: {before} and {checkpoint.name} are of two trainings ({why}); give each a folder of "
-                "its own, or name the steps of one (steps: [...])"
-            )
-        before, log, last = checkpoint.name, log_here, last_here
+        log, last = repr(state["log_history"]), state.get("max_steps")
+        before = [
+            index
+            for index, training in enumerate(found)
+            if log.startswith(training.log[:-1]) and (training.log != "[]" or last == training.last)
+        ]
+        if before:
+            found[before[-1]] = _Training([*found[before[-1]].checkpoints, checkpoint], log, last)
+        else:
+            found.append(_Training([checkpoint], log, last))
+    return [training.checkpoints for training in found]
+
+
+def refuse_two_trainings(checkpoints: Iterable[Path]) -> None:
+    """Raise UserError if the states in folders of checkpoints, in the order of their steps, are of two trainings."""
+    if len(found := trainings(checkpoints)) > 1:
+        one, other = found[0][0], found[1][0]
+        raise UserError(
+            f"{one.parent}: {one.name} and {other.name} are of two trainings (their logs do not continue each other, or "
+            "end at other steps); give each a folder of its own"
+        )
 
 
 def facts(state: Mapping[str, Any], non_embedding_parameters: int) -> dict[str, int | None]:

@@ -321,6 +321,18 @@ def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:
     return int(times[peak]) if peak > 0 or times[0] <= 1 else None
 
 
+def longest_warmup(steps: ArrayLike, rates: ArrayLike) -> int | None:
+    """Return a step by which the warm-up was over: where the logged rate first comes near its peak; None without rates.
+
+    steps, rates (rows,); rows without a rate say nothing. What was before the first row may have been a warm-up.
+    """
+    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+    usable = np.isfinite(logged)
+    if not usable.any() or logged[usable].max() <= 0:
+        return None
+    return int(times[usable][first_peak(logged[usable])])
+
+
 LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
 """Largest residual of a recognised shape, as a share of the highest rate, and fewest rows past that rate: a line has two
 unknowns, a cosine three."""
