@@ -61,3 +61,23 @@ def test_noise_is_rarely_odd(n):
 @pytest.mark.parametrize("values", [[1, 2, 3, 100], [1, 1, 1, 1, 1, 9], [np.nan, np.nan, 1, 2, 3, 100]])
 def test_too_few_or_equal_layers_tell_nothing(values):
     assert odd_layers(layers(values)) == []
+
+
+def test_numbers_within_a_part_of_a_name_are_other_layers():
+    """w1, w2 and w3 of a feed-forward block: the third had a z of -30 in every block."""
+    rng = np.random.default_rng(0)
+    three = {}
+    for name, scale in (("w1", 1.0), ("w2", 1.1), ("w3", 30.0)):
+        three |= layers(scale * (1 + 0.01 * rng.normal(size=8)), f"layers.{{}}.feed_forward.{name}.weight")
+    assert odd_layers(three) == []
+    three["layers.3.feed_forward.w3.weight"] = {"norm": 90.0}
+    assert [odd.layer for odd in odd_layers(three)] == ["layers.3.feed_forward.w3.weight"]
+
+
+def test_layers_of_a_list_are_compared_where_they_are_known_to_have_one_shape():
+    """The first layer of a perceptron reads another number of inputs."""
+    values = layers([28.0, 16.1, 15.9, 16.0, 16.2, 16.05], "net.{}.weight")
+    shapes = dict.fromkeys(values, (256, 256)) | {"net.0.weight": (256, 784)}
+    assert odd_layers(values) == odd_layers(values, shapes) == []
+    assert [odd.layer for odd in odd_layers(values, dict.fromkeys(values, (256, 256)))] == ["net.0.weight"]
+    assert len(odd_layers(layers([28.0, 16.1, 15.9, 16.0, 16.2, 16.05], "h.{}.up.weight"))) == 1

@@ -1,7 +1,7 @@
 """Roles of layers, and odd layers: outliers among the same layers of other blocks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -67,19 +67,22 @@ class OddLayer(NamedTuple):
         return f"{self.layer}: {self.reason}"
 
 
-def odd_layers(features: Mapping[str, Mapping[str, float]]) -> list[OddLayer]:
+def odd_layers(
+    features: Mapping[str, Mapping[str, float]], shapes: Mapping[str, Sequence[int]] | None = None
+) -> list[OddLayer]:
     """Return the odd layers of features[layer][feature], largest |z| first; only finite values are compared.
 
-    z = (value - median) / (1.4826 MAD) over the layers of the same role and name in other blocks (h.0.mlp.c_fc with
-    h.1.mlp.c_fc), whose matrices have one shape. If more than half of n layers agree exactly, the MAD is 0 and none is
+    z = (value - median) / (1.4826 MAD) over the layers of one name in other blocks (h.0.mlp.c_fc with h.1.mlp.c_fc) whose
+    matrices have one shape. Where the shapes are not known, the layers of a list (net.0.weight, net.2.weight) are not
+    compared, since its ends have other shapes. If more than half of n layers agree exactly, the MAD is 0 and none is
     odd. The bound is `ODD_Z` (1 + 8 / n), since the MAD of few values is uncertain: for Gaussian values its false-positive
     rate is 0.3% per group of 8 to 48 layers; without the second factor it is 5% for 8 layers. A layer
     that differs from the median by less than `ODD_SHARE` of it is never odd.
     """
     odd = []
-    alike: dict[str, list[str]] = {}
+    alike: dict[Hashable, list[str]] = {}
     for layer in features:
-        alike.setdefault(re.sub(r"\d+", "*", layer), []).append(layer)
+        alike.setdefault(_siblings(layer, shapes), []).append(layer)
     for layers in alike.values():
         for name in dict.fromkeys(name for layer in layers for name in features[layer]):
             values = {layer: features[layer].get(name, np.nan) for layer in layers}
@@ -97,3 +100,14 @@ def odd_layers(features: Mapping[str, Mapping[str, float]]) -> list[OddLayer]:
                 if abs(value - median) >= max(ODD_Z * (1 + 8 / len(finite)) * scale, ODD_SHARE * abs(median))
             ]
     return sorted(odd, key=lambda one: (-abs(one.z), one.layer, one.feature))
+
+
+def _siblings(layer: str, shapes: Mapping[str, Sequence[int]] | None) -> Hashable:
+    """Return what a layer has in common with the same layer of other blocks: its name without their number, and its shape.
+
+    Only a whole part of the name is a number: w1, w2 and w3 of a feed-forward block are three layers.
+    """
+    name = ".".join("*" if part.isdecimal() else part for part in layer.split("."))
+    if shapes is None:
+        return layer if re.search(r"(^|\.)\*\.weight$", name) else name
+    return name, tuple(shapes[layer])

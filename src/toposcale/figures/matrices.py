@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 
 import numpy as np
@@ -92,7 +93,12 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(WIDTH, 1.35 * len(features) + 1 + room))
     panels = figure.subplots(len(features), sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, features, strict=True):
-        _panel(axes, matrices[name].astype(float), is_change)
+        _panel(
+            axes,
+            matrices[name].astype(float),
+            {str(layer): shape for layer, shape in matrices["shape"].items()},
+            is_change,
+        )
     if names:
         panels[-1].set_xticks(range(len(names)), names, rotation=0 if is_level else 90)
         order = "by block, attention first" if has_blocks else "in alphabetical order"
@@ -107,7 +113,7 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, values: pd.Series, is_change: bool) -> None:
+def _panel(axes: Axes, values: pd.Series, shapes: Mapping[str, Sequence[int]], is_change: bool) -> None:
     """Draw one feature of every matrix, and mark and name the odd ones or the largest changes."""
     name, layers = str(values.name), list(values.index)
     numbers, x = values.to_numpy() * (100 if is_change else 1), np.arange(len(values))
@@ -121,7 +127,7 @@ def _panel(axes: Axes, values: pd.Series, is_change: bool) -> None:
         marked = {layer: f"{short_layer(layer)} {values[layer]:+.1%}" for layer in largest[largest > 0].index}
         axes.axhline(0, color=MUTED, linewidth=0.8)
     else:
-        odd = odd_layers({str(layer): {name: value} for layer, value in values.items()})
+        odd = odd_layers({str(layer): {name: value} for layer, value in values.items()}, shapes)
         marked = {one.layer: short_layer(one.layer) for one in odd}
     sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
     if len(sizes) and sizes.max() > _WIDE * np.median(sizes):
