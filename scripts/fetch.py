@@ -15,7 +15,6 @@ from toposcale.checkpoints.hub import HubSource
 from toposcale.checkpoints.locations import readable
 from toposcale.io.errors import is_shared, reason_of
 from toposcale.io.files import locked, read_noted, write_text
-from toposcale.io.weight_files import count_parameters
 
 
 def listing(path, source, steps, since):
@@ -36,7 +35,7 @@ def fetch(source, facts, *, cache="", keep=False):
     folder = Path(facts["folder"])
     try:
         source.fetch(facts, folder, cache=cache, keep=keep)
-        sizes = checkpoints.stored_sizes(folder)._replace(n_parameters=count_parameters(folder))
+        sizes = checkpoints.stored_sizes(folder)
     except BaseException as error:
         if is_shared(error):
             raise

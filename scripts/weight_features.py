@@ -6,19 +6,19 @@ from _notes import note
 from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.io import tables
+from toposcale.io.weight_files import all_tensors
 
 
-def measure(checkpoint, settings, model, warning_rows):
-    """Return the features and diagrams of a checkpoint by layer, and note what has none."""
+def measure(checkpoint, settings, model, frozen, warning_rows):
+    """Return the features and diagrams of a checkpoint by layer, and note what is left out."""
     path = checkpoints.locate(checkpoint)
-    warning_rows += [note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
-    matrices = checkpoints.iterate_matrices(path)
+    left_out = checkpoints.empty_matrices(path)
+    left_out += checkpoints.not_measured(all_tensors(path), checkpoints.frozen_tensors(path, frozen))
+    matrices = checkpoints.iterate_matrices(path, frozen)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     features, diagrams = weights.compute_features(matrices, settings)
-    small = weights.undefined_sentences(features)
-    warning_rows += [
-        note(model, "weights", sentence, "nothing to do: it is left out of the model's") for sentence in small
-    ]
+    left_out += weights.undefined_sentences(features)
+    warning_rows += [note(model, "weights", sentence, "nothing to do") for sentence in left_out]
     return features, diagrams
 
 
@@ -27,7 +27,8 @@ def main(snakemake):
     model = snakemake.wildcards.model
     settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
     rows, warning_rows = {"features": [], "diagrams": []}, []
-    for step, measurements in measured(snakemake, "weights", warning_rows, measure, settings, model, warning_rows):
+    what = settings, model, snakemake.params.frozen, warning_rows
+    for step, measurements in measured(snakemake, "weights", warning_rows, measure, *what):
         features, diagrams = measurements or ({}, {})
         where = {"model": model, "step": step, "source": "weights"}
         rows["features"].append(tables.feature_rows(features, **where))

@@ -53,8 +53,9 @@ class Model:
 
     missing: why checkpoints of other steps are left out, by step. without_step: names of other weights beside them.
     numbers: what the checkpoints hold beside their weights, by step. not_runnable: why the checkpoints cannot read a text,
-    so that only their weights can be measured; empty where they can. configuration: shared by replicates, which differ by
-    their seeds alone. training: of kind gpt: `training:`, then what its entry and the sweep say.
+    so that only their weights can be measured; empty where they can. frozen: digests of tensors that are the same at every
+    checkpoint. configuration: shared by replicates, which differ by their seeds alone. training: of kind gpt: `training:`,
+    then what its entry and the sweep say.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Model:
     without_step: tuple[str, ...] = ()
     numbers: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     not_runnable: str = ""
+    frozen: tuple[str, ...] = ()
     configuration: str = ""
     training: Mapping[str, Any] = field(default_factory=dict)
 
@@ -197,6 +199,7 @@ def _from_elsewhere(
         not_runnable = found.not_runnable_with_tokenizer if "tokenizer" in settings else found.not_runnable
         numbers = {step: inspected(Path(path)).numbers for step, path in paths.items()}
         facts |= _facts_inside(numbers)
+        digests = [set(inspected(Path(path)).digests) for path in paths.values()]
         return replace(
             model,
             settings={**facts, **settings},
@@ -205,6 +208,7 @@ def _from_elsewhere(
             without_step=tuple(source.without_step),
             numbers=numbers,
             not_runnable=not_runnable,
+            frozen=tuple(sorted(set.intersection(*digests))) if len(digests) > 1 else (),
         )
     return model
 

@@ -203,7 +203,7 @@ class Inputs:
             },
             "log": {"table": lambda _: "training"},
             "curve": {"steps": lambda wildcards: list(plan.models[wildcards.model].steps)},
-            "weights": measured,
+            "weights": measured | {"frozen": lambda wildcards: list(plan.models[wildcards.model].frozen)},
             "embeddings": on_text,
             "landscape": on_text,
             "path": {

@@ -357,8 +357,8 @@ def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
     table = toposcale.describe(tmp_path / "moe.safetensors")
     assert table["shape"].drop("all").to_dict() == MATRICES
     assert table.attrs["notes"] == [
-        "left out: 3 tensors, 7.05% of the parameters (1-D: cls_token, experts.gate_up_proj_bias, norm)",
-        "left out: 1 tensor, 0.201% of the parameters (integers: ids)",
+        "left out: 3 tensors, 7.06% of the parameters (1-D: cls_token, experts.gate_up_proj_bias, norm)",
+        "not weights: 1 tensor, 0.201%: integers ids",
         "no powerlaw_alpha (too small): blocks.w.0, blocks.w.1, conv.weight and 14 more",
     ]
     model = nn.Module()

@@ -10,14 +10,14 @@ from toposcale.__main__ import main
 from toposcale.features.feature import SUMMARY
 from toposcale.figures.matrices import draw
 
-KINDS = {"self_attn.q_proj": (12, 12), "mlp.down_proj": (12, 30)}
+KINDS = {"self_attn.q_proj": (18, 18), "mlp.down_proj": (18, 40)}
 
 
 def blocks(count=6):
     """Matrices whose names sort otherwise than the network; one matrix of block 2 is ten times as large."""
     generator = np.random.default_rng(0)
     named = {f"model.layers.{i}.{kind}.weight": shape for i in range(count) for kind, shape in KINDS.items()}
-    named |= {"lm_head.weight": (20, 12), "model.embed_tokens.weight": (20, 12)}
+    named |= {"lm_head.weight": (24, 18), "model.embed_tokens.weight": (24, 18)}
     matrices = {name: generator.standard_normal(shape) for name, shape in named.items()}
     matrices["model.layers.2.mlp.down_proj.weight"] *= 10
     return matrices

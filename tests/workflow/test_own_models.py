@@ -211,6 +211,30 @@ def test_tables_have_the_same_bytes_however_the_checkpoints_of_a_folder_are_cut_
     assert {"features.parquet", "vectors.parquet", "warnings.parquet"} <= made["auto"].keys()
 
 
+def test_masks_and_tensors_that_never_change_are_said_and_left_out(tmp_path):
+    own = new_workspace(tmp_path)
+    rng = np.random.default_rng(0)
+    (own.path / "files").mkdir()
+    base, mask = rng.standard_normal((20, 18)), np.tri(16)
+    for step in (10, 20, 30):
+        moved = step * rng.standard_normal((20, 18))
+        save_file({"base": base, "mask": mask, "moved": moved}, own.path / "files" / f"step{step}.safetensors")
+    own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "files"}}}
+    own.snakemake("results/small/tables/warnings.parquet")
+    features = pd.read_parquet(own.results / "tables" / "features.parquet").query("source == 'weights'")
+    assert set(features["layer"]) == {"moved", "all"}
+    norms = features[features["feature"] == "frobenius_norm"].pivot(index="step", columns="layer", values="value")
+    assert (norms["all"] == norms["moved"]).all()
+    warnings = pd.read_parquet(own.results / "tables" / "warnings.parquet")["warning"]
+    assert warnings.str.contains("not weights: 1 tensor, 26.2%: masks mask", regex=False).sum() == 1
+    assert warnings.str.contains("frozen, and left out: 1 tensor, 36.9%", regex=False).sum() == 1
+    # What changes at last was never frozen, so the others are measured again.
+    save_file({"base": 2 * base, "mask": mask, "moved": base}, own.path / "files" / "step40.safetensors")
+    own.snakemake("results/small/tables/warnings.parquet")
+    features = pd.read_parquet(own.results / "tables" / "features.parquet").query("source == 'weights'")
+    assert features.groupby("layer")["step"].nunique().to_dict() == {"all": 4, "base": 4, "moved": 4}
+
+
 def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):
     path, _ = trained
     own = new_workspace(tmp_path / "work")

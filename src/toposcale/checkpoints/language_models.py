@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toposcale.io.bin_files import is_buffer
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import parse_json, read_text, regular_files
+from toposcale.io.not_weights import is_buffer
 from toposcale.io.tensor_files import read_metadata
 from toposcale.io.weight_files import count_weights, tensor_shapes, weight_files
 from toposcale.training.gpt import GPT, GPTShape

@@ -1,5 +1,6 @@
 """Weight matrices of a checkpoint, one at a time."""
 
+import hashlib
 import math
 import re
 import warnings
@@ -9,11 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.io.bin_files import is_buffer, load_bin, not_plain, torch_values
+from toposcale.io.bin_files import load_bin, not_plain, torch_values
 from toposcale.io.errors import UserError, listed
+from toposcale.io.not_weights import not_a_weight
 from toposcale.io.quantisation import refuse_quantised
 from toposcale.io.tensor_files import Stored, check_content, opened
-from toposcale.io.weight_files import stored_tensors, tensor_shapes, tied_copies, weight_files
+from toposcale.io.weight_files import (
+    COPY,
+    all_tensors,
+    bytes_of,
+    copies_among,
+    opened_rows,
+    stored_tensors,
+    tensor_shapes,
+    weight_files,
+)
 
 # transformers' Conv1D, used by GPT-2 and its relatives, stores a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
@@ -21,6 +32,8 @@ _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
+# A part of a tensor that is hashed, in entries, and the most parts.
+_HASHED_ENTRIES, _HASHED_PARTS = 4096, 64
 _MOST_AXES = 64  # of an array of NumPy
 
 
@@ -31,32 +44,76 @@ class Layout(NamedTuple):
     transposed: bool
 
 
-def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]:
+def iterate_matrices(checkpoint: str | Path, frozen: Collection[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and values (n_out, n_in) of the weight matrices of a checkpoint, with one in memory at a time.
 
     Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
-    matrices as `matrix_layouts` says. Vectors, integers, the second copy of tied weights and buffers are left out; with a
-    RuntimeWarning, empty matrices. float64, float32 and float16 are as stored; bfloat16 and float8 are float32, which is
-    exact. Raise UserError for no weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, no
-    matrix, or quantised weights.
+    matrices as `matrix_layouts` says. Vectors, the second copy of tied weights, what is no weight (`io.not_weights`) and
+    the tensors whose `digests` are `frozen` are left out; with a RuntimeWarning, empty matrices. float64, float32 and
+    float16 are as stored; bfloat16 and float8 are float32, which is exact. Raise UserError for no weights, a missing
+    shard, a damaged file, a `.bin` with more than plain tensors, no matrix, or quantised weights.
     """
-    layouts, files = matrix_layouts(tensor_shapes(checkpoint)), weight_files(checkpoint)
-    wanted = layouts.keys() - tied_copies(files)
-    tensors = (pair for file in files for pair in _tensors(file, wanted))
-    yield from _weights_among(tensors, layouts, f"{checkpoint}: ")
+    stored = all_tensors(checkpoint)
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in stored.items() if not tensor.not_weight})
+    wanted = layouts.keys() - frozen_tensors(checkpoint, frozen)
+    tensors = (pair for file in weight_files(checkpoint) for pair in _tensors(file, wanted))
+    yield from _weights_among(tensors, layouts, f"{checkpoint}: ", stored)
+
+
+def digests(checkpoint: str | Path) -> dict[str, str]:
+    """Return a short hash of each weight of a checkpoint by name, of its values; of a large one, of 64 parts of its rows.
+
+    A tensor with the same hash at every checkpoint of a training is a buffer or frozen.
+    """
+    wanted = {name: tensor for name, tensor in stored_tensors(checkpoint).items() if tensor.shape}
+    hashes = {}
+    for file in weight_files(checkpoint):
+        with opened_rows(file) as (stored, rows):
+            for name in filter(wanted.__contains__, stored):
+                hashes[name] = _digest(name, stored[name].shape, rows(name))
+    return hashes
+
+
+def _digest(name: str, shape: Sequence[int], rows: Any) -> str:
+    code = hashlib.blake2b(name.encode(), digest_size=6)
+    n_rows = min(shape[0], max(1, _HASHED_ENTRIES // max(1, math.prod(shape[1:]))))  # of a part
+    starts = range(0, shape[0], n_rows)
+    for start in (
+        starts if len(starts) <= _HASHED_PARTS else np.linspace(0, shape[0] - n_rows, _HASHED_PARTS, dtype=int)
+    ):
+        code.update(bytes_of(rows[int(start) : min(int(start) + n_rows, shape[0])]))
+    return code.hexdigest()
+
+
+def frozen_tensors(checkpoint: str | Path, frozen: Collection[str]) -> set[str]:
+    """Return the names of the tensors of a checkpoint whose `digests` are among these; none if all are."""
+    if not frozen:
+        return set()
+    names = {name for name, digest in digests(checkpoint).items() if digest in frozen}
+    layouts = matrix_layouts(tensor_shapes(checkpoint))
+    return names if layouts.keys() - names else set()
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Iterate over matrices in memory, of NumPy or of PyTorch on any device, as `iterate_matrices` does over files."""
-    layouts = matrix_layouts({name: tensor.shape for name, tensor in stored_arrays(tensors).items()})
-    yield from _weights_among(((name, _values(name, tensors[name])) for name in layouts), layouts, "")
+    stored = stored_arrays(tensors)
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in stored.items() if not tensor.not_weight})
+    yield from _weights_among(((name, _values(name, tensors[name])) for name in layouts), layouts, "", stored)
 
 
 def stored_arrays(tensors: Mapping[str, Any]) -> dict[str, Stored]:
-    """Return shape and type of the tensors in memory by name, each once, as `stored_tensors` does over files."""
-    stored = {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in _each_once(tensors).items()}
+    """Return shape and type of the tensors in memory by name, each once, as `all_tensors` does over files."""
+    arrays = _each_once(tensors)
+    stored = {name: _judged(name, tensor) for name, tensor in arrays.items()}
     refuse_quantised(stored, None, "")
-    return stored
+    return stored | {name: stored[name]._replace(not_weight=COPY) for name in copies_among(stored, arrays.__getitem__)}
+
+
+def _judged(name: str, tensor: Any) -> Stored:
+    """Return shape and type of a tensor in memory, and why it is no weight."""
+    shape, dtype = tuple(tensor.shape), str(tensor.dtype)
+    has_values = not hasattr(tensor, "detach") or not not_plain(tensor)
+    return Stored(shape, dtype, not_a_weight(name, shape, dtype, lambda count: tensor[:count]) if has_values else "")
 
 
 def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
@@ -100,44 +157,70 @@ def matrix_shapes(tensors: Mapping[str, Stored]) -> dict[str, tuple[int, int]]:
 
 
 def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
-    """Return why tensors are not weight matrices, by name: their number of axes or their type."""
+    """Return why tensors are not weight matrices, by name: they are no weights, or have another number of axes."""
     layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
     reasons = {}
-    for name, (shape, dtype) in tensors.items():
-        if 0 in shape:
+    for name, (shape, _, not_weight) in tensors.items():
+        if not_weight:
+            reasons[name] = not_weight
+        elif 0 in shape:
             reasons[name] = "empty"
-        elif not re.search(r"^(torch\.)?b?f(loat)?\d", dtype.lower()):
-            reasons[name] = "complex" if "complex" in dtype or dtype[0] == "C" else "integers"
         elif name not in layouts:
             reasons[name] = f"{len(shape) if len(shape) > _MOST_AXES else min(len(shape), 1)}-D"
     return reasons
 
 
+def not_measured(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> list[str]:
+    """Return a sentence each on what is no weight, on copies, and on the tensors of these names, which never change."""
+    sizes = {name: math.prod(tensor.shape) for name, tensor in tensors.items() if tensor.not_weight != COPY}
+    by_kind: dict[str, list[str]] = {}
+    for name, tensor in tensors.items():
+        by_kind.setdefault("frozen" if name in frozen else tensor.not_weight, []).append(name)
+    copies, unchanged = by_kind.pop(COPY, []), by_kind.pop("frozen", [])
+    by_kind.pop("", None)  # the weights
+
+    def counted(names: Collection[str]) -> str:
+        share = 100 * sum(sizes[name] for name in names) / max(1, sum(sizes.values()))
+        return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}, {share:.3g}%"
+
+    sentences = []
+    if by_kind:
+        kinds = "; ".join(f"{kind} {listed(names, 3)}" for kind, names in by_kind.items())
+        sentences.append(f"not weights: {counted([name for names in by_kind.values() for name in names])}: {kinds}")
+    if copies:
+        sentences.append(f"counted once, as they repeat another tensor: {listed(copies, 3)}")
+    if unchanged:
+        sentences.append(
+            f"frozen, and left out: {counted(unchanged)}, the same at every checkpoint: {listed(unchanged, 3)}"
+        )
+    return sentences
+
+
 def _weights_among(
-    tensors: Iterable[tuple[str, np.ndarray]], layouts: Mapping[str, Layout], where: str
+    tensors: Iterable[tuple[str, np.ndarray]], layouts: Mapping[str, Layout], where: str, stored: Mapping[str, Stored]
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the weight matrices, rows as outputs; raise UserError, prefixed with `where`, if there is none."""
-    others, empty = [], True
+    empty = True
     for name, values in tensors:
-        if values.size and values.dtype.kind == "f":
+        if values.size:
             empty = False
             yield from split(name, values, layouts[name])
-            continue
-        kind = values.dtype if values.size else "empty"
-        others.append(f"{name} ({' x '.join(map(str, values.shape))}) is {kind}")
-        if not values.size:
-            warnings.warn(f"{where}{others[-1]}, and left out", RuntimeWarning, stacklevel=3)
+        else:
+            shape = " x ".join(map(str, values.shape))
+            warnings.warn(f"{where}{name} ({shape}) is empty, and left out", RuntimeWarning, stacklevel=3)
     if empty:
-        why = listed(others, 3) or "no tensor is 2-D"
-        raise UserError(f"{where}no weight matrix (2-D, floating-point): {why}")
+        others = [
+            f"{name} ({' x '.join(map(str, shape))}): {reason or 'empty'}"
+            for name, (shape, _, reason) in stored.items()
+            if len(shape) > 1
+        ]
+        raise UserError(f"{where}no weight matrix (2-D, floating-point): {listed(others, 3) or 'no tensor is 2-D'}")
 
 
 def _each_once(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors in memory once each, without buffers; those that are not PyTorch's as arrays."""
+    """Return the tensors in memory once each; those that are not PyTorch's as arrays."""
     stored: dict[str, Any] = {
-        name: tensor if hasattr(tensor, "detach") else np.asarray(tensor)
-        for name, tensor in tensors.items()
-        if not is_buffer(name)
+        name: tensor if hasattr(tensor, "detach") else np.asarray(tensor) for name, tensor in tensors.items()
     }
     first: dict[Any, str] = {}
     for name, tensor in stored.items():
@@ -189,7 +272,7 @@ class Sizes(NamedTuple):
 
 
 def stored_sizes(checkpoint: str | Path) -> Sizes:
-    """Return the sizes that the headers of the files state; weights stored twice count twice."""
+    """Return the sizes of the weights of a checkpoint; of most, the headers of its files are read."""
     tensors = stored_tensors(checkpoint)
     matrices = [math.prod(shape) for shape in matrix_shapes(tensors).values()]
     return Sizes(sum(math.prod(tensor.shape) for tensor in tensors.values()), max(matrices, default=0), len(matrices))

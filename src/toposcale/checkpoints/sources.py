@@ -10,13 +10,13 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from toposcale.checkpoints.matrices import Sizes, stored_sizes
+from toposcale.checkpoints.matrices import Sizes, digests, stored_sizes
 from toposcale.checkpoints.saved_numbers import saved_numbers
 from toposcale.checkpoints.step_names import find_step, guessed_pattern, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import WEIGHT_SUFFIXES, choose_weight_files, tensor_shapes
+from toposcale.io.weight_files import WEIGHT_SUFFIXES, all_tensors, choose_weight_files
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # Files beside the weights that have their suffixes, and shards, which only a folder with an index is made of.
@@ -149,14 +149,15 @@ class Inspection(NamedTuple):
 
     unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
     tensors, and of name, size and three blocks (first, middle, last) of all its files, by which checkpoints are
-    distinguished without reading gigabytes. not_runnable, and the same where a tokenizer is given: see `missing_parts`.
-    numbers: see `saved_numbers`.
+    distinguished without reading gigabytes. digests: those of its weights, see `matrices.digests`. not_runnable, and the
+    same where a tokenizer is given: see `missing_parts`. numbers: see `saved_numbers`.
     """
 
     unusable: str = ""
     shapes: str = ""
     sample: str = ""
     sizes: Sizes = Sizes(0, 0, 0)
+    digests: Sequence[str] = ()
     not_runnable: str = ""
     not_runnable_with_tokenizer: str = ""
     numbers: Mapping[str, float] = {}
@@ -166,9 +167,10 @@ def inspect(checkpoint: Path) -> Inspection:
     """Return what is read of a checkpoint to plan with it, whatever is wrong with it."""
     try:
         return Inspection(
-            shapes=_hash(sorted(tensor_shapes(checkpoint).items())),
+            shapes=_hash(sorted((name, list(tensor.shape)) for name, tensor in all_tensors(checkpoint).items())),
             sample=_hash([_sample(file) for file in files_of(checkpoint)]),
             sizes=stored_sizes(checkpoint),
+            digests=sorted(digests(checkpoint).values()),
             not_runnable=missing_parts(checkpoint),
             not_runnable_with_tokenizer=missing_parts(checkpoint, tokenizer=False),
             numbers=saved_numbers(checkpoint),

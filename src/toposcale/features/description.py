@@ -82,7 +82,8 @@ def describe(
     features, _, shapes, notes = _measured(source, SUMMARY, layers=layers, progress=progress, **settings)
     order = [*shapes, ALL_LAYERS]
     shown = _summary(features, order)
-    odd = odd_layers({layer: {name: features[layer].get(name, np.nan) for name in SUMMARY} for layer in shapes})
+    summary = {layer: {name: features[layer].get(name, np.nan) for name in SUMMARY} for layer in shapes}
+    odd = odd_layers(summary, shapes)
     parameters = list(map(math.prod, shapes.values()))
     table = shown.assign(odd=["; ".join(one.reason for one in odd if one.layer == layer) for layer in order])
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
@@ -277,6 +278,7 @@ def _measured(
     shapes = matrices.matrix_shapes(tensors)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})
+    notes += matrices.not_measured(tensors)
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
@@ -289,6 +291,7 @@ def _measured(
 
 def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     """Yield a sentence per kind of tensor that is left out: their number and their share of the parameters."""
+    tensors = {name: tensor for name, tensor in tensors.items() if not tensor.not_weight}
     shapes = {**{name: tensor.shape for name, tensor in tensors.items()}, **not_chosen}
     n_parameters = max(1, sum(math.prod(tensor.shape) for tensor in tensors.values()))
     by_kind: dict[str, list[str]] = {}
@@ -305,14 +308,11 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
     """Return shape and type of the tensors by name, an iterator of the matrices, and notes on the source."""
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
-        tensors, files = weight_files.stored_tensors(os.fspath(source)), weight_files.weight_files(os.fspath(source))
+        tensors, files = weight_files.all_tensors(os.fspath(source)), weight_files.weight_files(os.fspath(source))
         notes = []
-        if copies := sorted(weight_files.tied_copies(files)):
-            notes = [f"counted once: {listed(copies, 2)}, which repeats the token embedding"]
         if files[0].name.startswith("adapter_model"):
-            notes += ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
-        once = {name: tensor for name, tensor in tensors.items() if name not in copies}
-        return once, matrices.iterate_matrices(os.fspath(source)), notes
+            notes = ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
+        return tensors, matrices.iterate_matrices(os.fspath(source)), notes
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
         named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
         return matrices.stored_arrays(named), matrices.iterate_arrays(named), []

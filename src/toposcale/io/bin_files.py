@@ -13,19 +13,13 @@ import numpy as np
 
 from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import regular_file
+from toposcale.io.not_weights import is_buffer
 
-# Buffers that old files carry beside the weights: causal masks and rotary frequencies.
-_BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.(inv_freq|(cos|sin)_cached)$")
 # Keys under which a training loop saves the weights beside its own state.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "state")
 _SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), FILE)"
 # First bytes of a `.bin`: an archive, or before torch 1.6 a pickle.
 _ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
-
-
-def is_buffer(name: str) -> bool:
-    """Return True if a tensor of this name is a buffer (a mask or a table), not a weight."""
-    return _BUFFERS.search(name) is not None
 
 
 def check_complete(file: Path) -> None:

@@ -86,5 +86,10 @@ def _method(folder: Path) -> str:
     return str(next((one for one in said if isinstance(one, dict)), {}).get("quant_method", ""))
 
 
+def is_floating(dtype: str) -> bool:
+    """Return True for the name of a real floating-point type: "F32", "BF16", "torch.float32"."""
+    return re.match(r"b?f(loat)?\d", _plain(dtype)) is not None
+
+
 def _plain(dtype: str) -> str:
     return dtype.lower().removeprefix("torch.")

@@ -6,7 +6,6 @@ entry, as JSON with sorted keys, with the SHA-256 of the file without that check
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,11 +76,20 @@ def _checked(file: "TensorFile") -> tuple[dict[str, NDArray], dict[str, str]]:
     return arrays, metadata
 
 
+def is_supported(dtype: str) -> bool:
+    """Return whether arrays of a type of the format can be read."""
+    return dtype in _NOT_IN_NUMPY or not dtype.startswith(("F4", "F6_", "F8_"))
+
+
 class Stored(NamedTuple):
-    """Shape of a tensor, and its type as the format or the library names it ("F32", "torch.float32")."""
+    """Shape of a tensor, its type as the format or the library names it ("F32", "torch.float32"), and why it is no weight.
+
+    not_weight: a phrase of `not_weights`; "" for a weight.
+    """
 
     shape: tuple[int, ...]
     dtype: str
+    not_weight: str = ""
 
 
 class TensorFile:
@@ -109,18 +117,22 @@ class TensorFile:
     def tensor(self, name: str) -> NDArray[Any]:
         """Return a tensor; raise UserError if its type is not supported."""
         kind = self.dtype(name)
-        if not kind.startswith(("BF16", "F4", "F6_", "F8_")):
-            return self._handle.get_tensor(name)
-        if kind not in _NOT_IN_NUMPY:
+        if not is_supported(kind):
             raise UserError(f"{self.path}: {name} is of type {kind}, which is not supported")
-        header, start = self._header
-        shape, offset = header[name]["shape"], start + header[name]["data_offsets"][0]
-        return np.fromfile(self.path, _NOT_IN_NUMPY[kind], math.prod(shape), offset=offset).reshape(shape)
+        return np.array(self._mapped(name, kind)) if kind in _NOT_IN_NUMPY else self._handle.get_tensor(name)
 
     def rows(self, name: str) -> Any:
-        """Return an object whose slices `[start:stop]` are rows of a tensor, read lazily but for bfloat16 and float8."""
+        """Return an object whose slices `[start:stop]` are rows of a tensor, read lazily."""
         stored = self._handle.get_slice(name)
-        return self.tensor(name) if stored.get_dtype() in _NOT_IN_NUMPY else stored
+        return self._mapped(name, kind) if (kind := stored.get_dtype()) in _NOT_IN_NUMPY else stored
+
+    def _mapped(self, name: str, kind: str) -> NDArray[Any]:
+        """Return a tensor of a type that NumPy lacks, mapped into memory."""
+        header, start = self._header
+        shape, offset = tuple(header[name]["shape"]), start + header[name]["data_offsets"][0]
+        if 0 in shape:
+            return np.empty(shape, _NOT_IN_NUMPY[kind])
+        return np.memmap(self.path, _NOT_IN_NUMPY[kind], "r", offset, shape)
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that `write` stored; empty for a file of another program."""

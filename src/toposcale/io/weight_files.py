@@ -6,23 +6,29 @@ shards). Torch is imported for `.bin` files alone.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
-from toposcale.io.bin_files import check_complete, is_buffer, load_bin
+import numpy as np
+
+from toposcale.io.bin_files import check_complete, load_bin
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
+from toposcale.io.not_weights import is_buffer, not_a_weight
 from toposcale.io.quantisation import refuse_quantised
-from toposcale.io.tensor_files import Stored, opened
+from toposcale.io.tensor_files import Stored, is_supported, opened
 
 _EMBEDDINGS = re.compile(
     r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
     r"|tokens_embed|positions_embed)\.weight$"
 )
-# Token embedding and output head, which many models tie.
+_EMBEDDING = re.compile(r"emb|wte|tok|vocab|shared|^encoder$")  # a module that may be tied to another
+# Token embeddings, which many models tie to the output head.
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
-_SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
+COPY = "copies"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Formats that are not read.
 _OTHER_FORMATS = {
@@ -107,69 +113,145 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
-    """Return shape and type of the tensors of a checkpoint by name, without buffers; errors as in `iterate_matrices`."""
-    tensors = (item for file in weight_files(checkpoint) for item in _stored(file).items())
-    stored = {name: tensor for name, tensor in tensors if not is_buffer(name)}
+def all_tensors(checkpoint: str | Path) -> dict[str, Stored]:
+    """Return shape and type of all tensors of a checkpoint by name, and why some are not weights of their own.
+
+    Errors as in `iterate_matrices`.
+    """
+    files = weight_files(checkpoint)
+    stored = {name: tensor for file in files for name, tensor in _stored(file).items()}
     folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
-    refuse_quantised(stored, folder, f"{checkpoint}: ")
-    return stored
+    refuse_quantised(
+        {name: tensor for name, tensor in stored.items() if not is_buffer(name)}, folder, f"{checkpoint}: "
+    )
+    copies = {name: stored[name]._replace(not_weight=COPY) for name in tied_copies(files)}
+    return stored | copies
+
+
+def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
+    """Return shape and type of the weights of a checkpoint by name, each once; errors as in `iterate_matrices`."""
+    return {name: tensor for name, tensor in all_tensors(checkpoint).items() if not tensor.not_weight}
 
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
-    """Return the shapes of the tensors of a checkpoint by name, as `stored_tensors` does."""
+    """Return the shapes of the weights of a checkpoint by name, as `stored_tensors` does."""
     return {name: list(tensor.shape) for name, tensor in stored_tensors(checkpoint).items()}
 
 
 def _stored(file: Path) -> dict[str, Stored]:
     """Return shape and type of the tensors of a file, which is opened once as long as it stays as it is."""
+    return _stored_as_of(file, *_status(file))
+
+
+def _status(file: Path) -> tuple[int, int]:
+    """Return size and time of a file."""
     try:
         status = file.stat()
     except FileNotFoundError as error:  # such as a link in a cache whose file was removed
         raise UserError(f"{file}: no such file") from error
-    return _stored_as_of(file, status.st_size, status.st_mtime_ns)
+    return status.st_size, status.st_mtime_ns
 
 
 @cache
 def _stored_as_of(file: Path, size: int, changed: int) -> dict[str, Stored]:
-    """Return shape and type of the tensors of a file; the values are read only if the format requires it."""
+    """Return shape and type of the tensors of a file; of most values the first rows alone are read."""
+    with opened_rows(file) as (stored, rows):
+        return {
+            name: tensor._replace(not_weight=not_a_weight(name, *tensor[:2], partial(_first_rows, rows, name)))
+            if is_supported(tensor.dtype)
+            else tensor
+            for name, tensor in stored.items()
+        }
+
+
+def _first_rows(rows: Callable[[str], Any], name: str, count: int) -> Any:
+    return rows(name)[:count]
+
+
+@contextmanager
+def opened_rows(file: Path) -> Iterator[tuple[dict[str, Stored], Callable[[str], Any]]]:
+    """Open a file: shape and type of its tensors, and a function of a name whose slices are rows, read lazily."""
     if file.suffix != ".safetensors":
-        return {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in load_bin(file).items()}
-    with opened(file) as tensors:
-        return {name: Stored(tuple(tensors.shape(name)), tensors.dtype(name)) for name in tensors.names}
+        tensors = load_bin(file)
+        shapes = {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()}
+        yield shapes, tensors.__getitem__
+        return
+    with opened(file) as archive:
+        yield {name: Stored(tuple(archive.shape(name)), archive.dtype(name)) for name in archive.names}, archive.rows
 
 
-def tied_copies(files: Sequence[Path]) -> set[str]:
-    """Return the names of output heads in safetensors files whose values equal those of the token embedding."""
-    # The format has no tensor under two names, so some programs store tied weights twice.
-    named = {
-        name: (file, tensor.shape)
-        for file in files
-        if file.suffix == ".safetensors"
-        for name, tensor in _stored(file).items()
-    }
-    return {
-        head
-        for head in filter(_SCORES.search, named)
-        for table in filter(_TOKENS.search, named)
-        if named[head][1] == named[table][1] and _same_values(table, head, named)
-    }
+def tied_copies(files: Sequence[Path]) -> dict[str, str]:
+    """Return the names of tensors that repeat another one (an output head the token embedding), each with that one."""
+    return _tied_as_of(tuple((file, *_status(file)) for file in files))
 
 
-def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, tuple[int, ...]]]) -> bool:
-    """Return True if two matrices hold the same bytes, compared in blocks: most that differ do so in the first."""
-    (file, shape), (other_file, _) = named[one], named[other]
-    with opened(file) as tensors, opened(other_file) as others:
-        matrices = tensors.rows(one), others.rows(other)
-        blocks = (slice(row, min(row + 1024, shape[0])) for row in range(0, shape[0], 1024))
-        return all(matrices[0][block].tobytes() == matrices[1][block].tobytes() for block in blocks)
+@cache
+def _tied_as_of(files: tuple[tuple[Path, int, int], ...]) -> dict[str, str]:
+    file_of = {name: file for file, *_ in files for name in _stored(file)}
+    stored = {name: tensor for file, *_ in files for name, tensor in _stored(file).items()}
+    with ExitStack() as stack:
+        # Opened where two tensors have one shape.
+        opened_once = cache(lambda file: stack.enter_context(opened_rows(file))[1])
+        return copies_among(stored, lambda name: opened_once(file_of[name])(name))
+
+
+def copies_among(stored: Mapping[str, Stored], rows: Callable[[str], Any]) -> dict[str, str]:
+    """Return the matrices that repeat the values of another one, each with that one: tied weights that are stored twice.
+
+    A format or a program may know no tensor under two names. Only embeddings are tied: layers that were copied before
+    training, and zeros, are equal as well.
+    """
+    alike: dict[Any, list[str]] = {}
+    for name, tensor in stored.items():
+        if len(tensor.shape) > 1 and 0 not in tensor.shape and not tensor.not_weight:
+            alike.setdefault(tensor[:2], []).append(name)
+    copies: dict[str, str] = {}
+    for names in alike.values():
+        # The token embedding is the original, an output head the copy.
+        names.sort(key=lambda name: (not _TOKENS.search(name), not _EMBEDDING.search(_module(name))))
+        for number, name in enumerate(names):
+            may_be = (one for one in names[:number] if one not in copies and _may_be_tied(one, name))
+            if original := next((one for one in may_be if _same_values(rows(one), rows(name))), ""):
+                copies[name] = original
+    return copies
+
+
+def _may_be_tied(one: str, other: str) -> bool:
+    """Return whether two names are of an embedding and another module, or of an embedding that parts of a model share."""
+    modules = set(map(_module, (one, other)))
+    return bool(_TOKENS.search(one)) or (len(modules) == 2 and any(map(_EMBEDDING.search, modules)))
+
+
+def _module(name: str) -> str:
+    """Return the last part of the name of the module that holds a tensor."""
+    return name.removesuffix(".weight").rpartition(".")[2]
+
+
+def _same_values(one: Any, other: Any) -> bool:
+    """Return True if two matrices hold the same bytes and not zeros alone, compared in blocks: most differ in the first."""
+    length = (one.get_shape() if hasattr(one, "get_shape") else one.shape)[0]
+    any_value = False
+    for row in range(0, length, 1024):
+        end = min(row + 1024, length)
+        block = bytes_of(one[row:end])
+        if block != bytes_of(other[row:end]):
+            return False
+        any_value = any_value or any(block)
+    return any_value
+
+
+def bytes_of(values: Any) -> bytes:
+    """Return the bytes of an array of NumPy, or of a tensor of PyTorch on any device."""
+    if hasattr(values, "detach"):
+        import torch
+
+        values = values.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return np.ascontiguousarray(values).tobytes()
 
 
 def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
     """Return the number of parameters of a checkpoint, tied weights counted once; `embeddings` as in `count_weights`."""
-    copies = tied_copies(weight_files(checkpoint))
-    shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
-    return count_weights(shapes, embeddings=embeddings)
+    return count_weights(tensor_shapes(checkpoint), embeddings=embeddings)
 
 
 def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:

@@ -24,8 +24,9 @@ from toposcale.features.weights import WeightSettings
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import breakpoints
 from toposcale.homology import subsample_rows
-from toposcale.io.bin_files import is_buffer, plain_names
+from toposcale.io.bin_files import plain_names
 from toposcale.io.errors import UserError, one_line, reason_of
+from toposcale.io.not_weights import is_buffer
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder
