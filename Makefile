@@ -126,7 +126,7 @@ bench: $(VENV)/.test $(VENV)/.peers
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 
-# The fourth study, docs/study-4.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
+# The fourth study, studies/study4/README.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
 # Finished runs are kept in results/study-4.
 study-4: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
@@ -165,10 +165,12 @@ landscapes: $(VENV)/.runtime
 check-gpu: $(VENV)/.runtime
 	$(BIN)/python -m benchmarks.check_gpu
 
-# The pages that are written from the code: keys of the configuration, tables, and the rules as Snakemake draws them.
+# The pages that are written from the code: keys of the configuration, tables, figures, claims, constants of the law, and the rules
+# as Snakemake draws them.
 reference: $(VENV)/.runtime
 	$(BIN)/python workflow/config_reference.py
 	$(BIN)/python -c "from toposcale.io import schemas; print(schemas.reference(), end='')" > docs/tables.md
+	$(BIN)/python docs/reference.py
 	{ printf '# The rules of the default run\n\nDrawn by Snakemake; written by `make reference`.\n\n```mermaid\n'; \
 	  PYTHONHASHSEED=0 $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md
 

@@ -36,7 +36,7 @@ def rows() -> Iterator[Line]:
 
 
 def large_cloud() -> None:
-    """Time and peak memory of `h0_lifetimes` on the token embedding of Pythia 1B, for its docstring and docs/scale.md."""
+    """Time and peak memory of `h0_lifetimes` on the token embedding of Pythia 1B, for its docstring and performance.md."""
     points = np.random.default_rng(0).standard_normal((50_304, 2048), dtype=np.float32)
     elapsed, _ = seconds_of(h0_lifetimes, points)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

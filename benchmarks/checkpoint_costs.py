@@ -1,4 +1,4 @@
-"""What the weights of a published checkpoint cost: the table of docs/scale.md, from random weights of true shapes.
+"""What the weights of a published checkpoint cost: the table of docs/performance.md, from random weights of true shapes.
 
     python -m benchmarks.checkpoint_costs [NAME ...]
 

@@ -18,9 +18,10 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/*.md",
+    "docs/tutorials/*.md",
     "docs/api/*.rst",
-    "studies/README.md",
-    "studies/*/README.md",
+    "studies/*.md",
+    "studies/*/*.md",
     "studies/*/*/results.md",
     "config/README.md",
     "examples/README.md",

@@ -1,4 +1,4 @@
-"""What nine seeds can show: `python -m studies.polypythias 200` prints the power that docs/polypythias.md has.
+"""What nine seeds can show: `python -m studies.polypythias 200` prints the power that studies/polypythias.md has.
 
 Simulated are configurations of nine runs, drawn from the configurations of study 1 (studies/nulls/runs). Within runs:
 prewhitened residuals of a feature and of the losses of other runs, with an effect. Between runs: the feature and the

@@ -15,13 +15,13 @@ from toposcale.forecasting.amounts import number_of
 from toposcale.io.errors import UserError, one_line
 
 _EXAMPLES = """commands:
-  python -m toposcale describe model.safetensors
-  python -m toposcale describe checkpoint-500 --layers '*attn*' --all --csv > features.csv
-  python -m toposcale compare checkpoint-100 checkpoint-500
-  python -m toposcale advise losses.csv --n-parameters 25e6 --tokens-per-step 5e5 --schedule cosine --steps 24000
-  python -m toposcale curves a.csv b.csv --n-parameters 25e6 --tokens-per-step 5e5
-  python -m toposcale check losses.csv
-  python -m toposcale watch my-run
+  toposcale describe model.safetensors
+  toposcale describe checkpoint-500 --layers '*attn*' --all --csv > features.csv
+  toposcale compare checkpoint-100 checkpoint-500
+  toposcale advise losses.csv --n-parameters 25e6 --tokens-per-step 5e5 --schedule cosine --steps 24000
+  toposcale curves a.csv b.csv --n-parameters 25e6 --tokens-per-step 5e5
+  toposcale check losses.csv
+  toposcale watch my-run
 
 A checkpoint is a safetensors, .bin, .pt or .ckpt file, or a folder in the layout of Hugging Face. From Python:
   toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) explains them.
@@ -98,7 +98,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
-        "python -m toposcale",
+        "toposcale",
         description="Topology, norms and spectra of the weights of language models; forecasts and advice from loss curves.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

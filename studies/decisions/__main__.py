@@ -58,7 +58,12 @@ def published(folder: Path = PUBLISHED_RUNS, pictures: Path | None = None) -> No
     made = {"forecasts": by_source(forecasts), "groups": judged, "policies": policies}
     for name, rows in made.items():
         small_tables.write(rows, folder / f"{name}.csv", DIGITS)
-    _write_results("Results on published runs", folder, {"priors": table.reset_index()} | made)
+    others = {
+        name: pd.read_csv(folder / f"{name}.csv")
+        for name in ("standing", "ablation")
+        if (folder / f"{name}.csv").exists()
+    }
+    _write_results("Results on published runs", folder, {"priors": table.reset_index()} | made | others)
     if pictures:
         regrets(policies).savefig(pictures / "decisions.svg", metadata={"Date": None})
         ends(forecasts).savefig(pictures / "forecasts.svg", metadata={"Date": None})

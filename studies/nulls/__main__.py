@@ -8,8 +8,8 @@ are drawn, from what the controls of the configuration tell and permuted residua
 together. Whatever is found is a false positive. FOLDER: the tables of a study, or a run in results/ with configurations
 of at least 10 seeds.
 
-Writes studies/nulls/false_positive_rates.csv, a row for each configuration, test and feature, and prints the tables of
-docs/statistics.md.
+Writes studies/nulls/false_positive_rates.csv, a row for each configuration, test and feature, power.csv, a row for each
+configuration, and results.md from both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from toposcale.io.errors import UserError
 from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 
 FOLDERS = tuple(RUNS / study for study in ("study-1", "study-2", "study-3"))
-RATES = Path("studies/nulls/false_positive_rates.csv")
+RATES, POWER = (Path("studies/nulls") / f"{name}.csv" for name in ("false_positive_rates", "power"))
 PRIMARY = ("h0_total", "h0_mean", "h0_total_scaled", NEURAL_PERSISTENCE.feature, NUCLEAR_NORM)
 """What the studies test; of each configuration, those that its committed tables have."""
 LEVEL, LIMIT = 0.05, 0.07
@@ -176,7 +176,7 @@ def measured(configuration: Configuration, draws: int) -> tuple[list[dict[str, A
 
 
 def main(folders: list[Path], draws: int) -> None:
-    """Write the false-positive rates, and print them and the power as docs/statistics.md has them."""
+    """Write the false-positive rates and the powers, and the page of both."""
     by_folder = {folder: list(configurations_of(folder)) for folder in folders}
     configurations = [configuration for own in by_folder.values() for configuration in own]
     with ProcessPoolExecutor() as pool:
@@ -188,21 +188,28 @@ def main(folders: list[Path], draws: int) -> None:
             rows += between_rows(f"all {len(own)} configurations of {folder.name}", own, draws // SLOW_SHARE // 2)
     table = pd.DataFrame(rows)
     small_tables.write(table, RATES)
-    n_runs = sum(len(configuration.models) for configuration in configurations)
-    print(f"{n_runs} runs in {len(configurations)} configurations, {draws} draws\n")
-    print(small_tables.markdown(overview(table)))
-    for test, of_test in table.groupby("test", sort=False):
-        print(f"\n{test}, p of at most {LEVEL}, % of draws\n\n{small_tables.markdown(rate_table(of_test))}")
     power = [
         {"configuration": configuration.name}
-        | {
-            f"{who}, r = {r}": f"{100 * share:.0f}"
-            for who, shares in of_configuration.items()
-            for r, share in zip(EFFECTS, shares, strict=True)
-        }
-        for configuration, (_, of_configuration) in zip(configurations, results, strict=True)
+        | {f"{who}, r = {r}": share for who, shares in found.items() for r, share in zip(EFFECTS, shares, strict=True)}
+        for configuration, (_, found) in zip(configurations, results, strict=True)
     ]
-    print(f"\nfound at p of at most {LEVEL} given norm, %\n\n{small_tables.markdown(pd.DataFrame(power))}")
+    small_tables.write(pd.DataFrame(power), POWER)
+    RATES.with_name("results.md").write_text(page(table, pd.DataFrame(power)))
+    print(RATES.with_name("results.md"))
+
+
+def page(rates: pd.DataFrame, power: pd.DataFrame) -> str:
+    """Return the page of the results."""
+    parts = ["# How often each test is wrong", "Written by `make nulls`; [what was done](../../docs/statistics.md)."]
+    parts += [f"## All tests\n\n% of draws with p of at most {LEVEL}.", small_tables.markdown(overview(rates))]
+    for test, of_test in rates.groupby("test", sort=False):
+        parts += [
+            f"## {str(test).capitalize()}\n\n± is one standard error; ! is above {LIMIT:.0%} by more than two of them."
+        ]
+        parts += [small_tables.markdown(rate_table(of_test))]
+    percent = power.set_index("configuration").mul(100).round().astype(int).reset_index()
+    parts += ["## Power\n\nHow often a planted correlation r of prewhitened residuals is found, given the norm, in %."]
+    return "\n\n".join([*parts, small_tables.markdown(percent)]) + "\n"
 
 
 if __name__ == "__main__":

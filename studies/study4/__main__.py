@@ -1,6 +1,6 @@
 """`python -m studies.study4 FOLDER` computes every number from the tables of all configurations.
 
-`make study-4` trains what is missing (`studies.study4.train`) and calls it; docs/study-4.md says what is asked.
+`make study-4` trains what is missing (`studies.study4.train`) and calls it; studies/study4/README.md says what is asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toposcale.io.errors import UserError
 
 HEAD = """# Results of the fourth study
 
-Written by `make study-4 ONLY=analysis`; [the plan](../../../docs/study-4.md) was written before."""
+Written by `make study-4 ONLY=analysis`; [the plan](../../../studies/study4/README.md) was written before."""
 
 
 def main(folder: Path, *, root: Path = Path()) -> None:

@@ -37,7 +37,7 @@ from toposcale.statistics.coefficients import Floats
 N_RUNS = 400
 LEFT_BY_NUCLEAR, LEFT_BY_SURROGATES = 0.55, 0.27
 """Shares of the variance of `h0_mean`, given the losses so far and the norms, that the nuclear norm and the mean over
-surrogates leave: the first in the third study, the second in runs with other seeds (docs/study-4.md)."""
+surrogates leave: the first in the third study, the second in runs with other seeds (studies/study4/README.md)."""
 TOTAL_LEFT_BY_NUCLEAR = 0.35
 SURROGATE_NOISE = 0.03
 """Share of the variance of the mean over surrogates, given the same, that is noise of its 20 draws."""

@@ -1,6 +1,6 @@
 """The questions of the fourth study: six primary tests at each rate, what they would mean, and what is secondary.
 
-docs/study-4.md says what is asked, and said so before a run was trained.
+studies/study4/README.md says what is asked, and said so before a run was trained.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STRICTEST = LEVEL / 6
 SECONDARY_DRAWS = 10_000
 SEED = 42
 YARDSTICK = -0.10
-"""What `h0_mean` would keep given the nuclear norm, were H0 alone the cause of what study 3 found (docs/study-4.md)."""
+"""What `h0_mean` would keep given the nuclear norm, were H0 alone the cause of what study 3 found (README.md)."""
 LOW_RATE, HIGH_RATE = 0.003, 0.01
 MEAN, SQUARES = "mean", "sum of squares"
 """The two statistics of the partial correlations of the configurations; the second one does not depend on their signs."""
@@ -114,7 +114,7 @@ class Verdict(Enum):
 
 
 def verdict(answers: Mapping[float, Mapping[Question, Answer]]) -> Verdict:
-    """Return the verdict from the answers to the primary questions at both rates, by the rules of docs/study-4.md."""
+    """Return the verdict from the answers to the primary questions at both rates, by the rules of README.md."""
     rates = [answers[rate] for rate in (LOW_RATE, HIGH_RATE)]
     if all(
         at[BEYOND_SURROGATES].is_absent and at[BEYOND_NUCLEAR].is_absent and at[BEYOND_H0].is_negative for at in rates

@@ -1,4 +1,4 @@
-"""`python -m toposcale watch` in a real browser, on folders that grow while the page is open."""
+"""`toposcale watch` in a real browser, on folders that grow while the page is open."""
 
 import json
 import os

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from paths import ROOT
 from studies.nulls import __main__ as nulls
 from studies.nulls.configurations import RUNS, configurations_of, table_of
 from studies.nulls.crossed import CrossedResiduals, rates, run_permutations
@@ -138,3 +139,21 @@ def test_a_question_is_measured_where_its_controls_are(configurations):
     assert nulls.tested_features(configuration, NORM) == ["h0_total_scaled", "neural_persistence"]
     assert nulls.tested_features(configuration, CONTROLS["weight_norm_and_spectrum"]) == []
     assert nulls.tested_features(configuration, CONTROLS["weight_norm_and_variance"]) == []
+
+
+def test_the_page_and_the_results_have_the_committed_rates():
+    rates, power = (pd.read_csv(ROOT / path) for path in (nulls.RATES, nulls.POWER))
+    assert (ROOT / nulls.RATES).with_name("results.md").read_text() == nulls.page(rates, power)
+    page = (ROOT / "docs/statistics.md").read_text()
+    mean = {(row.test, row.feature): row.mean for row in nulls.overview(rates).itertuples()}
+    for test in dict.fromkeys(test for test, _ in mean):
+        if "variance" not in test:
+            assert (
+                f"| {test} | "
+                + " | ".join(mean[test, feature] for feature in ("h0_total", "h0_mean", "neural_persistence"))
+                + " |"
+                in page
+            )
+    one, five = (power[f"{who}, r = 0.5"] for who in ("one run", "5 runs together"))
+    assert f"of 0.5 is found in {one.min():.0%}".rstrip("%") + f" to {one.max():.0%} of single runs" in page
+    assert (five == 1).all()

@@ -1,6 +1,7 @@
 """The decisions of published training runs: made by hand and in full, judged, and told on the page."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -356,25 +357,25 @@ def usual_means():
 def test_the_page_tells_the_committed_regrets():
     text = " ".join((ROOT / "docs/decisions.md").read_text().split())
     means, _ = usual_means()
-    for part in (
-        f"{means[EXPECTED_REGRET]:.3f} nats",
-        f"always continuing {means['always_continue']:.3f}",
-        f"always training the next size {means['next_size']:.3f}",
-    ):
-        assert part in text, part
+    assert (
+        f"The advice has a mean regret of {means[EXPECTED_REGRET]:.3f} nats, always continuing "
+        f"{means['always_continue']:.3f}, and always training the next size {means['next_size']:.3f}."
+    ) in text
+    rows = re.findall(r"\| ([^|]+) \| (0\.\d{4}) \| \d+% \|", text)
+    assert sorted(float(regret) for _, regret in rows) == sorted(means.round(4))
 
 
 def test_the_pages_tell_the_difference_to_the_published_surface():
     policies = pd.read_csv(PUBLISHED_RUNS / "policies.csv").query("usual")
     by_group = policies.pivot_table(index=KEYS, columns="policy", values="regret")
     differences = by_group[EXPECTED_REGRET] - by_group["chinchilla"]
-    pages = [" ".join((ROOT / page).read_text().split()) for page in ("docs/decisions.md", "README.md")]
+    page = " ".join((ROOT / "docs/decisions.md").read_text().split())
     parts = []
     for rows in (differences, differences.xs("alone", level="setting")):
         low, high = scipy.stats.t.interval(0.95, len(rows) - 1, rows.mean(), rows.sem())
         parts.append((f"{rows.mean():+.4f}", f"{low:+.4f} to {high:+.4f}"))
-    assert "{} (95% interval {}, Student's t over 23 groups)".format(*parts[0]) in pages[0]
-    assert all("{} ({})".format(*parts[1]) in page for page in pages)
+    assert "the difference is {} nats ({}; 95%, Student's t)".format(*parts[0]) in page
+    assert "Over the ten groups `alone` it is {} ({})".format(*parts[1]) in page
     assert (
         f"has [a mean regret](decisions.md#regret-of-the-policies) of {by_group['chinchilla'].mean():.4f} nats; the "
         + (f"advice from a curve has {by_group[EXPECTED_REGRET].mean():.4f}.")
@@ -384,7 +385,7 @@ def test_the_pages_tell_the_difference_to_the_published_surface():
 
 def test_the_page_tells_the_sizes_of_the_published_runs(published):
     sizes = np.array([run.history.n_parameters for run in published])
-    page = " ".join((ROOT / "docs/forecasting.md").read_text().split())
+    page = " ".join((ROOT / "docs/law.md").read_text().split())
     assert (
         f"have {sizes.min() / 1e6:.0f}M to {sizes.max() / 1e9:.0f}B parameters, but {(sizes > 3.2e9).sum()} of "
         f"{len(sizes)} more than 3.2B"
@@ -401,7 +402,10 @@ def test_the_page_tells_the_committed_forecasts():
         ) in page
     pretraining = rows[~rows["source"].str.contains(", ") & (rows["source"] != "all")]
     often = pretraining["n"] >= 20
-    assert f"a mean error of {pretraining['mean_error'].mean():.3f} and a score" in page
+    assert (
+        f"a mean error of {pretraining['mean_error'].mean():.3f} and a score of {pretraining['score'].mean():.2f}"
+        in page
+    )
     assert f"20 or more forecasts have a mean error of {pretraining.loc[often, 'mean_error'].mean():.3f} nats" in page
     rest = pretraining[~often]
     assert f"the other four have {rest['n'].min()} to {rest['n'].max()} forecasts" in page
@@ -415,9 +419,31 @@ def test_where_runs_stand_is_that_of_their_curves_and_is_told_on_the_page(publis
     assert row["n"] == len(points)
     for name in ("off", "inside", *WRONG_BATCHES):
         assert row[name] == pytest.approx(points[name].mean(), rel=1e-5)
-    page = (ROOT / "docs/decisions.md").read_text()
-    shares = " | ".join(f"{row[name]:.0%}" for name in ("inside", "inside_left_out", *WRONG_BATCHES))
-    assert f"| multi-power-law | {row['n']} | {row['off']:+.2f} | {shares} |" in page
+    page = " ".join((ROOT / "docs/decisions.md").read_text().split())
+    web = table.query("scale == 'usual' and text == 'web'")
+    sources, together = web[web["source"] != "sources"], web.set_index("source").loc["sources"]
+    inside = (sources["inside"] * sources["n"]).sum() / sources["n"].sum()
+    left_out = (sources["inside_left_out"] * sources["n"]).sum() / sources["n"].sum()
+    assert f"{inside:.0%} of the points of web texts lie inside the 95% interval, and {left_out:.0%} if" in page
+    code = table.query("scale == 'usual' and text == 'code'")
+    assert f"Code lies {-code['off'].item():.2f} nats below the surface" in page
+    assert f"8 times too high, {together['outside_x8']:.0%} lie outside, and {together['outside_x1/8']:.0%} of" in page
+
+
+def test_the_page_tells_what_the_scaling_in_size_is_worth():
+    regret = pd.read_csv(PUBLISHED_RUNS / "ablation.csv").set_index("left_out")["regret"]
+    least, most = regret["nothing"], regret["the learnt scaling in N: one by hand"]
+    page = " ".join((ROOT / "docs/decisions.md").read_text().split())
+    assert f"without it the regret is {most:.4f} instead of {least:.4f} nats" in page
+    others = regret.drop(["nothing", "the learnt scaling in N: one by hand"]) - least
+    assert f"move it by {others.abs().max():.4f} at most" in page
+
+
+def test_the_results_have_every_table_of_the_page():
+    page = (PUBLISHED_RUNS / "results.md").read_text()
+    for name in ("priors", "forecasts", "groups", "policies", "standing", "ablation"):
+        section = page.partition(f"## {name.capitalize()}\n")[2].partition("\n## ")[0]
+        assert section.count("\n| ") == len(pd.read_csv(PUBLISHED_RUNS / f"{name}.csv")) + 2, name
 
 
 def test_the_scatter_of_a_source_is_that_of_the_others():

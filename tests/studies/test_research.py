@@ -18,21 +18,19 @@ RATES = (0.003, 0.01)
 def intervals(table, question):
     """Return the estimates of a question of study 4 at both rates, as the page prints them."""
     rows = table.query("question == @question").set_index("rate").loc[list(RATES)]
-    return " and ".join(
-        f"{row['estimate']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})" for _, row in rows.iterrows()
-    )
+    return " | ".join(f"{row['estimate']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})" for _, row in rows.iterrows())
 
 
 def test_the_numbers_of_study_4():
     primary, secondary = (pd.read_csv(STUDY_4 / f"{name}.csv") for name in ("primary", "secondary"))
     means = primary[primary["statistic"] == "mean"]
-    assert f"nothing of H0 was found: {intervals(means, 'h0 beyond surrogates')}" in PAGE
-    assert f"keeps a correlation given H0: {intervals(means, 'nuclear norm beyond h0')}" in PAGE
+    assert f"| `h0_mean` | its surrogates | {intervals(means, 'h0 beyond surrogates')} |" in PAGE
+    assert f"| `h0_total`, `h0_mean` | {intervals(means, 'nuclear norm beyond h0')} |" in PAGE
     estimates = secondary.set_index(["question", "rate"])["estimate"]
     low, high = (estimates["h0_mean given the norms", rate] for rate in RATES)
-    assert f"{low:+.3f} at the learning rate 0.003 and {high:+.3f} at 0.01" in PAGE
+    assert f"| `h0_mean` | nothing more | {low:+.3f} | {high:+.3f} |" in PAGE
     low, high = (estimates["h0_mean of surrogates given the norms", rate] for rate in RATES)
-    assert f"Its surrogates correlate more: {low:+.3f} and {high:+.3f}" in PAGE
+    assert f"| its surrogates | nothing more | {low:+.3f} | {high:+.3f} |" in PAGE
     small, large = (estimates[f"h0 beyond the nuclear norm, {count} parameters", 0.003] for count in (2936, 7408))
     assert f"with {small:+.3f} in 2,936 parameters and {large:+.3f} in 7,408" in PAGE
     squares = primary.set_index(["statistic", "question", "rate"])["q"]

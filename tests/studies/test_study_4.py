@@ -262,5 +262,5 @@ def test_a_table_without_a_run_or_a_number_is_not_complete(planned_configuration
 def test_the_page_has_no_result_before_all_configurations_are_there(planned_configurations):
     folder = ROOT / "studies/study4/tables"
     if not all(complete(folder, one) for one in planned_configurations):
-        assert "**State: planned.**" in (ROOT / "docs/study-4.md").read_text()
+        assert "**State: planned.**" in (ROOT / "studies/study4/README.md").read_text()
         assert not [*folder.glob("*.csv"), *folder.glob("*.md")], "results of a part of the study"

@@ -11,7 +11,7 @@ from studies.study4 import questions as study
 from studies.study4.configurations import TABLE, complete, planned
 
 TABLES = ROOT / "studies/study4/tables"
-PAGE = " ".join((ROOT / "docs/study-4.md").read_text().split())
+PAGE = " ".join((ROOT / "studies/study4/README.md").read_text().split())
 PRIMARY = pd.read_csv(TABLES / "primary.csv")
 SECONDARY = pd.read_csv(TABLES / "secondary.csv").set_index(["question", "rate"])
 RATES = (0.003, 0.01)
@@ -121,10 +121,8 @@ def test_the_pooled_correlations_of_the_page():
             ) in PAGE
 
 
-def test_the_scores_among_surrogates_with_row_norms_of_the_page():
-    for _, row in pd.read_csv(TABLES / "row_norms.csv").iterrows():
-        of_spectrum, of_norms = (
-            f"{row[name]:+.1f} ({row[f'{name}, sd']:.1f})" for name in ("spectrum", "row norms too")
-        )
-        assert f"| {row['layer'].removesuffix('.weight')} | {of_spectrum} | {of_norms} |" in PAGE
-        assert row["runs"] == 20
+def test_the_scores_among_surrogates_with_row_norms_are_nearly_those_without():
+    rows = pd.read_csv(TABLES / "row_norms.csv")
+    assert (rows["runs"] == 20).all()
+    assert np.corrcoef(rows["spectrum"], rows["row norms too"])[0, 1] > 0.99
+    assert (rows["row norms too"] / rows["spectrum"]).between(0.8, 1.4).all()

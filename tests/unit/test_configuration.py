@@ -371,7 +371,7 @@ def keys_set_in(content, path=""):
         yield from keys_set_in(inner, here)
 
 
-PAGES = [path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+PAGES = [path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]]
 PRINTED = [block for page in PAGES for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)]
 
 

@@ -1,4 +1,4 @@
-"""What `python -m toposcale check` says of a file."""
+"""What `toposcale check` says of a file."""
 
 import json
 import re

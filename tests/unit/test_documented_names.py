@@ -13,7 +13,7 @@ from config_reference import keys_of
 from paths import ROOT
 from toposcale.io import schemas
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 KEYS = {path for path, *_ in keys_of(config_reading.schema())}
 SECTIONS = {key.split(".")[0] for key in KEYS}
 FLOORS = {path.parent.name for path in (ROOT / "src" / "toposcale").glob("*/__init__.py")}
@@ -125,7 +125,7 @@ def test_every_key_of_an_advice_is_explained():
         "known": [{"curve": curve, "n_parameters": 6e6}],
     }
     keys = {key for target in targets for key in toposcale.advise(curve, **given, **target)}
-    table = (ROOT / "docs/forecasting.md").read_text().split("| keys | meaning |")[1].split("\n\n")[0]
+    table = (ROOT / "docs/advice.md").read_text().split("| keys | meaning |")[1].split("\n\n")[0]
     named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert named == keys
 
@@ -135,5 +135,5 @@ def test_the_page_names_keys_that_a_decay_has():
     curve = {"step": steps, "loss": 2.0 + 40 * steps**-0.5}
     schedule = {"shape": "constant", "steps": 12000, "warmup_steps": 200}
     decay = toposcale.advise(curve, n_parameters=25e6, tokens_per_step=5e5, schedule=schedule)["decay"]
-    row = re.search(r"^\| `decay` \|(.*)\|$", (ROOT / "docs/forecasting.md").read_text(), re.MULTILINE)
+    row = re.search(r"^\| `decay` \|(.*)\|$", (ROOT / "docs/advice.md").read_text(), re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", row[1])) <= set(decay)

@@ -16,9 +16,9 @@ CURVES = {"losses.csv": ("cosine", 3.3044), "losses-wsd.csv": ("wsd", 3.2776)}
 
 
 def printed(page):
-    """The commands `python -m toposcale advise examples/...` of a page."""
+    """The commands `toposcale advise examples/...` of a page."""
     text = (ROOT / page).read_text().replace("\\\n", " ")
-    return re.findall(r"^python -m toposcale (advise examples/.*)$", text, re.MULTILINE)
+    return re.findall(r"^toposcale (advise examples/.*)$", text, re.MULTILINE)
 
 
 def test_the_first_curve_is_the_published_one():

@@ -46,3 +46,13 @@ def test_the_monitor_notebook_shows_features_correlations_and_advice(capsys):
     assert len(answers) == 2
     assert not any("; sure: " in answer for answer in answers)
     assert all("No advice: " in answer or "Not sure: " in answer or "Leans " in answer for answer in answers)
+
+
+def test_the_decision_notebook_shows_a_forecast_whose_interval_holds_the_published_end(capsys):
+    _, shown = run(ROOT / "examples" / "decision.ipynb")
+    _, told, candidates, _, earlier = (value for value in shown if value is not None)
+    assert told["forecast_low"] < 3.304 < told["forecast_high"]
+    assert told["choice"] in set(candidates["candidate"])
+    assert earlier["forecast_low"].lt(3.304).all()
+    assert earlier["forecast_high"].gt(3.304).all()
+    assert "  => " in capsys.readouterr().out

@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 from paths import ROOT
 from small_hub import Repository, SmallHub
 from tiny_model import save_checkpoints
-from toposcale.__main__ import _parser
+from toposcale.__main__ import _COMMANDS, _parser
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("commands")]
 
@@ -57,14 +57,14 @@ def commands(text):
     lines = "".join(blocks(text)).replace("\\\n", " ").splitlines()
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     found = [re.sub(r"\s+#.*", "", line).strip() for line in [*lines, *spans]]
-    starts = ("make ", ".venv/bin/", "snakemake ", "python ", "PYTHONPATH=", "sbatch ")
+    starts = ("make ", ".venv/bin/", "snakemake ", "python ", "toposcale ", "PYTHONPATH=", "sbatch ")
     return list(dict.fromkeys(line for line in found if line.startswith(starts)))
 
 
 ADVICE = [
     command
     for command in commands(PAGES["forecasting"])
-    if command.startswith(("python -m toposcale advise", "make advice CONFIG="))
+    if command.startswith(("toposcale advise", "make advice CONFIG="))
 ]
 """From a loss curve to advice: the command of the library, and that of a run."""
 
@@ -184,7 +184,7 @@ def done_as_printed(place, command, **variables):
 def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
     project, _ = place
     own = commands(PAGES["own-models"])
-    assert own == ["make advice CONFIG=mine.yaml", "python -m toposcale advise results/mine --json"]
+    assert own == ["make advice CONFIG=mine.yaml", "toposcale advise results/mine --json"]
     printed = commands(CHECKPOINTS)
     assert len(printed) == 3
     assert printed[-1] == "make run CONFIG=mine.yaml"
@@ -203,7 +203,7 @@ def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
 
 def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
     [printed, check] = commands(CURVE)
-    assert check == "python -m toposcale check FILE"
+    assert check == "toposcale check FILE"
     longer, in_a_run, before_its_start, of_the_folder = ADVICE
     for command, step in ((printed, "11,888"), (longer, "16,000")):
         told = done_as_printed(place, command)
@@ -235,7 +235,7 @@ def train_step(model, batch):
     (project / "training.py").write_text(given + program)
     done_as_printed(place, "python training.py")
     assert "make watch FOLDER=topology" in commands(TRAINING)
-    [watch] = [command for command in commands(PAGES["monitor"]) if command.startswith("python -m toposcale")]
+    [watch] = [command for command in commands(PAGES["monitor"]) if command.startswith("toposcale ")]
     assert re.search(r"http://127\.0\.0\.1:\d+", watched(place, watch))
     advice = "make advice CONFIG=live.yaml"
     assert advice in commands(PAGES["monitor"])
@@ -281,7 +281,7 @@ def test_any_other_command_is_planned_without_complaint(place, command):
     if words[0] == "sbatch":
         assert any((ROOT / word).is_file() for word in words[1:])
         return
-    if words[0].startswith(("python", "PYTHONPATH=")) and "snakemake" not in words:
+    if words[0].startswith(("python", "toposcale", "PYTHONPATH=")) and "snakemake" not in words:
         is_there(words)
         return
     for folder in (place[0], place[0] / "wikitext-2"):
@@ -300,9 +300,10 @@ def test_any_other_command_is_planned_without_complaint(place, command):
 
 def is_there(words):
     """Asserts that the program of a long measurement, and every option that is given to it, exist."""
-    if words[:3] == ["python", "-m", "toposcale"]:
-        arguments = words[3 : words.index(">") if ">" in words else None]
-        assert _parser(arguments).parse_args(arguments).run
+    if words[0] == "toposcale":
+        arguments = words[1 : words.index(">") if ">" in words else None]
+        # A subcommand that is mentioned alone stands without its arguments.
+        assert _parser(arguments).parse_args(arguments).run if arguments[1:] else arguments[0] in _COMMANDS
         return
     programs = [
         path

@@ -29,7 +29,7 @@ class Control:
     @property
     def is_tested(self) -> bool:
         """True if the test of prewhitened residuals is made given this control."""
-        # Given the trend in the step alone it has false positives: runs share it (docs/statistics.md, "Withdrawn").
+        # Given the trend in the step alone it has false positives: runs share it (docs/statistics.md).
         return bool(self.of_model)
 
     def is_asked_of(self, keys: pd.DataFrame) -> np.ndarray:

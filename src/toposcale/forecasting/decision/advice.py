@@ -41,7 +41,7 @@ TERMINAL = 100
 class Advice(Drawn, Mapping[str, Any]):
     """Forecast of a training run and what to do with the compute that is left of it.
 
-    As a mapping it has the keys of its JSON (docs/forecasting.md); printed, its last line says what to do.
+    As a mapping it has the keys of its JSON (docs/advice.md); printed, its last line says what to do.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The constants of the law and their prior, learnt from published families; docs/decisions.md has the table.
+"""The constants of the law and their prior, learnt from published families; docs/constants.md has the table.
 
 `python -m studies.decisions priors` learns these numbers from the curves of the published runs, once from all of them and
 once with each source left out: a family is never judged with a prior that was learnt from it.

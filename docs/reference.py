@@ -1,0 +1,168 @@
+"""Write what the documentation takes from code and committed tables: `make reference`.
+
+Whole pages follow from registries; in the other pages, what a command or a program prints stands below it as it is printed.
+
+`python docs/reference.py results/default results/paper` takes the answers to the claims from these two runs before.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from toposcale.figures import FIGURES
+from toposcale.forecasting.laws.priors import CONSTANTS
+from toposcale.io.files import write_text
+from toposcale.reproduction.claims import CLAIMS
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+CLAIMS_OF_RUNS = ROOT / "studies/claims.csv"
+"""Answers of the default run and of the paper's run to each claim."""
+
+
+def answers_of_runs(folders: dict[str, Path]) -> pd.DataFrame:
+    """Return the answers of runs to the claims, and the reasons for "not tested"."""
+    columns = {}
+    for name, folder in folders.items():
+        rows = pd.read_csv(folder / "tables/claims.csv", keep_default_na=False)
+        keys = pd.MultiIndex.from_arrays(
+            [rows["source"].str.replace(" ", "_"), rows["claim"]], names=["source", "claim"]
+        )
+        columns |= {
+            name: pd.Series(rows["answer"].array, keys),
+            f"{name}_reason": pd.Series(rows["reason"].array, keys),
+        }
+    return pd.DataFrame(columns).loc[[(claim.source, claim.name) for claim in CLAIMS]]
+
+
+def constants() -> str:
+    """Return docs/constants.md: every number of the law beside its prior."""
+    rows = [
+        f"| {name} | {value:g} | {value.unit} | {value.meaning} | {value.learnt_from} | {value.judged_on} |"
+        for name, value in CONSTANTS.items()
+    ]
+    return _page(
+        "The constants of the law",
+        "`src/toposcale/forecasting/laws/priors.py`",
+        "The numbers of [the law](law.md) beside its prior, with what each was learnt from and judged on.",
+        [
+            "| name | value | unit | what it is | learnt from | judged on |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *rows,
+        ],
+    )
+
+
+def claims() -> str:
+    """Return docs/claims.md: every claim of the four sources, its test, and the answers of two runs."""
+    answers = pd.read_csv(CLAIMS_OF_RUNS, keep_default_na=False).set_index(["source", "claim"])
+    lines = []
+    for source in dict.fromkeys(claim.source for claim in CLAIMS):
+        lines += [f"## {source.replace('_', ' ').capitalize()}", ""]
+        lines += ["| claim | test | default run | the paper's run |", "| --- | --- | --- | --- |"]
+        for claim in (one for one in CLAIMS if one.source == source):
+            told = answers.loc[(source, claim.name)]
+            cells = (claim.test, *(_answer(told, run) for run in ("default", "paper")))
+            lines.append(f"| **{claim.name}**: {claim.statement} | " + " | ".join(map(_cell, cells)) + " |")
+        lines.append("")
+    return _page(
+        "The claims of the four sources",
+        "`src/toposcale/reproduction/claims.py` and `studies/claims.csv`",
+        "What the research plan, the reproduced paper, the embedding report and the landscape review claim, the test that "
+        "decides each claim, and the answers of two runs: the default one (`make run`, 400 steps) and that of the paper's "
+        "experiment (5,000 steps on WikiText-2, without landscapes; [its command](reproduction.md)). *Opposite*: the "
+        "contrary claim passes the same test. Every run that names sources under `reproduces` writes the same table, with "
+        "the numbers behind each answer, as `tables/claims`.",
+        lines[:-1],
+    )
+
+
+def gallery() -> str:
+    """Return docs/gallery.md: every figure, what it shows, and the command that draws it."""
+    lines: list[str] = []
+    for subject in dict.fromkeys(figure.subject for figure in FIGURES.values()):
+        lines += [f"## {subject}", ""]
+        for name, figure in FIGURES.items():
+            if figure.subject == subject:
+                command = f".venv/bin/snakemake --cores 1 results/default/figures/{name}.svg"
+                tables = ", ".join(f"`{table}`" for table in figure.tables)
+                lines += [f"### {figure.title}", "", *_picture(name, figure.title), figure.caption, ""]
+                lines += [f"Drawn from the tables {tables} by `{command}`.", ""]
+    return _page(
+        "Gallery",
+        "`src/toposcale/figures/gallery.py`",
+        "The figures of a run. `make run` writes each as SVG and PNG in `results/default/figures`; a run without the "
+        "data of a figure leaves it out. The functions in `toposcale.figures` draw them from tables of your own.",
+        lines[:-1],
+    )
+
+
+def _picture(name: str, title: str) -> list[str]:
+    """Return the lines that show the picture of a figure, where one is committed."""
+    path = f"images/gallery/{name}.png"
+    return [f"![{title}]({path})", ""] if (DOCS / path).exists() else []
+
+
+def _answer(told: pd.Series, run: str) -> str:
+    """Return the answer of a run, with the reason why it was not tested."""
+    return ": ".join(filter(None, [told[run], told[f"{run}_reason"]]))
+
+
+def _cell(text: str) -> str:
+    """Return a text as the cell of a table."""
+    return text.replace("|", "\\|")
+
+
+def _page(title: str, source: str, text: str, lines: list[str]) -> str:
+    return "\n".join([f"# {title}", "", f"Written by `make reference` from {source}.", "", text, "", *lines, ""])
+
+
+CONSOLE = re.compile(r"(?<=^```console\n)\$ toposcale (.*?[^\\])\n.*?(?=^```$)", re.DOTALL | re.MULTILINE)
+"""A command and what it prints."""
+PROGRAM = re.compile(r"(^```python\n(?P<code>(?:(?!^```).)*)^```\n\n```text\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
+"""A program and, right below it, what it prints."""
+WITH_OUTPUT = [ROOT / "README.md", DOCS / "forecasting.md", DOCS / "tutorials/decision.md"]
+"""Pages with commands and programs whose output is written here."""
+
+
+def with_outputs(page: str) -> str:
+    """Return a page with what its commands and programs print, run in the folder of the project."""
+    page = CONSOLE.sub(lambda found: f"$ toposcale {found[1]}\n" + _printed(*_arguments(found[1])), page)
+    return PROGRAM.sub(lambda found: found[1] + _printed("-c", found["code"]), page)
+
+
+def _arguments(command: str) -> list[str]:
+    """Return the arguments of Python for a command of toposcale, which may stand on several lines."""
+    return ["-m", "toposcale", *shlex.split(command.replace("\\\n", " "))]
+
+
+def _printed(*arguments: str) -> str:
+    """Return what Python prints, lines of at most 125 characters."""
+    environment = os.environ | {"COLUMNS": "125", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+PAGES = {"constants.md": constants, "claims.md": claims, "gallery.md": gallery}
+
+
+if __name__ == "__main__":
+    if folders := dict(zip(("default", "paper"), map(Path, sys.argv[1:]), strict=False)):
+        answers_of_runs(folders).to_csv(CLAIMS_OF_RUNS, lineterminator="\n")
+    for name, text in PAGES.items():
+        write_text(DOCS / name, text())
+    for path in WITH_OUTPUT:
+        write_text(path, with_outputs(path.read_text(encoding="utf-8")))
