@@ -195,3 +195,41 @@ def test_who_reads_the_registry_finds_every_feature_without_loading_homology(mod
     script = f"import sys, toposcale.{module}; {asks}; print('toposcale.homology' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["norm", "False"]
+
+
+HEAVY = {"torch", "transformers", "pandas", "matplotlib", "scipy.stats", "scipy.spatial", "scipy.optimize", "persim"}
+
+
+@pytest.mark.parametrize(
+    ("script", "needed"),
+    [
+        ("gather", set()),
+        ("diagram_distances", set()),
+        ("weight_features", set()),
+        ("analyse", {"pandas"}),
+        ("figures", {"pandas", "matplotlib"}),
+        ("train", {"torch"}),
+        ("training_path", {"torch", "scipy.spatial"}),
+    ],
+)
+def test_a_job_imports_what_it_needs_and_nothing_heavy_beside(script, needed):
+    """A job of a small model takes less time than the imports of any of these."""
+    path = [str(ROOT / "scripts"), str(ROOT / "src")]
+    code = f"import sys; sys.path[:0] = {path}; import {script}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY & set(done.stdout.split()) == needed
+
+
+def test_advice_on_a_file_imports_no_pandas():
+    """It would take a quarter of the time."""
+    curve, facts = ROOT / "examples" / "losses.csv", ["--n-parameters=25e6", "--tokens-per-step=5e5", "--steps=24000"]
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "src")!r})
+sys.argv = ["toposcale", "advise", {str(curve)!r}, *{facts}]
+from toposcale.__main__ import main
+assert not main()
+print({{"pandas", "matplotlib", "scipy.stats", "torch"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

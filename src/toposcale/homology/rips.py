@@ -6,7 +6,6 @@ import math
 import numpy as np
 from gudhi._ripser_ext import _full
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial.distance import pdist, squareform
 
 from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
 from toposcale.homology.validation import Floats, Indices, as_finite, as_finite_float64, undefined
@@ -44,6 +43,8 @@ def pairwise_distances(points: ArrayLike) -> Floats:
     >>> pairwise_distances([[0.0, 0.0], [3.0, 4.0]]).tolist()
     [[0.0, 5.0], [5.0, 0.0]]
     """
+    from scipy.spatial.distance import pdist, squareform  # slow to import: see docs/performance.md
+
     return _refuse_overflow(squareform(pdist(as_finite_float64(points, "points"))))
 
 
@@ -115,7 +116,8 @@ def _finite_bars(diagram: Floats) -> Floats:
 
 def spanning_tree_lengths(distances: Floats) -> Floats:
     """Return the edge lengths (n - 1,) of a minimum spanning tree of distances (n, n), longest first."""
-    from scipy.cluster.hierarchy import linkage  # 40 ms that few jobs need
+    from scipy.cluster.hierarchy import linkage  # slow to import, as is scipy.spatial
+    from scipy.spatial.distance import squareform
 
     # Single linkage merges clusters along the edges of a minimum spanning tree.
     return linkage(squareform(distances, checks=False), "single")[::-1, 2] if len(distances) > 1 else np.empty(0)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from toposcale.landscape.curvature import Loss, Parameters, detached
@@ -74,6 +73,8 @@ def subspace_trees(
 
 def _tree_of_minima(function: Function, starts: np.ndarray, extent: float, threshold: float) -> MergeTree:
     """Return the merge tree of the ends of the descents from `starts`, joined by segments."""
+    from scipy.optimize import minimize  # slow to import: see docs/performance.md
+
     bounds = [(-extent, extent)] * starts.shape[1]
     descent: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": _STILL}}
     ends = [minimize(function, start, **descent) for start in starts]

@@ -106,13 +106,14 @@ def bootstrap_exponents(
     else:
         sizes, y = _logarithms(n_parameters, values)
         columns = sizes[None, :]
-    counts = _varied_counts(sizes, resamples, rng)
+    # Few models have few different resamples: five models have 126.
+    counts, drawn = np.unique(_varied_counts(sizes, resamples, rng), axis=0, return_inverse=True)
     covariance, spread, total = _weighted_moments(counts, columns, y)
     if not offset:
-        return np.asarray((covariance / spread)[:, 0])
+        return np.asarray((covariance / spread)[drawn.ravel(), 0])
     with np.errstate(invalid="ignore", divide="ignore"):
         residuals = total[:, None] - np.where(spread > 0, covariance**2 / spread, 0.0)
-    return np.asarray(_GRID[np.argmin(residuals, axis=1)])
+    return np.asarray(_GRID[np.argmin(residuals, axis=1)][drawn.ravel()])
 
 
 def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tuple[Floats, Floats]:

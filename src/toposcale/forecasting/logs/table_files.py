@@ -42,11 +42,12 @@ def columns_of(table: pa.Table, path: str | Path) -> dict[str, np.ndarray]:
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in columns:
             raise UserError(f"{path}: two columns are called {name}; rename or remove one")
-        if pa.types.is_floating(column.type):
-            numbers = pc.cast(column, pa.float64())
-            columns[name] = pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
-        elif pa.types.is_integer(column.type):
-            columns[name] = column.to_numpy()
+        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+            # Not `to_numpy` or `fill_null`: they import pandas, a quarter of the time of `advise`.
+            known = np.from_dlpack(pc.cast(column.is_valid(), pa.uint8()).combine_chunks()).astype(bool)
+            values = np.from_dlpack(pc.cast(column.drop_null(), pa.float64(), safe=False).combine_chunks())
+            columns[name] = np.full(len(column), np.nan)
+            columns[name][known] = np.where(np.isnan(values), np.inf, values)
         else:
             columns[name] = np.empty(len(column), dtype=object)
             columns[name][:] = column.to_pylist()
