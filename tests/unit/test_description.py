@@ -389,7 +389,7 @@ def test_options_and_numbers_beside_the_weights_do_not_matter(tmp_path):
 
 
 def test_a_checkpoint_without_weights_of_a_known_name_tells_what_it_holds(tmp_path):
-    torch.save({"step": 3, "ema": {"w": torch.eye(3)}}, tmp_path / "ckpt.pt")
+    torch.save({"step": 3, "ema": {"decay": 0.9}}, tmp_path / "ckpt.pt")
     with pytest.raises(
         UserError, match=r"it holds step, ema, none of which is called state_dict or .*; save the weights"
     ):

@@ -309,9 +309,9 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
         tensors, files = weight_files.all_tensors(os.fspath(source)), weight_files.weight_files(os.fspath(source))
-        notes = []
+        notes = weight_files.replaced_objects(source)
         if files[0].name.startswith("adapter_model"):
-            notes = ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
+            notes += ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
         return tensors, matrices.iterate_matrices(os.fspath(source)), notes
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
         named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))

@@ -1,12 +1,11 @@
 """Read the tensors of a `.bin`, the format of PyTorch, without running the code that it may hold."""
 
-import argparse
 import pickle
 import re
+import warnings
 import zipfile
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path, PosixPath
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import regular_file
 from toposcale.io.not_weights import is_buffer
+from toposcale.io.stub_unpickler import Stub, load_with_stubs, not_loaded
 
 # Keys under which a training loop saves the weights beside its own state.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "state")
@@ -62,24 +62,63 @@ def not_plain(tensor: Any) -> str:
 
 
 def unwrapped(content: Any, where: str | Path) -> Any:
-    """Return the weights in the checkpoint of a training loop, by name; raise UserError if there are none."""
-
-    def is_state(named: dict[Any, Any]) -> bool:
-        return any(getattr(value, "ndim", 0) for value in named.values())
-
-    while isinstance(content, dict) and content and not is_state(content):
-        inner = next((key for key in _NESTED if isinstance(content.get(key), dict)), None)
-        if inner is None:
+    """Return the weights in the checkpoint of a training loop, by name; raise UserError if there are none, or several."""
+    while not _is_state(content := _named(content)) and isinstance(content, dict) and content:
+        if {"state", "param_groups"} <= content.keys():
             raise UserError(
-                f"{where}: not a dictionary of tensors; it holds {listed(map(str, content), 8)}, none of which is called "
-                f"{' or '.join(_NESTED)}; {_SAVE_ALONE}"
+                f"{where}: the state of an optimizer, which holds no weights; name the checkpoint beside it"
             )
-        content = content[inner]
+        content = content[_key_of_weights(content, where)]
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         return content
-    # Steps and the states of layers without weights may be among them.
-    return plain_names(
-        {key: value for key, value in content.items() if not isinstance(value, int | float | str | None)}
+    # Steps, options and the states of layers without weights may be among them.
+    beside = int | float | str | list | Stub | None
+    return plain_names({key: value for key, value in content.items() if not isinstance(value, beside)})
+
+
+def _named(content: Any) -> Any:
+    """Return the entries of an object that is a dictionary, or the parameters of one that is a module."""
+    if not isinstance(content, Stub):
+        return content
+    return content.entries or dict(_parameters(content)) or content
+
+
+def _parameters(module: Stub, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of a module that was saved whole, by name."""
+    state = module.state if isinstance(module.state, dict) else {}
+    parameters, inner = (state.get(key) for key in ("_parameters", "_modules"))
+    for name, values in (parameters or {}).items() if isinstance(parameters, dict) else ():
+        if values is not None:
+            yield prefix + str(name), values
+    for name, one in inner.items() if isinstance(inner, dict) else ():
+        if isinstance(one, Stub):
+            yield from _parameters(one, f"{prefix}{name}.")
+
+
+def _is_state(content: Any) -> bool:
+    """Return whether there are tensors in a dictionary, and none in a part of it that holds weights by its name."""
+    if not isinstance(content, dict) or not any(getattr(value, "ndim", 0) for value in content.values()):
+        return False
+    return not any(_is_state(_named(content.get(key))) for key in _NESTED)
+
+
+def _key_of_weights(content: Mapping[Any, Any], where: str | Path) -> Any:
+    """Return the key under which a checkpoint holds its weights; raise UserError if there is none, or several."""
+    if known := [key for key in _NESTED if isinstance(_named(content.get(key)), dict)]:
+        return known[0]
+    states = [key for key, value in content.items() if _is_state(_named(value))]
+    if len(states) == 1:
+        return states[0]
+    keys = listed(map(str, content), 8)
+    if states:
+        file, key = Path(where).name, str(states[0])
+        raise UserError(
+            f"{where}: several parts with weights, {' and '.join(map(str, states))}; save the one to measure alone: "
+            f"torch.save(torch.load({file!r})[{key!r}], {f'{key}.pt'!r})"
+        )
+    raise UserError(
+        f"{where}: not a dictionary of tensors; it holds {keys}, none of which is called {' or '.join(_NESTED)}; "
+        f"{_SAVE_ALONE}"
     )
 
 
@@ -114,40 +153,58 @@ def _check_plain(file: Path, tensors: Any) -> None:
 
 def load_content(file: Path) -> Any:
     """Return what a `.bin` holds, tensors memory-mapped if possible; execute no code."""
+    return _content(file)[0]
+
+
+def foreign_objects(file: Path) -> list[str]:
+    """Return the names of the classes in a `.bin` whose objects are not made of what the file holds."""
+    return _content(file)[1]
+
+
+def _content(file: Path) -> tuple[Any, list[str]]:
     try:
         import torch
     except ImportError as error:
         raise UserError(f"{file}: only safetensors are read without PyTorch: pip install torch") from error
 
+    is_archive = _head(file) == _ARCHIVE
     try:
         # Files from before torch 1.6 are not archives and cannot be mapped.
-        with _harmless(torch):
-            return torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of other protocols of pickle, which are read all the same
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=is_archive), []
     except Exception as error:  # a file that is not a .bin fails anywhere in the reader
         # PyTorch would advise `weights_only=False`, which runs what the file says.
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
-            raise UserError(f"{file}: contains {NOT_TENSORS}; {_SAVE_ALONE}") from error
+            return load_with_stubs(file)
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
 
 
 def load_bin(file: Path) -> dict[str, Any]:
     """Return the tensors of a `.bin`, tied ones under their first name."""
-    tensors = unwrapped(load_content(file), file)
-    _check_plain(file, tensors)
+    content, names = _content(file)
+    try:
+        tensors = unwrapped(content, file)
+        if isinstance(tensors, dict):
+            tensors = {name: _as_tensor(value) for name, value in tensors.items()}
+        _check_plain(file, tensors)
+    except UserError as error:
+        if names and NOT_TENSORS not in str(error):  # what is missing may be among them
+            raise not_loaded(file, names) from error
+        raise
     views = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {view: name for name, view in reversed(views.items())}
     return {name: tensor for name, tensor in tensors.items() if first[views[name]] == name or not tensor.numel()}
 
 
-def _harmless(torch: Any) -> AbstractContextManager[Any]:
-    """Allow what training loops save beside the weights and what cannot run code: options, paths, numbers of NumPy."""
-    if torch.__version__ < (2, 6):
-        return nullcontext()
-    scalar = np.float64(0).__reduce__()[0]
-    old = "numpy.core.multiarray.scalar"  # before NumPy 2
-    allowed = [argparse.Namespace, PosixPath, np.dtype, *(type(np.dtype(kind)) for kind in ("f8", "f4", "i8"))]
-    return torch.serialization.safe_globals([*allowed, scalar, (scalar, old)])
+def _as_tensor(values: Any) -> Any:
+    """Return an array of NumPy as a tensor, and anything else as it is."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiubc":
+        return values
+    import torch
+
+    return torch.from_numpy(np.array(values, values.dtype.newbyteorder("=")))
 
 
 def _head(file: Path) -> bytes:

@@ -5,6 +5,7 @@ shards). Torch is imported for `.bin` files alone.
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.io.bin_files import check_complete, load_bin
+from toposcale.io.bin_files import check_complete, foreign_objects, load_bin
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.not_weights import is_buffer, not_a_weight
@@ -126,6 +127,13 @@ def all_tensors(checkpoint: str | Path) -> dict[str, Stored]:
     )
     copies = {name: stored[name]._replace(not_weight=COPY) for name in tied_copies(files)}
     return stored | copies
+
+
+def replaced_objects(checkpoint: str | os.PathLike[str]) -> list[str]:
+    """Return a sentence on the Python objects beside the weights, in whose place nothing is made."""
+    files = [file for file in weight_files(Path(checkpoint)) if file.suffix != ".safetensors"]
+    names = sorted({name for file in files for name in foreign_objects(file)})
+    return [f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []
 
 
 def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
