@@ -26,6 +26,8 @@ _FACTS = (
     *("d_model", "n_layers", "n_heads", "n_parameters", "tokens_per_step", "unique_tokens", "optimizer"),
     *("final_step", "schedule", "warmup_steps", "warmup_at_most", "log_notes"),
 )
+# Architectures of transformers and tasks of PEFT whose loss is in nats per token.
+_LANGUAGE_MODEL = re.compile(r"ForCausalLM|LMHead|CAUSAL_LM")
 JOB_SECONDS = 30
 """CPU time of a job that does several checkpoints."""
 MOST_A_JOB = 500
@@ -120,8 +122,9 @@ class Model:
         if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
             facts["warmup_steps"] = schedule["warmup_steps"]
         left_out = [f"{listed(self.without_step, 5)}: no step in the name"] if self.without_step else []
-        left_out += [f"embeddings, loss landscape: {self.not_runnable}"] if self.not_runnable else []
+        left_out += [f"embeddings: {self.not_runnable}"] if self.not_runnable else []
         facts["left_out"] = "\n".join(left_out) or None
+        facts["in_nats"] = self.settings.get("is_language_model", True) or "tokens_per_step" in self.settings
         return {**facts, "last_checkpoint": max(self.steps, default=None)}
 
     def remaining_cost(self, step: int) -> float:
@@ -194,7 +197,7 @@ def _from_elsewhere(
         steps, missing = source.usable_steps(inspected)
         paths = {step: str(source.checkpoint(step)) for step in steps}
         last = paths[steps[-1]]
-        facts = {"family": _architecture(last, name), "checkpoints": paths, "trainer_state": source.trainer_state()}
+        facts = {"checkpoints": paths, "trainer_state": source.trainer_state(), **_architecture(last, name)}
         found = inspected(Path(last))
         not_runnable = found.not_runnable_with_tokenizer if "tokenizer" in settings else found.not_runnable
         numbers = {step: inspected(Path(path)).numbers for step, path in paths.items()}
@@ -229,11 +232,14 @@ def _facts_inside(numbers: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
     return {"log_notes": "\n".join(notes) or None, "warmup_at_most": longest_warmup([*numbers], rates)}
 
 
-def _architecture(checkpoint: str, name: str) -> str:
-    """Return the family of a folder: the architecture that config.json names, or else its own, `name`."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(parse_json(read_text(Path(checkpoint) / "config.json"))["model_type"])
-    return name
+def _architecture(checkpoint: str, name: str) -> dict[str, Any]:
+    """Return the family of a folder, `name` without a config.json, and whether that is of a causal language model."""
+    known: dict[str, Any] = {}
+    for file in ("adapter_config.json", "config.json"):
+        with suppress(OSError, ValueError, TypeError):
+            known |= parse_json(read_text(Path(checkpoint) / file))
+    says = f"{known.get('architectures')} {known.get('task_type')}"
+    return {"family": str(known.get("model_type", name)), "is_language_model": bool(_LANGUAGE_MODEL.search(says))}
 
 
 def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ def correlations(verdicts, step=0.1):
     key = rows[["source", "layer", "feature", "metric"]]
     parts = []
     for control, rho in (("nothing", rows["estimate"]), ("weight_norm", 0.1), ("step", step)):
-        parts.append(key.assign(control=control, spearman=rho))
+        parts.append(key.assign(control=control, spearman=rho, n_configurations=2))
         parts[-1]["spearman_lowest"] = parts[-1]["spearman"] - 0.01
         parts[-1]["spearman_highest"] = parts[-1]["spearman"] + 0.02
     return pd.concat(parts, ignore_index=True)
@@ -50,7 +50,7 @@ VERDICTS = pd.DataFrame(
     ]
 )
 NOTHING_FOUND = VERDICTS[VERDICTS.feature != "h1_total"]
-METRICS = pd.DataFrame({"metric": ["validation_loss", "training_loss"]})
+METRICS = pd.DataFrame({"model": ["a", "b"], "metric": ["validation_loss", "training_loss"]})
 TESTED = pd.DataFrame(
     [
         {"question": question, "source": source, "measured": 153, "testable": 69, "tested": tested}
@@ -203,9 +203,27 @@ def test_the_headline_metric_is_never_the_first_of_the_alphabet(measured, chosen
 
 def test_without_a_loss_the_answers_say_what_they_need():
     said = answers(metrics=METRICS[:0])
-    assert all("needs a loss at the checkpoints" in text for text in said.values())
-    said = answers(metrics=pd.DataFrame({"metric": ["arc_easy.acc"]}))
+    assert list(said) == ["In one sentence"]
+    assert "No loss is known" in said["In one sentence"]
+    assert "losses: FILE" in said["In one sentence"]
+    said = answers(metrics=METRICS.assign(metric="arc_easy.acc"))
     assert "name one under metrics.tasks" in said[NORM]
+
+
+def test_one_run_is_not_asked_what_takes_several():
+    several = [FORECAST, "Which forecast of the final loss can be trusted?", "Would following the advice have helped?"]
+    assert answers().keys() >= set(several)
+    assert answers(metrics=METRICS.assign(model="a")).keys().isdisjoint(several)
+    assert answers(forecasts=evaluation(30.0, 10.0, 45.0, runs=1)).keys().isdisjoint(several)
+    assert NORM in answers(metrics=METRICS.assign(model="a"))
+
+
+def test_there_is_no_median_over_one_configuration():
+    alone = correlations(VERDICTS).assign(n_configurations=1)
+    text, numbers = wording.answer_correlated(VERDICTS, alone)[1:]
+    assert text.startswith("3 of 4 features follow it. Drift alone can cause this.")
+    assert "configuration" not in text + numbers
+    assert "norm: rank correlation -0.98." in numbers
 
 
 FORECAST = "Does topology improve the forecast of the final loss?"

@@ -22,6 +22,10 @@ from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.statistics.multiple_testing import holm
 
 UNTESTED = "Could not be tested"
+HOW_TO_ADD_A_LOSS = (
+    "name a file of losses in the entry of the model (losses: FILE), keep trainer_state.json beside the weights, or save "
+    "the loss in each checkpoint (loss, val_loss)"
+)
 MOST_NAMED = 5
 POLICY_WORDS = ("the advice", "always continuing", "always the next size", "stopping at random")
 IMPROVES, NOT_SHOWN, WORSENS = "Yes", "Not shown", "No, it makes it worse"
@@ -47,17 +51,19 @@ def answer_correlated(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
         return Answer(UNTESTED, "No feature could be correlated: too few checkpoints.")
     followers = correlated[correlated["answer"] == YES]
     count = f"{len(followers)} of {len(correlated)}"
-    text = f"{count} features follow it, with one sign in every configuration. Drift alone can cause this."
+    several = bool(pooled["n_configurations"].max() > 1)
+    signs = ", with one sign in every configuration" if several else ""
+    text = f"{count} features follow it{signs}. Drift alone can cause this."
     numbers = []
     topological = followers[is_topology(followers)]
     if len(topological):
         closest = topological.iloc[topological["estimate"].abs().argmax()]
         text += f" The closest topological feature is {name_with_source(closest)}."
-        numbers.append(f"{name_with_source(closest)}: {_rank_correlation_text(closest)}")
+        numbers.append(f"{name_with_source(closest)}: {_rank_correlation_text(closest, several)}")
     norm = correlated[(correlated[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
         text += f" The norm of the weights {_follow_clause(norm.iloc[0])}."
-        numbers.append(f"norm: {_rank_correlation_text(norm.iloc[0])}")
+        numbers.append(f"norm: {_rank_correlation_text(norm.iloc[0], several)}")
     return Answer(count, text, ". ".join(numbers) + "." if numbers else "")
 
 
@@ -151,9 +157,11 @@ def _follow_clause(row: pd.Series) -> str:
     return "follows it with opposite signs" if has_both_signs else "does not follow it"
 
 
-def _rank_correlation_text(row: pd.Series) -> str:
+def _rank_correlation_text(row: pd.Series, several: bool) -> str:
+    """Return the rank correlation of a run, or the median over several configurations and its range."""
     low, high = row["spearman_lowest"], row["spearman_highest"]
-    return f"rank correlation {row['estimate']:.2f} (median over configurations; {low:.2f} to {high:.2f})"
+    over = f" (median over configurations; {low:.2f} to {high:.2f})" if several else ""
+    return f"rank correlation {row['estimate']:.2f}{over}"
 
 
 def name_with_source(row: pd.Series) -> str:
@@ -163,7 +171,7 @@ def name_with_source(row: pd.Series) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return a count with its noun: "1 feature", "2 features"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:

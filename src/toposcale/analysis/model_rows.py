@@ -40,8 +40,8 @@ def rows_of_model(
     last = [facts_known.pop("last_checkpoint", None), logged]
     if schedule := facts_known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
-    facts_of_run = {"final_step": max((step for step in last if step is not None), default=None)}
-    facts_of_run |= {"n_parameters": n_parameters, **(notes or {})}
+    facts_of_run: dict[str, Any] = {"final_step": max((step for step in last if step is not None), default=None)}
+    facts_of_run |= {"n_parameters": n_parameters, "is_end_known": bool(end or schedule), **(notes or {})}
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
         facts_of_run["n_parameters"] = weight_files.count_parameters(checkpoint)
@@ -49,6 +49,7 @@ def rows_of_model(
         inner = weight_files.count_parameters(checkpoint, embeddings=False) if checkpoint else 0
         trainer_facts = trainer_states.facts(trainer_states.read_state(curve), inner)
         facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
+        facts_of_run["is_end_known"] |= bool(trainer_facts["final_step"])
     rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if rows.model.get("warmup_steps") is None and len(steps):
         rows.model["warmup_steps"] = warmup_of_log(steps, rates)

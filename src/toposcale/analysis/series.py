@@ -44,6 +44,11 @@ def largest_family(models: pd.DataFrame) -> pd.DataFrame:
     return models if sizes.empty else models[models["family"] == sizes.idxmax()]
 
 
+def all_in_nats(models: pd.DataFrame) -> bool:
+    """Return whether the losses of all models are known to be in nats per token; yes where nothing is said."""
+    return "in_nats" not in models or bool(models["in_nats"].fillna(True).all())
+
+
 def require(**tables: pd.DataFrame) -> None:
     """Raise a ValueError that names the first column that features, metrics or models lacks."""
     for name, table in tables.items():

@@ -1,21 +1,23 @@
 """Summary of a run: a headline, and an answer of at most 40 words to each question."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from toposcale.analysis import answers
-from toposcale.analysis.answers import UNTESTED, Answer
+from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS, UNTESTED, Answer
 from toposcale.analysis.questions import QUESTIONS, YES
 from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.io import schemas
 
-NEEDS_A_LOSS = (
-    "This question needs a loss at the checkpoints, and this run has none: name a table of losses under metrics.tables, "
-    "or keep trainer_state.json beside the weights."
-)
+NEEDS_A_LOSS = f"No loss is known, so the features are compared with none; {HOW_TO_ADD_A_LOSS}."
+DOES_IT_IMPROVE = "Does topology improve the forecast of the final loss?"
+WHICH_FORECAST = "Which forecast of the final loss can be trusted?"
+WOULD_IT_HELP = "Would following the advice have helped?"
+OF_SEVERAL_RUNS = (DOES_IT_IMPROVE, WHICH_FORECAST, WOULD_IT_HELP)
+"""Questions that one run cannot answer."""
 TEST_AGAIN = "test it again with fresh seeds (docs/fresh-seeds.md)"
 NEEDS_A_CHOICE = "No loss was measured, and no task was chosen: name one under metrics.tasks."
 
@@ -34,8 +36,11 @@ def summary_tables(
 ) -> dict[str, pd.DataFrame]:
     """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why.
 
-    Answers about features are over all runs, whole models and the headline metric.
+    Answers about features are over all runs, whole models and the headline metric. Without a loss there is the headline
+    alone; with one run, the questions that it can answer.
     """
+    if metrics.empty:
+        return _summary({"In one sentence": Answer("", NEEDS_A_LOSS)})
     metric = headline_metric(metrics["metric"], tasks)
     tested = [question for question in QUESTIONS.values() if question.is_tested]
     asks = {question.name: f"Which add information to {question.beyond}?" for question in tested}
@@ -53,24 +58,25 @@ def summary_tables(
         norm = on_features[asks["beyond_the_norm"]]
         numbers = norm.numbers + answers.coincidence_sentence(correlations)
         on_features[asks["beyond_the_norm"]] = norm._replace(numbers=numbers)
-    on_features["Does topology improve the forecast of the final loss?"] = answers.answer_topological_forecast(
-        forecast_evaluation
-    )
+    on_features[DOES_IT_IMPROVE] = answers.answer_topological_forecast(forecast_evaluation)
     live, best = answers.answer_live_runs(advice), answers.answer_best_forecast(forecast_evaluation)
     on_runs = {} if live is None else {"What should be done with the runs under way?": live}
-    on_runs["Which forecast of the final loss can be trusted?"] = best
-    on_runs["Would following the advice have helped?"] = answers.answer_advice(decision_evaluation)
+    on_runs[WHICH_FORECAST] = best
+    on_runs[WOULD_IT_HELP] = answers.answer_advice(decision_evaluation)
     by_question = on_features | on_runs
-    if metrics.empty:
-        first, by_question = NEEDS_A_LOSS, dict.fromkeys(by_question, Answer(UNTESTED, NEEDS_A_LOSS))
-    elif verdicts.empty:  # a run of loss curves alone leads with its forecasts and advice
+    if verdicts.empty:  # a run of loss curves alone leads with its forecasts and advice
         leading = live or best
         first, by_question = f"{leading.verdict}. {leading.text}", on_runs | on_features
+    if metrics["model"].nunique() == 1 or forecast_evaluation["n_forecasts"].max() == 1:
+        by_question = {question: answer for question, answer in by_question.items() if question not in OF_SEVERAL_RUNS}
+    return _summary({"In one sentence": Answer("", first), **by_question})
+
+
+def _summary(by_question: Mapping[str, Answer]) -> dict[str, pd.DataFrame]:
+    """Return the table summary of these answers, the headline first."""
     rows = [
         {"position": position, "question": question, "verdict": verdict, "answer": text, "numbers": numbers}
-        for position, (question, (verdict, text, numbers)) in enumerate(
-            {"In one sentence": Answer("", first), **by_question}.items()
-        )
+        for position, (question, (verdict, text, numbers)) in enumerate(by_question.items())
     ]
     return {"summary": schemas.TABLES["summary"].frame(rows)}
 

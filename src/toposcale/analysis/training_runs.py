@@ -16,6 +16,12 @@ from toposcale.forecasting.runs.series import Series
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
 
+NOT_IN_NATS = (
+    "no forecast: it is not known to be a language model with a loss in nats per token (tokens_per_step in its entry says "
+    "that it is)"
+)
+"""Why a model has no forecast."""
+
 
 def trainings_from_tables(
     features: pd.DataFrame,
@@ -26,13 +32,14 @@ def trainings_from_tables(
     schedules: pd.DataFrame | None = None,
     vectors: pd.DataFrame | None = None,
 ) -> list[TrainingRun]:
-    """Return a training run for each row of `models` with a size, sorted by model; what a table lacks is missing there too.
+    """Return a training run for each language model with a size, sorted by model; what a table lacks is missing there too.
 
     A schedule that is not in `schedules` is that of the log; `vectors` are features, too.
     """
     whole = whole_model(features) if len(features) else features
     runs: list[TrainingRun] = []
-    for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records"):
+    in_nats = models["in_nats"].fillna(True).astype(bool) if "in_nats" in models else slice(None)
+    for row in models.loc[in_nats].dropna(subset="n_parameters").sort_values("model").to_dict("records"):
         model = row["model"]
         columns = _rows_of(model, training).reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
         log = {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}

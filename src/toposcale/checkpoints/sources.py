@@ -205,7 +205,7 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
     path = Path(checkpoint)
     if path.is_file():
         is_gpt = path.suffix == ".safetensors" and read_metadata(path)
-        return "" if is_gpt else "it takes a folder with weights, config.json and the tokenizer, not one file"
+        return "" if is_gpt else "they need a folder with config.json and a tokenizer for each checkpoint"
     if not (path / "config.json").is_file():
         return "there is no config.json"
     return "" if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"

@@ -8,14 +8,13 @@ from toposcale.io.schemas import METRIC_SOURCE
 
 STEP_LABEL = "training step"
 PARAMETERS_LABEL = "parameters (count)"
-LOSS_LABEL = f"loss ({LOSS_UNIT})"
 SPEARMAN_LABEL = "Spearman ρ (−1 to 1)"
 _LONGEST_LABEL = 26
 
 
-def metric_label(metric: str) -> str:
+def metric_label(metric: str, *, in_nats: bool = True) -> str:
     """Return the axis label of a metric, with its unit if it is known."""
-    return _with_unit(*METRICS.get(metric, (metric_name(metric), "")))
+    return _with_unit(metric_name(metric), unit_of(METRIC_SOURCE, metric, in_nats=in_nats))
 
 
 def feature_name(feature: str, source: str = "weights") -> str:
@@ -34,9 +33,15 @@ def display_name(source: str, name: str) -> str:
     return metric_name(name) if source == METRIC_SOURCE else feature_name(name, source)
 
 
-def unit_of(source: str, name: str) -> str:
-    """Return the unit of a feature or, for source "metric", of a metric; "" if it has none or it is not known."""
-    return METRICS.get(name, ("", ""))[1] if source == METRIC_SOURCE else lookup(name, source).unit
+def unit_of(source: str, name: str, *, in_nats: bool = True) -> str:
+    """Return the unit of a feature or, for source "metric", of a metric; "" if it has none or it is not known.
+
+    in_nats: whether all losses are known to be in nats per token.
+    """
+    if source != METRIC_SOURCE:
+        return lookup(name, source).unit
+    unit = METRICS.get(name, ("", ""))[1]
+    return unit if in_nats or unit != LOSS_UNIT else ""
 
 
 def series_name(source: str, name: str) -> str:

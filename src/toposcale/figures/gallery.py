@@ -63,7 +63,7 @@ FIGURES: dict[str, FigureEntry] = {
     "layer_heat_map": _weights(
         "layers",
         "Features layer by layer over training",
-        "Features layer by layer over training, for the largest model.",
+        "Features layer by layer over training, for the largest model, each layer relative to its first checkpoint.",
         of="model",
     ),
     "scaling": _statistics(

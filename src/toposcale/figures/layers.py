@@ -8,25 +8,24 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
 
 from toposcale import homology
-from toposcale.features.names import STEP_LABEL, feature_label, feature_name, short_layer
+from toposcale.features.names import STEP_LABEL, feature_name, short_layer
 from toposcale.features.registry import lookup
 from toposcale.features.roles import network_order
 from toposcale.figures import panels
-from toposcale.figures.style import SEQUENTIAL
+from toposcale.figures.style import DIVERGING, SEQUENTIAL
 from toposcale.io.errors import one_line
 from toposcale.io.schemas import ALL_LAYERS
 
 BY_LAYER = ("neural_persistence", "h0_total_scaled", "frobenius_norm")
 RADII, FEWEST_STEPS = 120, 3
-WIDE = 3
-"""Ratio of the largest value to the median from which colours are logarithmic."""
+LEAST_RANGE = 1.1
+"""Ratio that has the full colour where no value changed more."""
 
 
 def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw features of the weights by layer and step for the largest model, from the input (top) to the output."""
+    """Draw features of the weights relative to the first checkpoint, by layer and step, from the input to the output."""
     of_layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]
     rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(BY_LAYER)], models)
     if rows.empty:
@@ -41,12 +40,17 @@ def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     undefined = 0
     for axes, feature in zip(axes_of, present, strict=True):
         table = rows[rows["feature"] == feature].pivot(index="layer", columns="step", values="value")
-        table = table.reindex(index=layers)
+        table = _ratios(table.reindex(index=layers))
         undefined += int((~np.isfinite(table.to_numpy())).sum())
-        colour_bar = {"label": feature_label(feature), "location": "bottom", "shrink": 0.9, "aspect": 25}
-        if (norm := _logarithmic(table)) is not None:
-            colour_bar |= {"ticks": LogLocator(subs=(1, 3)), "format": FuncFormatter(panels.short_number)}
-        panels.heat_map(axes, table, colour_bar, cmap=SEQUENTIAL, yticklabels=False, norm=norm)
+        norm = _around_one(table)
+        colour_bar = {
+            "label": "relative to the first checkpoint (ratio)",
+            "location": "bottom",
+            "shrink": 0.9,
+            "aspect": 25,
+        }
+        colour_bar |= {"ticks": [norm.vmin, 1.0, norm.vmax], "format": "%.3g"}
+        panels.heat_map(axes, table, colour_bar, cmap=DIVERGING, yticklabels=False, norm=norm)
         figure.axes[-1].minorticks_off()  # those of the colour bar
         _step_columns(axes, [int(step) for step in table.columns])
     axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [row_name(layer) for layer in layers])
@@ -54,11 +58,17 @@ def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     return figure
 
 
-def _logarithmic(table: pd.DataFrame) -> LogNorm | None:
-    """Return a logarithmic scale where one layer, mostly the embedding, would leave the others a single colour."""
-    finite = table.to_numpy()[np.isfinite(table.to_numpy())]
-    is_wide = finite.size and finite.min() > 0 and finite.max() > WIDE * np.median(finite)
-    return LogNorm(finite.min(), finite.max()) if is_wide else None
+def _ratios(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the values of each layer (its row) divided by its first one; NaN where that is not above 0."""
+    first = table.bfill(axis=1).iloc[:, 0]
+    ratios = table.div(first.where(first > 0), axis=0)
+    return ratios.where((ratios > 0) & np.isfinite(ratios))
+
+
+def _around_one(ratios: pd.DataFrame) -> LogNorm:
+    """Return a logarithmic scale with 1 in its middle, which leaves small changes pale."""
+    farthest = float(np.nanmax(np.abs(np.log(ratios.to_numpy())), initial=np.log(LEAST_RANGE)))
+    return LogNorm(np.exp(-farthest), np.exp(farthest))
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from toposcale.analysis.series import headline_metric, whole_model
+from toposcale.analysis.series import all_in_nats, headline_metric, whole_model
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, feature_label, metric_label, unit_of
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
@@ -45,9 +45,10 @@ class LabelledSeries(NamedTuple):
 
 def labelled(tables: Mapping[str, pd.DataFrame], source: str, name: str) -> LabelledSeries:
     """Return the series of a feature or, for source "metric", of a metric."""
-    unit = unit_of(source, name)
+    in_nats = all_in_nats(tables.get("models", pd.DataFrame()))
+    unit = unit_of(source, name, in_nats=in_nats)
     if source == METRIC_SOURCE:
-        return LabelledSeries(metric_series(tables["metrics"], name), metric_label(name), unit)
+        return LabelledSeries(metric_series(tables["metrics"], name), metric_label(name, in_nats=in_nats), unit)
     return LabelledSeries(feature_series(tables["features"], name, source), feature_label(name, source), unit)
 
 

@@ -47,7 +47,7 @@ def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame
     laws = whole_model(scaling[scaling["law"] == "power_law"])
     left_out = 0
     for axes, (source, name) in zip(axes_of, SCALED, strict=True):
-        series, label, _ = panels.labelled({"metrics": metrics, "features": features}, source, name)
+        series, label, _ = panels.labelled({"metrics": metrics, "features": features, "models": models}, source, name)
         last = series.sort_values("step").groupby("model").tail(1).merge(models[["model", "n_parameters"]], on="model")
         points = panels.finite(last)
         points = points[points["value"] > 0]

@@ -65,6 +65,7 @@ SEVERAL_LOOKS: list[dict[str, Any]] = [
 """For a few things side by side that have no order."""
 
 SEQUENTIAL = "cividis"
+DIVERGING = "PuOr_r"
 
 _SIZE_COLOURS = "plasma"
 _SMALLEST, _LARGEST = 0.80, 0.0  # beyond 0.80 the map is too light for a line on white

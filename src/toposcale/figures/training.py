@@ -10,13 +10,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.series import whole_model
+from toposcale.analysis.series import all_in_nats, whole_model
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.features.names import LOSS_LABEL, feature_name, sentence
+from toposcale.features.names import feature_name, sentence
 from toposcale.features.registry import lookup
 from toposcale.figures import panels
 from toposcale.figures.style import MUTED
-from toposcale.forecasting.runs.metrics import VALIDATION_LOSS, metric_name
+from toposcale.forecasting.runs.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 EMBEDDINGS = "embeddings"
@@ -45,7 +45,7 @@ def overview(
         ("weights", "h0_total"): "H₀ total persistence, sum over layers",
         ("weights", "h0_total_scaled"): "H₀ total persistence, scale-free",
     }
-    tables = {"metrics": metrics, "features": features}
+    tables = {"metrics": metrics, "features": features, "models": models}
     series = [panels.labelled(tables, *key) for key in titles]
     panels.lettered(axes_of, [*titles.values(), f"Correlation with {metric_name(metric)}"])
     _line_panels(figure, models, axes_of[:-1], series)
@@ -123,7 +123,7 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     drawn, left_out = panels.draw_lines(upper, smoothed, models, marker="")
     markers = {"linestyle": "", "markerfacecolor": "white", "markevery": None}
     points, points_left_out = panels.draw_lines(upper, validation, models, **markers)
-    upper.set(yscale="log", ylabel=LOSS_LABEL)
+    upper.set(yscale="log", ylabel=f"loss ({LOSS_UNIT})" if all_in_nats(models) else "loss")
     panels.plain_log_ticks(upper.yaxis)
     _learning_rate_panel(lower, training)
     panels.step_axis(lower, validation["step"] if points else training["step"])

@@ -6,13 +6,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.features.feature import SUMMARY
-from toposcale.features.names import feature_name
+from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS
+from toposcale.analysis.training_runs import NOT_IN_NATS
+from toposcale.features.feature import NEURAL_PERSISTENCE, SUMMARY, WEIGHT_NORM
+from toposcale.features.names import feature_name, short_layer
 from toposcale.features.roles import odd_layers
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
+from toposcale.io.errors import listed
 from toposcale.io.schemas import ALL_LAYERS
 
 MOST_NAMED = 3
+OF_LAYERS = (WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature, "stable_rank")
+"""Features whose change is told layer by layer."""
 
 
 class Card(NamedTuple):
@@ -35,13 +40,16 @@ def cards(
         weights = of_model["features"][of_model["features"]["source"] == "weights"]
         lines = {
             "Size": _size(row),
-            "Checkpoints": _checkpoints(of_model["features"], row["final_step"]),
+            "Checkpoints": _checkpoints(of_model["features"], row),
             "Loss": _loss(of_model["metrics"]),
-            "Forecast": _forecast(of_model["advice"]),
+            "Forecast": _forecast(of_model["advice"], row) if len(of_model["metrics"]) else "",
             "Changed most": _changes(weights),
+            "Frozen": _frozen(weights),
             "Odd layers": _odd(weights),
+            "Left out": _clauses(row.get("left_out")),
+            "Notes": _clauses(row.get("log_notes")),
             "Warnings": _warnings(of_model["warnings"]),
-            "Advice": _advice(of_model["advice"]),
+            "Advice": _advice(of_model["advice"], row),
         }
         result.append(Card(str(row["model"]), [(label, text) for label, text in lines.items() if text]))
     return result
@@ -54,13 +62,20 @@ def _size(row: Mapping[Any, Any]) -> str:
     return ", ".join(text.removesuffix("s") if text.startswith("1 ") else text for text in texts)
 
 
-def _checkpoints(features: pd.DataFrame, final_step: float) -> str:
-    """Return how many checkpoints were measured, and up to which step."""
+def _checkpoints(features: pd.DataFrame, row: Mapping[Any, Any]) -> str:
+    """Return how many checkpoints were measured, and up to which step of how many, where the last one is known."""
     if features.empty:
         return "none was measured"
     steps = np.unique(features["step"])
-    end = f" of {int(final_step):,}" if pd.notna(final_step) else ""
+    end = f" of {int(row['final_step']):,}" if pd.notna(row["final_step"]) and row.get("is_end_known", True) else ""
+    if len(steps) == 1:
+        return f"1, step {steps[0]:,}{end}"
     return f"{len(steps):,}, steps {steps[0]:,} to {steps[-1]:,}{end}"
+
+
+def _clauses(text: Any) -> str:
+    """Return clauses of a table entry, one a line, as one text."""
+    return "; ".join(text.splitlines()) if isinstance(text, str) else ""
 
 
 def _loss(metrics: pd.DataFrame) -> str:
@@ -72,16 +87,18 @@ def _loss(metrics: pd.DataFrame) -> str:
             end, least = f"{last['value']:.4g}", f"{lowest['value']:.4g}"
             text = f"{metric_name(name)} {end} at step {last['step']:,}"
             return text if least == end else f"{text}, lowest {least} at {lowest['step']:,}"
-    return "none was measured"
+    return f"none is known; {HOW_TO_ADD_A_LOSS}"
 
 
-def _forecast(advice: pd.DataFrame) -> str:
-    """Return the forecast of the final loss of a run under way."""
+def _forecast(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
+    """Return the forecast of the final loss of a run under way, or why there is none."""
+    if row.get("in_nats") is False:
+        return NOT_IN_NATS
     live = advice[advice["is_live"].astype(bool) & advice["forecast"].notna()]
     if live.empty:
         return ""
-    row = live.iloc[0]
-    return f"{row['forecast']:.4g} at the end, 95% interval {row['forecast_low']:.4g} to {row['forecast_high']:.4g}"
+    loss = live.iloc[0]
+    return f"{loss['forecast']:.4g} at the end, 95% interval {loss['forecast_low']:.4g} to {loss['forecast_high']:.4g}"
 
 
 def _changes(weights: pd.DataFrame) -> str:
@@ -100,6 +117,15 @@ def _changes(weights: pd.DataFrame) -> str:
     }
     ordered = sorted(ratios, key=lambda name: -abs(np.log(ratios[name])))[:MOST_NAMED]
     return "; ".join(f"{feature_name(name)} x {ratios[name]:.3g}" for name in ordered)
+
+
+def _frozen(weights: pd.DataFrame) -> str:
+    """Return the layers whose features are the same at every checkpoint."""
+    layers = weights[weights["layer"] != ALL_LAYERS]
+    if layers["step"].nunique() < 2:
+        return ""
+    most = layers.groupby(["layer", "feature"])["value"].nunique().groupby("layer").max()
+    return listed(sorted(most.index[most == 1]), MOST_NAMED)
 
 
 def _odd(weights: pd.DataFrame) -> str:
@@ -122,9 +148,30 @@ def _warnings(warnings: pd.DataFrame) -> str:
     return first if len(warnings) == 1 else f"{len(warnings)}, the first: {first}"
 
 
-def _advice(advice: pd.DataFrame) -> str:
-    """Return the advice on a run under way, or that it is finished."""
+def _advice(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
+    """Return the advice on a run under way, or that it is finished, as far as its last step is known."""
     if advice.empty:
         return ""
     live = advice[advice["is_live"].astype(bool)]
-    return str(live.iloc[0]["sentence"]) if len(live) else "the run is finished"
+    if len(live):
+        return str(live.iloc[0]["sentence"])
+    return (
+        "the run is finished" if row.get("is_end_known", True) else "none: final_step in its entry says where it ends"
+    )
+
+
+def layer_changes(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
+    """Return how the layers of each model changed from the first checkpoint to the last: the norms that changed most first.
+
+    Columns: model (of several), layer, and for each of some features its ratio.
+    """
+    layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]
+    layers = layers[layers["feature"].isin(OF_LAYERS)].sort_values("step", kind="stable")
+    ends = layers.groupby(["model", "layer", "feature"])["value"].agg(["first", "last", "size"])
+    ends = ends[ends["size"] > 1]
+    ratios = (ends["last"] / ends["first"]).unstack("feature").reindex(columns=list(OF_LAYERS))
+    ratios = ratios[np.isfinite(ratios[WEIGHT_NORM.feature]) & (ratios[WEIGHT_NORM.feature] > 0)].reset_index()
+    order = np.log(ratios[WEIGHT_NORM.feature]).abs().sort_values(ascending=False, kind="stable").index
+    named = ratios.loc[order].rename(columns={name: f"{feature_name(name)} ×" for name in OF_LAYERS})
+    named["layer"] = named["layer"].astype(str).map(short_layer)
+    return named if len(models) > 1 else named.drop(columns="model")

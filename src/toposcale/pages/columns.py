@@ -24,11 +24,11 @@ def keys_of(values: pd.DataFrame) -> pd.DataFrame:
     return keys.assign(order=order).sort_values(["order", *SERIES_KEY], ignore_index=True)[SERIES_KEY]
 
 
-def described(keys: pd.DataFrame) -> list[dict[str, str]]:
-    """Return source, layer, feature, name and unit of each key."""
+def described(keys: pd.DataFrame, *, in_nats: bool = True) -> list[dict[str, str]]:
+    """Return source, layer, feature, name and unit of each key; in_nats as of `unit_of`."""
     return [
         {"source": source, "layer": layer, "feature": name}
-        | {"name": display_name(source, name), "unit": unit_of(source, name)}
+        | {"name": display_name(source, name), "unit": unit_of(source, name, in_nats=in_nats)}
         for source, layer, name in keys.astype(str).itertuples(index=False)
     ]
 

@@ -201,7 +201,7 @@ function draw() {
     $(`#${side}-name p`).textContent = one.advice || "";
     $(`#${side}-name`).style.setProperty("--curve", one.color);
     const shared = { now, place, axis, keep };
-    put(side, "loss", () => curves[k].length ? drawCurves({ ...shared, lines: curves[k], yRange: lossRange, unit: losses[0].endsWith("_loss") ? "nats per token" : "", forecast: one.forecast, name: `${one.name}-loss`, alt: `Loss of ${one.name} over training` }) : "No loss was recorded yet.");
+    put(side, "loss", () => curves[k].length ? drawCurves({ ...shared, lines: curves[k], yRange: lossRange, unit: run.keys.find((one) => one.feature === losses[0]).unit, forecast: one.forecast, name: `${one.name}-loss`, alt: `Loss of ${one.name} over training` }) : live ? "No loss was recorded yet." : "No loss is known of it.");
     put(side, "feature", () => key ? drawCurves({ ...shared, lines: [{ ...curve(one, source, layer, feature), name: key.name }], yRange: featureRange, unit: key.unit, name: `${one.name}-${feature}-${layer}`, alt: `${key.name} of ${one.name} over training` }) : "No feature was computed yet.", key?.name || "");
     drawBars(side, one, source, layer, step, extremes, { keep, file });
     // Where neither model has a surface, its panels would be empty.

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale import pages
-from toposcale.analysis.series import with_metrics
+from toposcale.analysis.series import all_in_nats, with_metrics
 from toposcale.figures.landscape import counted_tree, loss_grid
 from toposcale.figures.style import model_appearances
 from toposcale.figures.tree_layout import merge_tree_layout
@@ -69,7 +69,7 @@ def parts(
     page_parts: dict[str, dict[str, Any]] = {
         "run": {
             "name": run,
-            "keys": described(keys),
+            "keys": described(keys, in_nats=all_in_nats(models)),
             "models": [
                 {"name": name, "color": look.color, "parameters": None if pd.isna(sizes[name]) else int(sizes[name])}
                 for name, look in looks.items()

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from toposcale.analysis.answers import counted
+from toposcale.analysis.series import all_in_nats
 from toposcale.checkpoints.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 from toposcale.features.ripser_check import ROUNDING
 from toposcale.io.files import read_json
@@ -22,15 +24,19 @@ def what_was_run(
     n_checkpoints = len(features[["model", "step"]].drop_duplicates())
     kinds = [_kind(name, config["models"]) for name in models["model"]]
     training = config["training"]
-    count = f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''}{_span(sizes['n_parameters'].dropna())}"
+    noun = "language model" if all_in_nats(models) else "model"
+    count = f"{counted(len(sizes), noun)}{_span(sizes['n_parameters'].dropna())}"
+    checkpoints = counted(n_checkpoints, "checkpoint")
     if set(kinds) == {GPT}:
         trained = f"trained for {training['steps']:,} steps on {_read(corpus, config)}"
-        lede = f"{count}, {trained}, with {n_checkpoints:,} checkpoints in all."
+        lede = f"{count}, {trained}, with {checkpoints} in all."
     elif set(kinds) == {TABLE}:
         lede = f"{count}, {TABLE.origin}: forecasts and the decision, no topology."
+    elif len(kinds) == 1:
+        lede = f"{count}, {kinds[0].origin}: {checkpoints}."
     else:
         origins = [f"{kinds.count(kind)} {kind.origin}" for kind in MODEL_KINDS.values() if kind in kinds]
-        lede = f"{count}: {', '.join(origins)}; {n_checkpoints:,} checkpoints in all."
+        lede = f"{count}: {', '.join(origins)}; {checkpoints} in all."
     facts = []
     if GPT in kinds:
         schedule = (
@@ -42,7 +48,7 @@ def what_was_run(
     if text := _text(corpus, config, kinds, set(features["source"])):
         facts.append(("Text", text))
     counts = features.groupby("source")["feature"].nunique()
-    measured = [f"{count} features of the {source}" for source, count in counts.items()]
+    measured = [f"{counted(count, 'feature')} of the {source}" for source, count in counts.items()]
     facts.append(("Measured", ", ".join(measured) or "no features"))
     return {"lede": lede, "facts": facts}
 

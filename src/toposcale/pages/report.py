@@ -10,9 +10,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from toposcale import pages
+from toposcale.analysis.answers import UNTESTED
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import QUESTIONS
-from toposcale.analysis.series import with_metrics
+from toposcale.analysis.series import all_in_nats, whole_model, with_metrics
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.names import sentence
 from toposcale.features.registry import group_of
@@ -20,7 +21,7 @@ from toposcale.figures.configurations import by_configuration
 from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
-from toposcale.pages.cards import cards
+from toposcale.pages.cards import cards, layer_changes
 from toposcale.pages.columns import columns, described, keys_of
 from toposcale.reproduction.claims import ClaimAnswer
 
@@ -46,6 +47,9 @@ COLUMNS = {
     ),
 }
 """Columns that are shown of the widest tables."""
+
+
+LAYERS_CAPTION = "From the first checkpoint to the last; the layers whose norm changed most come first."
 
 
 class Picture(NamedTuple):
@@ -122,15 +126,23 @@ def report(
     ]
     drawn = by_configuration({"models": models, "features": features, "metrics": metrics})
     looks = model_appearances(drawn["models"])
+    layers = layer_changes(models, features)
+    # A run that repeats the studies of others, or has no weights, leads with its answers; one's own with its layers.
+    first = "overview" if claims is not None or layers.empty else "layer_heat_map"
     return pages.render(
         "report.html",
+        layers=table(Listing("layers", layers, LAYERS_CAPTION, len(layers))) if first == "layer_heat_map" else None,
         cards=cards(models, metrics, features, warnings.rows, advice),
-        answers=summary.sort_values("position").to_dict("records"),
+        answers=[
+            answer
+            for answer in summary.sort_values("position").to_dict("records")
+            if first == "overview" or answer["verdict"] != UNTESTED
+        ],
         claims=None if claims is None else table(claimed(claims)),
         counts="" if claims is None else counted(claims),
         needs=[question for question in QUESTIONS.values() if question.needs],
         left_out=left_out,
-        overview=next((picture for picture in shown if picture["name"] == "overview"), None),
+        first=next((picture for picture in shown if picture["name"] == first), None),
         figures=shown,
         categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
         listings=[table(listing) for listing in listings],
@@ -138,7 +150,7 @@ def report(
         warnings=table(warnings),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
-        columns=pages.embedded("columns", chart_data(looks, drawn["features"], drawn["metrics"])),
+        columns=pages.embedded("columns", chart_data(looks, drawn)),
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,
@@ -159,15 +171,15 @@ def counted(claims: pd.DataFrame) -> str:
     return ", ".join(f"{(claims['answer'] == answer).sum()} {answer}" for answer in ClaimAnswer)
 
 
-def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:
+def chart_data(looks: Mapping[str, Appearance], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the data of the charts over training: every whole-model feature and every metric, by model."""
-    values = with_metrics(features[features["layer"] == schemas.ALL_LAYERS], metrics)
+    values = with_metrics(whole_model(tables["features"]), tables["metrics"])
     keys = keys_of(values)
     models = [
         {"name": name, "color": look.color, **columns(values[values["model"] == name], keys)}
         for name, look in looks.items()
     ]
-    return {"keys": described(keys), "models": models}
+    return {"keys": described(keys, in_nats=all_in_nats(tables["models"])), "models": models}
 
 
 def ratio(svg: str) -> str:

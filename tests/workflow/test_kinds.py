@@ -1,0 +1,192 @@
+"""The first screen for each kind of training that strangers have: nothing on it is false."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from toposcale.pages.cards import cards
+from workspace import new_workspace
+
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("own")]
+
+STEPS = (10, 20, 30, 40)
+
+
+def _move(parameters, step):
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += 0.01 * step * torch.randn_like(parameter)
+
+
+def classifier(folder):
+    """An MLP whose loop saves its loss, epoch and optimiser beside the weights, and its best weights once more."""
+    net = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 3))
+    for epoch in range(1, 13):
+        _move(net.parameters(), epoch)
+        content = {"epoch": epoch, "step": 100 * epoch, "model_state_dict": net.state_dict()}
+        losses = {"loss": 3 / epoch, "val_loss": 3.2 / epoch}
+        torch.save(content | losses, folder / f"checkpoint_epoch_{epoch}.pt")
+    torch.save(content, folder / "best.pt")
+
+
+class CharGPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.key, self.lm_head = nn.Embedding(20, 16), nn.Linear(16, 16), nn.Linear(16, 20)
+        self.register_buffer("tril", torch.tril(torch.ones(24, 24)))
+
+
+def char_gpt(folder):
+    """A hand-written GPT with its causal mask, and a log of its losses."""
+    net = CharGPT()
+    for step in STEPS:
+        _move(net.parameters(), step)
+        torch.save(net.state_dict(), folder / f"step{step}.pt")
+    rows = "".join(f"{step},{4 - step / 20},{0.001 * (1 - step / 80)}\n" for step in range(2, 41))
+    (folder / "log.csv").write_text(f"step,loss,lr\n{rows}")
+
+
+def lstm(folder):
+    net = nn.LSTM(6, 8, num_layers=2)
+    for step in STEPS:
+        _move(net.parameters(), step)
+        torch.save({"state_dict": net.state_dict(), "iteration": step}, folder / f"lstm.{step}.pth")
+
+
+def lora(folder):
+    """Adapters as PEFT saves them, with the states of the Trainer."""
+    for step in STEPS:
+        checkpoint = folder / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        name = "base_model.model.h.{}.c_attn.lora_{}.weight"
+        shapes = {"A": (4, 16), "B": (48, 4)}
+        weights = {
+            name.format(i, m): torch.randn(shapes[m]) * (1 if m == "A" else step / 100) for i in (0, 1) for m in "AB"
+        }
+        save_file(weights, checkpoint / "adapter_model.safetensors")
+        config = {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": "gpt2",
+            "r": 4,
+            "lora_alpha": 8,
+        }
+        (checkpoint / "adapter_config.json").write_text(json.dumps(config))
+        log = [{"step": s, "loss": 3.5 - s / 100, "learning_rate": 5e-5 * (1 - s / 40)} for s in range(5, step + 1, 5)]
+        state = {"global_step": step, "max_steps": STEPS[-1], "log_history": log}
+        (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+
+
+def pinn(folder):
+    """A network for a differential equation: one output unit, a loss far below 1."""
+    net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+    for step in STEPS:
+        _move(net.parameters(), step)
+        torch.save({"model": net.state_dict(), "loss": 1e-3 / step}, folder / f"pinn_{step:06d}.pt")
+
+
+def lightning(folder):
+    net = nn.Linear(8, 8)
+    for epoch, step in enumerate(STEPS):
+        _move(net.parameters(), step)
+        state = {f"model.{name}": tensor for name, tensor in net.state_dict().items()}
+        monitored = {"ModelCheckpoint{}": {"monitor": "val_loss", "current_score": torch.tensor(1 / step)}}
+        content = {"epoch": epoch, "global_step": step, "state_dict": state, "callbacks": monitored}
+        torch.save(content, folder / f"epoch={epoch}-step={step}.ckpt")
+    torch.save(content, folder / "last.ckpt")
+
+
+def folder_of_one(folder):
+    save_file({"fc.weight": torch.randn(8, 6)}, folder / "model-500.safetensors")
+
+
+def two_trainings(folder):
+    """A longer training of another architecture took the place of part of a shorter one."""
+    for every, last, width in ((2, 10, 4), (5, 30, 6)):
+        for step in range(every, last + 1, every):
+            torch.save({"w": torch.randn(width, 4), "step": step}, folder / f"model_step_{step}.pt")
+
+
+KINDS = {
+    "mlp": (classifier, {}),
+    "gpt": (char_gpt, {"losses": "gpt/log.csv", "tokens_per_step": 64}),
+    "rnn": (lstm, {}),
+    "adapter": (lora, {}),
+    "equation": (pinn, {}),
+    "with-lightning": (lightning, {}),
+    "one": (folder_of_one, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    """A run on a folder of each kind, as far as the cards need it."""
+    torch.manual_seed(0)
+    made = new_workspace(tmp_path_factory.mktemp("kinds") / "work")
+    for name, (make, _) in KINDS.items():
+        (made.path / name).mkdir()
+        make(made.path / name)
+    models = {name: {"kind": "folder", "path": name, **keys} for name, (_, keys) in KINDS.items()}
+    made.config = {"run": "small", "models": models}
+    made.snakemake(*(f"results/small/tables/{table}.parquet" for table in ("warnings", "advice")))
+    return made
+
+
+@pytest.fixture(scope="module")
+def screen(workspace):
+    """The lines of each card."""
+    names = ("models", "metrics", "features", "warnings", "advice")
+    tables = [pd.read_parquet(workspace.results / "tables" / f"{name}.parquet") for name in names]
+    return {card.model: dict(card.lines) for card in cards(*tables)}
+
+
+def test_every_kind_has_its_checkpoints_and_its_loss(screen):
+    assert {name: (lines["Checkpoints"], lines["Loss"].partition(";")[0]) for name, lines in screen.items()} == {
+        "mlp": ("12, steps 1 to 12", "validation loss 0.2667 at step 12"),
+        "gpt": ("4, steps 10 to 40", "training loss 2 at step 40"),
+        "rnn": ("4, steps 10 to 40", "none is known"),
+        "adapter": ("4, steps 10 to 40 of 40", "training loss 3.1 at step 40"),
+        "equation": ("4, steps 10 to 40", "training loss 2.5e-05 at step 40"),
+        "with-lightning": ("4, steps 10 to 40", "validation loss 0.025 at step 40"),
+        "one": ("1, step 500", "none is known"),
+    }
+
+
+def test_only_a_language_model_has_a_forecast_or_an_advice(screen):
+    for name, lines in screen.items():
+        is_language_model = name in ("gpt", "adapter")
+        assert ("Advice" in lines) is is_language_model, name
+        has_loss = not lines["Loss"].startswith("none")
+        assert ("no forecast" in lines.get("Forecast", "")) is (has_loss and not is_language_model), name
+
+
+def test_a_training_is_called_finished_only_where_its_end_is_known(screen):
+    assert screen["adapter"]["Advice"] == "the run is finished"
+    assert "final_step in its entry" in screen["gpt"]["Advice"]
+
+
+def test_what_lies_beside_the_checkpoints_is_said(screen):
+    assert screen["mlp"]["Left out"].startswith("best.pt: no step in the name")
+    assert screen["with-lightning"]["Left out"].startswith("last.ckpt: no step in the name")
+    assert all("config.json" in lines["Left out"] for lines in screen.values())
+    assert "which are epochs" in screen["mlp"]["Notes"]
+
+
+def test_no_warning_claims_what_is_not_so(workspace):
+    warnings = pd.read_parquet(workspace.results / "tables/warnings.parquet")
+    assert not warnings["remedy"].str.contains("diverged").any()
+    assert not warnings["warning"].str.contains("embeddings").any()
+
+
+def test_two_trainings_in_one_folder_end_in_a_line_with_the_steps_of_each(tmp_path):
+    own = new_workspace(tmp_path / "work")
+    (own.path / "two").mkdir()
+    two_trainings(own.path / "two")
+    own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "two"}}}
+    last = own.snakemake("--dry-run", check=False).stderr.splitlines()[-1]
+    assert last.startswith("toposcale: two: its checkpoints are of 2 trainings")
+    assert last.endswith("steps: [5, 10, 15, 20, 25, 30] or steps: [2, 4, 6, 8]")
