@@ -68,6 +68,15 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
     assert (table["remedy"] != "").all()
 
 
+def test_one_cause_of_several_missing_checkpoints_is_one_warning():
+    noted = notes.missing("m", {step: f"runs/step{step}.pt: no readable tokenizer" for step in (10, 20)}, "embeddings")
+    noted += notes.missing("m", {30: "runs/step30.pt: its tensors have other shapes"})
+    assert rows_of(warnings.warning_table(features(), METRICS[:0], noted)) == [
+        ("m", "30", "checkpoint", "runs/step30.pt: its tensors have other shapes"),
+        ("m", "10, 20", "embeddings", "no readable tokenizer"),
+    ]
+
+
 def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
     noted = notes.missing("m", {40: "cut short", 50: "serves the weights of another model"}, "weights")
     noted += notes.missing("m", {40: "cut short"}, "embeddings") + notes.missing("n", {40: "cut short"})

@@ -21,15 +21,25 @@ def warning_table(
 ) -> pd.DataFrame:
     """Make the table warnings: values that are not finite, and what was noted while the tables were made.
 
-    warning_rows: model, step (None for the whole model), concerns, warning, remedy; the same at several steps is one row.
+    warning_rows: model, step (None for the whole model), concerns, warning, remedy; the same at several steps is one row,
+    also where each of several missing checkpoints is named in front of the same cause.
     """
-    names = ("model", "concerns", "warning", "remedy")
-    steps_of: dict[tuple[str, ...], set[int]] = {}
+    names = ("model", "concerns", "remedy")
+    grouped: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in [*warning_rows, *_undefined_features(features), *_undefined_metrics(metrics)]:
-        steps = steps_of.setdefault(tuple(row[name] for name in names), set())
-        steps |= set() if row["step"] is None else {int(row["step"])}
-    rows = [dict(zip(names, key, strict=True)) | {"steps": _listed(steps)} for key, steps in steps_of.items()]
+        grouped.setdefault((*(row[name] for name in names), _cause(row)), []).append(row)
+    rows = []
+    for (*key, cause), same in grouped.items():
+        warning = same[0]["warning"] if len({row["warning"] for row in same}) == 1 else cause
+        steps = {int(row["step"]) for row in same if row["step"] is not None}
+        rows.append(dict(zip(names, key, strict=True)) | {"warning": warning, "steps": _listed(steps)})
     return schemas.TABLES["warnings"].frame(rows)
+
+
+def _cause(row: Mapping[str, Any]) -> str:
+    """Return a warning without the file of a missing checkpoint, which stands in front of the cause."""
+    file, _, cause = str(row["warning"]).partition(": ")
+    return cause if row.get("is_missing") and "/" in file else str(row["warning"])
 
 
 def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:

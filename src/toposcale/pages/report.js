@@ -73,7 +73,9 @@ async function loadCharts() {
     event.target.value = "";
   });
   for (const id of ["from", "to"]) $("#" + id).addEventListener("change", drawCharts);
-  for (const wanted of FIRST) {
+  // Where no validation loss is known, the training loss takes its place.
+  const first = data.keys.some((key) => key.feature === "validation_loss") ? FIRST : ["metric/training_loss", ...FIRST];
+  for (const wanted of first) {
     const index = data.keys.findIndex((key) => `${key.source}/${key.feature}` === wanted);
     if (index >= 0) showFeature(index);
   }
