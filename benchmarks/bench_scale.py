@@ -40,7 +40,7 @@ def rows() -> Iterator[Row]:
             lambda: (matrix_features.norms(embedding), matrix_features.baselines_of_neural_persistence(embedding)),
             6.0,
         ),
-        ("stable rank and ESD exponent", lambda: matrix_features.weight_spectra(embedding), 6.0),
+        ("stable rank, ESD exponent and nuclear norm", lambda: matrix_features.weight_spectra(embedding), 6.0),
     ):
         yield _row(
             f"{what}, embedding / product with its transpose",
@@ -51,8 +51,8 @@ def rows() -> Iterator[Row]:
         )
     for what, matrix, limit in (("embedding", embedding, 1.5), ("2048 x 2048", _random(2048, 2048), 0.4)):
         yield _row(
-            f"nuclear norm, {what} / NumPy's singular values",
-            lambda matrix=matrix: matrix_features.size_of_the_spectrum(matrix),
+            f"stable rank, ESD exponent and nuclear norm, {what} / NumPy's singular values",
+            lambda matrix=matrix: matrix_features.weight_spectra(matrix),
             lambda matrix=matrix: np.linalg.svd(matrix.astype(np.float64), compute_uv=False),
             limit=limit,
             rounds=1,

@@ -253,7 +253,7 @@ NEAREST_CLOUDS = {
 @pytest.mark.parametrize("tile", [7, 64, 1024])
 @pytest.mark.parametrize("kind", NEAREST_CLOUDS)
 def test_nearest_distances_of_a_large_cloud_equal_direct_differences(monkeypatch, kind, tile):
-    monkeypatch.setattr(rips, "_DENSE_POINTS", 1)
+    monkeypatch.setattr(rips, "_FEW_POINTS", 1)
     monkeypatch.setattr(rips, "_TILE_POINTS", tile)
     cloud = NEAREST_CLOUDS[kind](np.random.default_rng(8))
     np.testing.assert_array_equal(nearest_distances(cloud), nearest_by_differences(cloud))
@@ -268,7 +268,7 @@ def test_nearest_distances_of_a_small_cloud_equal_scipy(kind):
 
 
 def test_nearest_distances_of_a_large_cloud_need_half_of_the_inner_products_in_float32_and_few_differences(monkeypatch):
-    n_points, products, pairs = rips._DENSE_POINTS + 1, [], []
+    n_points, products, pairs = 2049, [], []
     lower_bounds, exact_squares = rips._NeighbourSearch.lower_bounds, rips._NeighbourSearch.exact_squares
 
     def counted_bounds(search, *arguments):
@@ -290,7 +290,7 @@ def test_nearest_distances_of_a_large_cloud_need_half_of_the_inner_products_in_f
 
 
 def test_the_nearest_row_of_a_layer_that_is_too_long_for_all_distances_at_once():
-    cloud = np.random.default_rng(9).standard_normal((rips._DENSE_POINTS + 300, 16)).astype(np.float32)
+    cloud = np.random.default_rng(9).standard_normal((rips._FEW_POINTS + 300, 16)).astype(np.float32)
     cloud[-1] = cloud[0]
     distances = cdist(cloud.astype(np.float64), cloud.astype(np.float64))
     np.fill_diagonal(distances, np.inf)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toposcale.features import spectra
+from toposcale.features.matrix_features import weight_spectra
 from toposcale.features.spectra import (
     FEWEST_EIGENVALUES,
     effective_rank,
@@ -151,6 +152,24 @@ def test_small_singular_values_keep_their_digits_in_the_nuclear_norm():
     left, right = (np.linalg.qr(rng.standard_normal((12, 12)))[0] for _ in range(2))
     values = 10.0 ** -np.arange(12)
     np.testing.assert_allclose(spectra.singular_values(left * values @ right), values, rtol=0, atol=1e-15)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.floats(0, 14), st.integers(1, 40), st.integers(0, 30))
+def test_the_nuclear_norm_is_that_of_the_singular_values_however_small_they_are(seed, decades, rank, longer):
+    rng = np.random.default_rng(seed)
+    left, right = (np.linalg.qr(rng.standard_normal((n, 40)))[0] for n in (40 + longer, 40))
+    weight = left * np.where(np.arange(40) < rank, 10.0 ** -(decades * rng.random(40)), 0.0) @ right
+    expected = np.linalg.svd(weight, compute_uv=False).sum()
+    assert weight_spectra(weight)["nuclear_norm"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_singular_values_are_computed_only_where_roots_of_eigenvalues_are_inexact(monkeypatch):
+    monkeypatch.setattr(spectra, "nuclear_norm", lambda weight: -1.0)
+    weight = np.random.default_rng(12).standard_normal((90, 60))
+    assert weight_spectra(weight)["nuclear_norm"] > 0
+    for nearly_singular in (weight[:, :1] @ weight[:1] + 1e-7 * weight, weight * (np.arange(60) > 0)):
+        assert weight_spectra(nearly_singular)["nuclear_norm"] == -1.0
 
 
 @settings(deadline=None, max_examples=30)

@@ -68,8 +68,9 @@ def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
 
 
 MOST_SINGULAR_VALUES = 1024
-"""Shorter side up to which the nuclear norm is that of exact singular values. Beyond it they are the roots of their
-squares, in a sixth of the time; those below 1e-6 of the largest count as zero."""
+"""Shorter side up to which the nuclear norm is that of exact singular values. Beyond it, and where that is
+within 1e-9, it is that of the roots of their squares, in a sixth of the time; those below 1e-6 of the largest count as
+zero."""
 
 MOST_ROWS, SAMPLED_ROWS = 4096, 1024
 """Rows up to which the mean distance to the nearest row is that of all rows; beyond, the number of evenly spaced rows whose
@@ -79,27 +80,19 @@ mean it is, with a relative standard error of about 1%."""
 @matrix_feature(
     Feature("stable_rank", "stable rank", "dimensions", SPECTRUM, when_nan=OF_ZEROS),
     Feature("powerlaw_alpha", "ESD exponent α", "dimensionless", SPECTRUM),
+    Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"),
 )
 def weight_spectra(weight: np.ndarray) -> Features:
-    """Return the stable rank, and the ESD exponent unless the matrix is too small for one, from squared singular values."""
+    """Return stable rank, ESD exponent (unless the matrix is too small for one) and the sum of the singular values."""
     from toposcale.features import spectra
 
     eigenvalues = spectra.weight_eigenvalues(weight)
     features = {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
     if min(weight.shape) < spectra.FEWEST_EIGENVALUES:
         del features["powerlaw_alpha"]
-    return features
-
-
-@matrix_feature(Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"))
-def size_of_the_spectrum(weight: np.ndarray) -> Features:
-    """Return the nuclear norm, the sum of the singular values."""
-    from toposcale.features import spectra
-
-    if min(weight.shape) <= MOST_SINGULAR_VALUES:
-        return {"nuclear_norm": spectra.nuclear_norm(weight)}
-    roots = np.sqrt(spectra.weight_eigenvalues(weight))
-    return {"nuclear_norm": largest_entry(weight) * float(roots.sum())}
+    if min(weight.shape) > MOST_SINGULAR_VALUES or spectra.have_exact_roots(eigenvalues, min(weight.shape)):
+        return features | {"nuclear_norm": largest_entry(weight) * float(np.sqrt(eigenvalues).sum())}
+    return features | {"nuclear_norm": spectra.nuclear_norm(weight)}
 
 
 @matrix_feature(Feature("nearest_neighbour_mean", "mean distance to the nearest row", OF_SOURCE, NORM))

@@ -97,6 +97,13 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
     return eigenvalues[eigenvalues > max(matrix.shape) * _EPSILON * eigenvalues[0]]
 
 
+def have_exact_roots(eigenvalues: NDArray[np.float64], order: int) -> bool:
+    """Return whether the roots of all `weight_eigenvalues` add up to the sum of the singular values within 1e-9 of it."""
+    roots = np.sqrt(eigenvalues)
+    # An eigenvalue is off by some 1e-15 of the largest, and its root by that over twice the root.
+    return len(roots) == order and float(1e-14 * eigenvalues[0] * (0.5 / roots).sum()) <= 1e-9 * float(roots.sum())
+
+
 def _gram(matrix: NDArray, unit: float = 1.0) -> tuple[NDArray[np.float64], float]:
     """Return matrix.T @ matrix in float64, with entries in that unit, and the largest |entry|, NaN if one is."""
     gram = np.zeros((matrix.shape[1],) * 2)

@@ -12,6 +12,7 @@ from toposcale.homology.validation import Floats, Indices, as_finite, as_finite_
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
+_FEW_POINTS = 256  # from here on nearest points are found faster by inner products
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
 _TILE_POINTS = 1024  # rows and columns of a tile of the distance matrix: 4 MB of float32
@@ -174,7 +175,7 @@ def nearest_distances(points: ArrayLike, most_rows: int | None = None) -> Floats
     chosen = np.arange(len(cloud))
     if most_rows is not None and most_rows < len(cloud):
         chosen = np.linspace(0, len(cloud) - 1, most_rows).round().astype(np.intp)
-    if len(cloud) <= _DENSE_POINTS:
+    if len(cloud) <= _FEW_POINTS:
         distances = pairwise_distances(cloud)
         np.fill_diagonal(distances, math.inf)
         return np.asarray(distances[chosen].min(axis=1))
