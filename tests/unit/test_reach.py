@@ -35,7 +35,9 @@ FRAMES = JOB | modules("""
     forecasting/runs: metrics
     scripts: _tables
 """)
-WEIGHT_FILES = modules("io: bin_files not_weights quantisation stub_unpickler tensor_files weight_files")
+WEIGHT_FILES = modules(
+    "io: bin_files checkpoint_parts not_weights quantisation stub_unpickler tensor_files weight_files"
+)
 CHECKPOINTS = WEIGHT_FILES | modules("checkpoints: locations matrices")
 MEASURED = CHECKPOINTS | modules("""
     scripts: _checkpoints _notes

@@ -1,7 +1,6 @@
 """Checkpoints in a local folder: their steps, which of them are usable, and the states of transformers' Trainer."""
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,13 +13,12 @@ from toposcale.checkpoints.matrices import Sizes, digests, stored_sizes
 from toposcale.checkpoints.saved_numbers import saved_numbers
 from toposcale.checkpoints.step_names import find_step, guessed_pattern, steps_by_name
 from toposcale.forecasting.logs import trainer_states
+from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import WEIGHT_SUFFIXES, all_tensors, choose_weight_files
+from toposcale.io.weight_files import all_tensors, choose_weight_files, may_hold_weights
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
-# Files beside the weights that have their suffixes, and shards, which only a folder with an index is made of.
-_NO_WEIGHTS = re.compile(r"optim|sched|scaler|rng|random_state|training_args|-\d+-of-\d+", re.I)
 _BLOCK = 4096  # bytes
 
 
@@ -43,6 +41,7 @@ class FolderSource:
             self.checkpoint(step)
         if steps:
             return steps
+        refuse_parts(self.path)
         if not self.pattern and len(runs := _runs_in(self.path)) > 1:
             entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
             raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
@@ -115,7 +114,7 @@ class FolderSource:
             with suppress(OSError):
                 return bool(choose_weight_files(entry.name for entry in path.iterdir()))
             return False
-        return path.suffix in WEIGHT_SUFFIXES and not _NO_WEIGHTS.search(name)
+        return may_hold_weights(name) and not parts_with(name, self._entries)
 
     @cached_property
     def _entries(self) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from toposcale.io.bin_files import check_complete, foreign_objects, load_bin
+from toposcale.io.checkpoint_parts import refuse_parts
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.not_weights import is_buffer, not_a_weight
@@ -31,14 +32,21 @@ _EMBEDDING = re.compile(r"emb|wte|tok|vocab|shared|^encoder$")  # a module that 
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 COPY = "copies"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+# Files beside the weights that have their suffixes.
+_NO_WEIGHTS = re.compile(r"optim|sched|scaler|rng|random_state|training_args", re.I)
 # Formats that are not read.
+_AS_SAFETENSORS = (
+    "save them as safetensors under their own names: a tensor called kernel is read as (in, out) and transposed, any other "
+    "as (out, in)"
+)
 _OTHER_FORMATS = {
     ".npz": "arrays of NumPy; from Python: toposcale.describe(dict(numpy.load(FILE)))",
     ".npy": "one array of NumPy; from Python: toposcale.describe({'weight': numpy.load(FILE)})",
     ".gguf": "weights of llama.cpp, mostly quantised; name the checkpoint from which they were made",
-    ".h5": "weights of Keras or TensorFlow; save them as safetensors",
+    ".h5": f"weights of Keras or TensorFlow; {_AS_SAFETENSORS}",
+    ".keras": f"weights of Keras; {_AS_SAFETENSORS}",
     ".onnx": "a graph of ONNX; name the checkpoint from which it was made",
-    ".msgpack": "weights of Flax; save them as safetensors",
+    ".msgpack": f"weights of Flax; {_AS_SAFETENSORS}",
 }
 _FROM_DCP = "convert it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"
 # The name of a file of weights, and how its shards are named; their index is {name}.index.json.
@@ -48,6 +56,11 @@ _FORMATS = {
     "adapter_model.safetensors": re.compile(r"adapter_model-\d+-of-\d+\.safetensors"),
     "adapter_model.bin": re.compile(r"adapter_model-\d+-of-\d+\.bin"),
 }
+
+
+def may_hold_weights(name: str) -> bool:
+    """Return whether a file may hold weights, by its name: not the state of an optimizer or a schedule."""
+    return name.endswith(WEIGHT_SUFFIXES) and not _NO_WEIGHTS.search(name)
 
 
 def choose_weight_files(names: Iterable[str]) -> list[str]:
@@ -73,16 +86,19 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     """
     path = Path(checkpoint)
     if path.is_file():
+        refuse_parts(path)
         files = [path]
     elif path.is_dir():
         # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
         if not (chosen := choose_weight_files(entry.name for entry in regular_files(path))):
-            others = sorted(entry.name for entry in path.iterdir() if entry.suffix in WEIGHT_SUFFIXES)
+            others = sorted(entry.name for entry in path.iterdir() if may_hold_weights(entry.name))
             seen = f", but {listed(others, 3)}; name that file" if others else ""
             if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, others))]:
                 seen = f", but {listed(others, 3)} without their index {without[0]}.index.json; fetch it too"
             elif any(entry.suffix == ".distcp" for entry in path.iterdir()):
                 seen = f", but a distributed checkpoint of PyTorch; {_FROM_DCP}"
+            else:
+                refuse_parts(path)
             raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{seen}")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:

@@ -1,0 +1,62 @@
+"""A part of a checkpoint is no checkpoint: it is refused with the command that joins the parts."""
+
+import pytest
+
+import toposcale
+from toposcale.checkpoints import FolderSource
+from toposcale.io.errors import UserError
+
+torch = pytest.importorskip("torch")
+
+PARTS = {
+    "ranks of a world": (["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"], "verl.model_merger"),
+    "ranks": (["model_rank0.pt", "model_rank1.pt", "model_rank2.pt"], "full_state_dict=True"),
+    "tensor parallel": (["mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt"], "zero_to_fp32.py"),
+    "zero": (["zero_pp_rank_0_mp_rank_00_optim_states.pt", "mp_rank_00_model_states.pt"], "zero_to_fp32.py"),
+    "consolidated": (["consolidated.00.pth", "consolidated.01.pth"], "convert_llama_weights_to_hf"),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_parts_are_refused_alone_and_together(tmp_path, kind):
+    names, tool = PARTS[kind]
+    for name in names:
+        torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
+    for source in (tmp_path / names[0], tmp_path):
+        with pytest.raises(UserError, match=rf"parts? .*no checkpoint alone; .*{tool}"):
+            toposcale.describe(source)
+    with pytest.raises(UserError, match=tool):
+        FolderSource(tmp_path).steps()
+
+
+def test_what_the_name_says_of_the_whole_counts_where_the_others_are_not_there(tmp_path):
+    for name in ("model_world_size_4_rank_3.pt", "model-00002-of-00003.bin"):
+        torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
+        with pytest.raises(UserError, match=r"one of [34] parts of a checkpoint \(.* of [34]\)"):
+            toposcale.describe(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "names", [["consolidated.00.pth"], ["model_world_size_1_rank_0.pt"], ["lora_rank8.pt", "lora_rank16.pt"]]
+)
+def test_one_part_that_is_the_whole_and_the_ranks_of_a_sweep_are_read(tmp_path, names):
+    for name in names:
+        torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
+        assert "w" in toposcale.describe(tmp_path / name, features="norms").index
+
+
+def test_a_folder_that_deepspeed_wrote_names_its_own_script(tmp_path):
+    (tmp_path / "zero_to_fp32.py").touch()
+    (tmp_path / "global_step10").mkdir()
+    with pytest.raises(UserError, match=rf"join them: python {tmp_path}/zero_to_fp32\.py {tmp_path} OUT$"):
+        toposcale.describe(tmp_path)
+
+
+def test_states_of_optimizer_and_schedule_are_never_recommended(tmp_path):
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        torch.save({"state": {}, "param_groups": []}, tmp_path / name)
+    with pytest.raises(UserError, match=r"adapter_model\.bin$"):
+        toposcale.describe(tmp_path)
+    torch.save({"w": torch.randn(4, 3)}, tmp_path / "net.pt")
+    with pytest.raises(UserError, match=r"but net\.pt; name that file$"):
+        toposcale.describe(tmp_path)
