@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+import toposcale
 from toposcale import checkpoints
 from toposcale.checkpoints import sources
 from toposcale.io import files, tensor_files, weight_files
@@ -618,3 +619,43 @@ def test_a_file_is_opened_once_for_its_header_and_once_for_its_values(tmp_path, 
     assert opened == ["ours.safetensors"] * 2 + ["theirs.safetensors"] * 2
     saved(theirs, w=MATRIX[:2])
     assert checkpoints.stored_sizes(theirs).n_parameters == MATRIX[:2].size
+
+
+KERNELS = {
+    "params.Dense_0.kernel": ((32, 128), (128, 32)),
+    "params/Conv_0/kernel": ((3, 3, 16, 64), (64, 144)),
+    "params.Conv_1.kernel": ((5, 8, 24), (24, 40)),
+    "attention.query.kernel": ((16, 2, 8), (16, 16)),
+    "attention.out.kernel": ((2, 8, 20), (20, 16)),
+    "lstm.recurrent_kernel:0": ((6, 24), (24, 6)),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_is_called_a_kernel_has_its_inputs_first(tmp_path, name):
+    stored, shape = KERNELS[name]
+    values = np.random.default_rng(0).standard_normal(stored)
+    save_file({name: values}, tmp_path / "flax.safetensors")
+    [read] = matrices(tmp_path / "flax.safetensors").values()
+    assert read.shape == shape
+    np.testing.assert_array_equal(read, values.reshape(shape[1], shape[0]).T)
+    # The outputs of all inputs are what the layer computes.
+    notes = toposcale.describe(tmp_path / "flax.safetensors", features="norms").attrs["notes"]
+    assert notes == [f"read as (in, out), as Flax and Keras store a kernel: {name}"]
+
+
+def test_stacked_kernels_are_one_matrix_a_layer(tmp_path):
+    values = np.random.default_rng(0).standard_normal((3, 6, 8))
+    save_file({"layers.mlp.kernel": values}, tmp_path / "flax.safetensors")
+    read = matrices(tmp_path / "flax.safetensors")
+    assert [matrix.shape for matrix in read.values()] == [(8, 6)] * 3
+    np.testing.assert_array_equal(read["layers.mlp.kernel.2"], values[2].T)
+
+
+@pytest.mark.parametrize("end", ["msgpack", "h5", "keras"])
+def test_files_of_flax_and_keras_are_told_what_becomes_of_kernels(tmp_path, end):
+    (tmp_path / f"weights.{end}").write_bytes(b"x")
+    with pytest.raises(
+        UserError, match=r"a tensor called kernel is read as \(in, out\) and transposed, any other as \(out, in\)"
+    ):
+        matrices(tmp_path / f"weights.{end}")

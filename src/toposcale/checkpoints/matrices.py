@@ -28,6 +28,9 @@ from toposcale.io.weight_files import (
 
 # transformers' Conv1D, used by GPT-2 and its relatives, stores a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
+# Flax and Keras store (in, out), convolutions (height, width, in, out), and attention (in, heads, size) and back.
+_KERNEL = re.compile(r"(^|[./_])kernel(:0)?$")
+_TO_HEADS, _FROM_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel"), re.compile(r"(^|[./])out[./]kernel")
 # Stacked matrices of experts.
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
@@ -121,7 +124,7 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
 
     Beyond two axes, those of length 1 are dropped. Stacked matrices (n, n_out, n_in), such as those of experts, are n
     matrices; they are recognised by name, or by three axes of which the first is shorter than the last. All other tensors
-    are kernels of convolutions and become (n_out, the rest).
+    are kernels of convolutions and become (n_out, the rest). What is called a kernel has its outputs last.
     """
     transposed = stored_transposed(shapes)
     layouts = {}
@@ -130,11 +133,23 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
         if len(axes) > 2:
             low = name.lower()
             stacked = _EXPERTS.search(low) or (len(axes) == 3 and axes[0] < axes[2])
-            axes = axes if stacked and "conv" not in low else (axes[0], math.prod(axes[1:]))
+            if _KERNEL.search(low):
+                axes = _kernel_axes(low, axes)
+            elif not stacked or "conv" in low:
+                axes = (axes[0], math.prod(axes[1:]))
         of_experts = len(shape) > 1 and _EXPERTS.search(name.lower()) and name.endswith("bias")
         if len(axes) > 1 and not of_experts and len(shape) <= _MOST_AXES:
             layouts[name] = Layout(axes, name in transposed)
     return layouts
+
+
+def _kernel_axes(name: str, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes (..., n_in, n_out) of a kernel of three axes or more."""
+    if len(axes) == 3 and _TO_HEADS.search(name):
+        return axes[0], axes[1] * axes[2]
+    if len(axes) == 3 and "conv" not in name and not _FROM_HEADS.search(name):
+        return axes  # layers that are stacked
+    return math.prod(axes[:-1]), axes[-1]
 
 
 def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
@@ -184,6 +199,8 @@ def not_measured(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) ->
         return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}, {share:.3g}%"
 
     sentences = []
+    if kernels := [name for name, tensor in tensors.items() if _KERNEL.search(name) and len(tensor.shape) > 1]:
+        sentences.append(f"read as (in, out), as Flax and Keras store a kernel: {listed(kernels, 3)}")
     if by_kind:
         kinds = "; ".join(f"{kind} {listed(names, 3)}" for kind, names in by_kind.items())
         sentences.append(f"not weights: {counted([name for names in by_kind.values() for name in names])}: {kinds}")
@@ -246,16 +263,16 @@ def empty_matrices(checkpoint: str | Path) -> list[str]:
 
 
 def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
-    """Return the names of the tensors whose matrices are stored as (n_in, n_out): those of transformers' Conv1D.
+    """Return the names of the tensors whose matrices are stored as (n_in, n_out): kernels, and transformers' Conv1D.
 
-    These are the attention and feed-forward matrices of GPT-2 and its relatives (OpenAI GPT, ImageGPT, DistilGPT-2,
+    The latter are the attention and feed-forward matrices of GPT-2 and its relatives (OpenAI GPT, ImageGPT, DistilGPT-2,
     Decision Transformer). They are recognised by the matrix of queries, keys and values, three times as wide as high; other
     architectures (GPT-BigCode) use the same names for matrices with outputs as rows. Stacked experts (n, n_in, 2 n_hidden),
     as in Llama 4, are recognised by their projection back, (n, n_hidden, n_in).
     """
     queries = (shape for name, shape in shapes.items() if re.search(r"(^|\.)c_attn\.weight$", name))
     is_conv1d = any(len(shape) == 2 and shape[1] == 3 * shape[0] for shape in queries)
-    transposed = {name for name in shapes if is_conv1d and _CONV1D.search(name)}
+    transposed = {name for name in shapes if (is_conv1d and _CONV1D.search(name)) or _KERNEL.search(name)}
     for name, shape in shapes.items():
         back = name.replace("gate_up_proj", "down_proj")
         if back != name and back in shapes and len(shape) == len(shapes[back]) == 3:
