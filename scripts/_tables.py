@@ -19,7 +19,7 @@ def read(path):
 def read_features(path):
     """Read the features table without the uncertainties of features."""
     features = read(path)
-    return features[~features["feature"].map(is_uncertainty).astype(bool)]
+    return features[~features["feature"].isin([name for name in features["feature"].unique() if is_uncertainty(name)])]
 
 
 def read_training(paths):

@@ -533,6 +533,16 @@ def test_the_same_tables_give_the_same_bytes_whatever_the_users_style(run, tmp_p
     assert b"<text" not in first[0].read_bytes()  # letters are outlines: no font is needed
 
 
+def test_two_files_take_three_drawings_and_leave_the_figure_as_it_was(tmp_path, monkeypatch):
+    figure = Figure(dpi=80, layout="constrained")
+    figure.add_subplot().plot([1, 2])
+    before, draw, drawings = (figure.dpi, figure.canvas, figure.get_layout_engine()), Figure.draw, []
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: drawings.append(draw(self, renderer)))
+    save(figure, tmp_path / "drawn", dpi=60)
+    assert len(drawings) == 3  # the layout, the PNG and the SVG
+    assert (figure.dpi, figure.canvas, figure.get_layout_engine()) == before
+
+
 def test_save_keeps_dots_in_names_and_leaves_nothing_half_written(run, tmp_path):
     figure = forecast_comparison(run["forecast_evaluation"])
     written = save(figure, tmp_path / "deeper" / "heat.med-21k.seed43")

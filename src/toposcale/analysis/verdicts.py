@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 
 from toposcale.analysis import series
 from toposcale.analysis.aligned import aligned_series, warmups_of
@@ -137,6 +135,9 @@ def distinct(names: list[str], likeness: Sequence[tuple[list[str], np.ndarray]])
 
     The linkage is complete. likeness: names and |correlations| of each run; a pair that was never measured is not alike.
     """
+    from scipy.cluster.hierarchy import fcluster, linkage  # slow to import, as is scipy.spatial: figures need neither
+    from scipy.spatial.distance import squareform
+
     if len(names) < 2:
         return len(names)
     total, count = np.zeros((2, len(names), len(names)))

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import matplotlib.style
 import pandas as pd
 from matplotlib import colormaps
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
@@ -137,17 +138,23 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
     if base.suffix in {".svg", ".png"}:
         base = base.with_suffix("")
     svg, png = (base.with_name(f"{base.name}.{suffix}") for suffix in ("svg", "png"))
-    layout = figure.get_layout_engine()
-    # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too.
+    layout, own_dpi, canvas = figure.get_layout_engine(), figure.dpi, figure.canvas
     of_svg = {"Date": None, "Creator": None, **({MISSING: figure.get_label()} if figure.get_label() else {})}
-    for target, metadata in ((png, {"Software": None}), (svg, of_svg)):
-        with atomic_write(target) as temporary, matplotlib.style.context(["default", STYLE]):
-            figure.savefig(temporary, format=target.suffix[1:], dpi=dpi, metadata=metadata, facecolor="white")
+    with matplotlib.style.context(["default", STYLE]):
+        with atomic_write(png) as temporary:
+            figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None}, facecolor="white")
+        # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too.
         figure.set_layout_engine("none")
         # The solver of the layout differs in the last digits between processes, and SVG names its clips by all of them.
         for axes in figure.axes:
             axes.set_position(Bbox(axes.get_position(original=True).get_points().round(9)))
+        with atomic_write(svg) as temporary:
+            figure.dpi = dpi
+            # Not by `savefig`, which draws everything once more before, to find the layout.
+            FigureCanvasSVG(figure).print_svg(temporary, metadata=of_svg)
     figure.set_layout_engine(layout)
+    figure.dpi = own_dpi
+    figure.set_canvas(canvas)
     return svg, png
 
 
