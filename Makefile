@@ -144,6 +144,7 @@ ifneq ($(ONLY),analysis)
 	  || exit 1; done
 endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.paper_seeds studies/paper_seeds/tables results/paper-seeds
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.paper_seeds.claims
 
 # Every number of docs/decisions.md. ONLY=published: of the published runs alone, nothing is trained. ONLY=analysis: of the small
 # tables that are there. Else every alternative that is missing is trained first.

@@ -2,7 +2,7 @@
 
 Whole pages follow from registries; in the other pages, what a command or a program prints stands below it as it is printed.
 
-`python docs/reference.py results/default results/paper` takes the answers to the claims from these two runs before.
+`python docs/reference.py results/default` takes the answers to the claims from this run before.
 """
 
 import os
@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -17,27 +18,18 @@ import pandas as pd
 from toposcale.figures import FIGURES
 from toposcale.forecasting.laws.priors import CONSTANTS
 from toposcale.io.files import write_text
-from toposcale.reproduction.claims import CLAIMS
+from toposcale.reproduction.claims import CLAIMS, ClaimAnswer
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-CLAIMS_OF_RUNS = ROOT / "studies/claims.csv"
-"""Answers of the default run and of the paper's run to each claim."""
+CLAIMS_OF_DEFAULT, CLAIMS_OF_SEEDS = ROOT / "studies/claims.csv", ROOT / "studies/paper_seeds/tables/claims.csv"
+"""Answers to the claims of the default run, and in how many seeds of the paper's experiment there is each answer."""
 
 
-def answers_of_runs(folders: dict[str, Path]) -> pd.DataFrame:
-    """Return the answers of runs to the claims, and the reasons for "not tested"."""
-    columns = {}
-    for name, folder in folders.items():
-        rows = pd.read_csv(folder / "tables/claims.csv", keep_default_na=False)
-        keys = pd.MultiIndex.from_arrays(
-            [rows["source"].str.replace(" ", "_"), rows["claim"]], names=["source", "claim"]
-        )
-        columns |= {
-            name: pd.Series(rows["answer"].array, keys),
-            f"{name}_reason": pd.Series(rows["reason"].array, keys),
-        }
-    return pd.DataFrame(columns).loc[[(claim.source, claim.name) for claim in CLAIMS]]
+def answers_of(folder: Path) -> pd.DataFrame:
+    """Return the answers of a run to the claims, and the reasons for "not tested"."""
+    rows = pd.read_csv(folder / "tables/claims.csv", keep_default_na=False)
+    return rows.assign(source=rows["source"].str.replace(" ", "_"))[["source", "claim", "answer", "reason"]]
 
 
 def constants() -> str:
@@ -59,25 +51,33 @@ def constants() -> str:
 
 
 def claims() -> str:
-    """Return docs/claims.md: every claim of the four sources, its test, and the answers of two runs."""
-    answers = pd.read_csv(CLAIMS_OF_RUNS, keep_default_na=False).set_index(["source", "claim"])
+    """Return docs/claims.md: every claim, its test, and the answers of the default run and of the eight seeds."""
+    of_default, of_seeds = (
+        pd.read_csv(path, keep_default_na=False).assign(source=lambda rows: rows["source"].str.replace(" ", "_"))
+        for path in (CLAIMS_OF_DEFAULT, CLAIMS_OF_SEEDS)
+    )
+    default = {(row.source, row.claim): _answer({row.answer: 1}, 1, row.reason) for row in of_default.itertuples()}
+    counted = of_seeds.set_index(["source", "claim"])
+    n_seeds = int(counted[list(ClaimAnswer)].sum(axis=1).iloc[0])
+    seeds = {key: _answer(row, n_seeds, row["reason"]) for key, row in counted.iterrows()}
     lines = []
     for source in dict.fromkeys(claim.source for claim in CLAIMS):
         lines += [f"## {source.replace('_', ' ').capitalize()}", ""]
-        lines += ["| claim | test | default run | the paper's run |", "| --- | --- | --- | --- |"]
+        lines += ["| claim | test | default run | the paper's experiment |", "| --- | --- | --- | --- |"]
         for claim in (one for one in CLAIMS if one.source == source):
-            told = answers.loc[(source, claim.name)]
-            cells = (claim.test, *(_answer(told, run) for run in ("default", "paper")))
+            key = (source, claim.name)
+            cells = (claim.test, default[key], seeds.get(key, "not tested: not measured in these runs"))
             lines.append(f"| **{claim.name}**: {claim.statement} | " + " | ".join(map(_cell, cells)) + " |")
         lines.append("")
     return _page(
         "The claims of the four sources",
-        "`src/toposcale/reproduction/claims.py` and `studies/claims.csv`",
+        "`src/toposcale/reproduction/claims.py`, `studies/claims.csv` and `studies/paper_seeds/tables/claims.csv`",
         "What the research plan, the reproduced paper, the embedding report and the landscape review claim, the test that "
-        "decides each claim, and the answers of two runs: the default one (`make run`, 400 steps) and that of the paper's "
-        "experiment (5,000 steps on WikiText-2, without landscapes; [its command](reproduction.md)). *Opposite*: the "
-        "contrary claim passes the same test. Every run that names sources under `reproduces` writes the same table, with "
-        "the numbers behind each answer, as `tables/claims`.",
+        "decides each claim, and two answers: that of the default run (`make run`, 400 steps), and in how many of eight "
+        "seeds the paper's experiment has it (5,000 steps on WikiText-2, from the committed tables of "
+        "[the seeds](../studies/paper_seeds/README.md)). *Opposite*: the contrary claim passes the same test. Every run "
+        "that names sources under `reproduces` writes the same table, with the numbers behind each answer, as "
+        "`tables/claims`.",
         lines[:-1],
     )
 
@@ -108,9 +108,11 @@ def _picture(name: str, title: str) -> list[str]:
     return [f"![{title}]({path})", ""] if (DOCS / path).exists() else []
 
 
-def _answer(told: pd.Series, run: str) -> str:
-    """Return the answer of a run, with the reason why it was not tested."""
-    return ": ".join(filter(None, [told[run], told[f"{run}_reason"]]))
+def _answer(counts: Mapping[str, int], n_runs: int, reason: str) -> str:
+    """Return the answers of runs, with their number where they differ, and the reason why it was not tested."""
+    told = [answer for answer in ClaimAnswer if counts.get(answer)]
+    words = [answer if counts[answer] == n_runs else f"{answer} in {counts[answer]} of {n_runs}" for answer in told]
+    return "; ".join(words) + (f": {reason}" if told == [ClaimAnswer.NOT_TESTED] else "")
 
 
 def _cell(text: str) -> str:
@@ -160,8 +162,8 @@ PAGES = {"constants.md": constants, "claims.md": claims, "gallery.md": gallery}
 
 
 if __name__ == "__main__":
-    if folders := dict(zip(("default", "paper"), map(Path, sys.argv[1:]), strict=False)):
-        answers_of_runs(folders).to_csv(CLAIMS_OF_RUNS, lineterminator="\n")
+    for folder in sys.argv[1:2]:
+        answers_of(Path(folder)).to_csv(CLAIMS_OF_DEFAULT, index=False, lineterminator="\n")
     for name, text in PAGES.items():
         write_text(DOCS / name, text())
     for path in WITH_OUTPUT:

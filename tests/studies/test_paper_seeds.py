@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
+from studies.paper_seeds.claims import claims_of
 from studies.paper_seeds.seeds import CrossedSeeds, configurations_of_seeds, seed_table, seed_tables
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.correlations import joint_test
@@ -119,3 +120,12 @@ def test_the_page_has_the_false_positive_rates_and_losses_of_the_eight_seeds(tra
         assert f"| {size} | {loss} | {signs.min():+.2f} to {signs.max():+.2f} |" in page
     assert against["h0_total"].max() < -0.955
     assert against["frobenius_norm"].max() < -0.985
+
+
+def test_the_answers_to_the_claims_are_those_of_the_committed_tables(trained):
+    committed = pd.read_csv(COMMITTED / "claims.csv", keep_default_na=False)
+    assert (committed.drop(columns=["source", "claim", "reason"]).sum(axis=1) == len(trained)).all()
+    [table] = [table for table in trained if table["seed"].iloc[0] == 42]
+    for row in claims_of(table).itertuples():
+        [kept] = committed[(committed["source"] == row.source) & (committed["claim"] == row.claim)].to_dict("records")
+        assert kept[row.answer] > 0, row.claim
