@@ -18,6 +18,7 @@ _EXAMPLES = """commands:
   toposcale describe model.safetensors
   toposcale describe checkpoint-500 --layers '*attn*' --all --csv > features.csv
   toposcale compare checkpoint-100 checkpoint-500
+  toposcale init my-run
   toposcale advise losses.csv --n-parameters 25e6 --tokens-per-step 5e5 --schedule cosine --steps 24000
   toposcale curves a.csv b.csv --n-parameters 25e6 --tokens-per-step 5e5
   toposcale check losses.csv
@@ -35,6 +36,7 @@ _COMMANDS = {
         "the weight matrices of a model, one row each, and which of them are odd",
     ),
     "compare": ("features.compare_command", "what changed between two checkpoints, one row per matrix"),
+    "init": ("checkpoints.init_command", "write a configuration of the workflow for the checkpoints in a folder"),
     "advise": (
         "forecasting.decision.advise_command",
         "continue this training run, or train a larger model: from its loss curve",

@@ -7,6 +7,7 @@ embeddings, landscapes) is not tested, with that reason.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -33,12 +34,14 @@ def run_tables(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     models, breakpoints = [], []
     for facts in rows[list(FACTS)].drop_duplicates().to_dict("records"):
         schedule = {"shape": "cosine", "warmup_steps": 200, "peak": 0.003, "steps": 5000}
-        described = model_rows({**facts, "family": "paper", "tokens_per_step": 64 * 128}, {"schedule": schedule})
+        known = {str(name): value for name, value in facts.items()}
+        described = model_rows(known | {"family": "paper", "tokens_per_step": 64 * 128}, {"schedule": schedule})
         models.append(described.model)
         breakpoints += described.schedule
-    frames = {"features": features, "metrics": metrics, "models": models, "schedules": breakpoints}
-    empty = {name: [] for name in ("training", "vectors")}
-    return {name: schemas.TABLES[name].frame(part) for name, part in (frames | empty).items()}
+    rows_of: dict[str, Any] = {"features": features, "metrics": metrics, "models": models, "schedules": breakpoints}
+    return {
+        name: schemas.TABLES[name].frame(part) for name, part in (rows_of | {"training": [], "vectors": []}).items()
+    }
 
 
 def claims_of(rows: pd.DataFrame) -> pd.DataFrame:

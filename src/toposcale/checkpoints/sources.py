@@ -42,7 +42,7 @@ class FolderSource:
         if steps:
             return steps
         refuse_parts(self.path)
-        if not self.pattern and len(runs := _runs_in(self.path)) > 1:
+        if not self.pattern and len(runs := runs_in(self.path)) > 1:
             entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
             raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
         names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
@@ -133,11 +133,11 @@ class FolderSource:
             raise UserError(f"{self.path}: {error}") from error
         if pattern:
             return steps_by_name(pattern, self._entries)
-        runs = _runs_in(self.path)
+        runs = runs_in(self.path)
         return {step: f"{runs[0].path.name}/{name}" for step, name in runs[0]._names.items()} if len(runs) == 1 else {}
 
 
-def _runs_in(path: Path) -> list[FolderSource]:
+def runs_in(path: Path) -> list[FolderSource]:
     """Return the folders within a folder that hold checkpoints of their own."""
     inner = [FolderSource(folder) for folder in sorted(path.iterdir()) if folder.is_dir()]
     return [source for source in inner if guessed_pattern(filter(source._has_weights, source._entries))]

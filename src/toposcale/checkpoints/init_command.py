@@ -1,0 +1,76 @@
+"""`toposcale init`: a configuration for the checkpoints in a folder."""
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from toposcale.checkpoints.sources import FolderSource, missing_parts, runs_in
+from toposcale.forecasting.logs import loss_curves
+from toposcale.io.errors import UserError, listed
+from toposcale.io.files import write_text
+
+_LOGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".log", ".txt")
+_WARMUP = "    # warmup_steps: 100   # the tests use the checkpoints after twice the warm-up"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="checkpoints of a training, or folders of several")
+    parser.add_argument("--output", metavar="FILE", type=Path, default=Path("mine.yaml"), help="mine.yaml if left out")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Write the configuration, and say what is in it."""
+    if given.output.exists():
+        raise UserError(f"{given.output}: it is there already; name another file with --output")
+    if not given.folder.is_dir():
+        raise UserError(f"{given.folder}: no such folder of checkpoints")
+    runs = runs_in(given.folder)
+    sources = runs if len(runs) > 1 else [FolderSource(given.folder)]
+    entries = [entry_of(source, given.output.parent) for source in sources]
+    lines = [f"run: {name_of(given.output.with_suffix(''))}", "models:", *(line for entry in entries for line in entry)]
+    write_text(given.output, "\n".join(lines) + "\n")
+    for source in sources:
+        steps = source.steps()
+        print(f"{name_of(source.path)}: {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}")
+    print(f"{given.output}: look it over, then: make run CONFIG={given.output}")
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a run or a model for a path: its last part, with what a name may hold."""
+    return re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", path.resolve().name).strip("-")[:64] or "mine"
+
+
+def entry_of(source: FolderSource, base: Path) -> list[str]:
+    """Return the lines of the entry of a training; paths are relative to `base`."""
+    last = source.checkpoint(source.steps()[-1])
+    lines = [f"  {name_of(source.path)}:", "    kind: folder", f"    path: {relative(source.path, base)}"]
+    if not source.trainer_state():
+        lines += losses_of(source.path, base)
+    if reason := missing_parts(last):
+        lines.append(f"    embeddings: false   # {reason}")
+    return lines if source.trainer_state() else [*lines, _WARMUP]
+
+
+def losses_of(folder: Path, base: Path) -> list[str]:
+    """Return the line of the losses: the only file in the folder, or else beside it, that is read as a loss curve."""
+    for place in (folder, folder.resolve().parent):
+        logs = [file for file in sorted(place.iterdir()) if file.suffix in _LOGS and _is_curve(file)]
+        if len(logs) == 1:
+            return [f"    losses: {relative(logs[0], base)}"]
+        if logs:
+            return [f"    # losses: FILE        # one of {listed([file.name for file in logs], 5)}"]
+    return ["    # losses: losses.csv  # as `toposcale check` reads it; without losses nothing is correlated"]
+
+
+def relative(path: Path, base: Path) -> str:
+    """Return a path as the configuration in `base` names it."""
+    return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+
+
+def _is_curve(file: Path) -> bool:
+    try:
+        return len(loss_curves.read(file).columns["step"]) > 1
+    except UserError:
+        return False

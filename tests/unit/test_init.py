@@ -1,0 +1,86 @@
+"""`toposcale init`: the configuration of a folder is right for the workflow, and names what was found."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import save_file
+
+import config_reading
+from toposcale.__main__ import main
+
+LOSSES = "step,loss\n" + "".join(f"{step},{3 - step / 1000}\n" for step in range(10, 200, 10))
+
+
+def save(folder, *steps):
+    folder.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        save_file({"w": np.eye(3, dtype=np.float32)}, folder / f"step-{step}.safetensors")
+
+
+def written(capsys, *arguments, status=0):
+    assert main(list(map(str, arguments))) == status
+    out, err = capsys.readouterr()
+    return err if status else out
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def configuration():
+    """What init wrote, which the workflow takes."""
+    config = yaml.safe_load(Path("mine.yaml").read_text())
+    assert config_reading.resolve(config)
+    return config
+
+
+def test_a_folder_with_its_losses(here, capsys):
+    save(here / "my run", 10, 100)
+    (here / "my run/losses.csv").write_text(LOSSES)
+    (here / "my run/notes.txt").write_text("nothing here")
+    told = written(capsys, "init", "my run")
+    assert "my-run: 2 checkpoints, steps 10 to 100" in told
+    assert told.splitlines()[-1] == "mine.yaml: look it over, then: make run CONFIG=mine.yaml"
+    models = configuration()["models"]
+    assert models == {
+        "my-run": {"kind": "folder", "path": "my run", "losses": "my run/losses.csv", "embeddings": False}
+    }
+
+
+def test_folders_of_several_runs_are_an_entry_each(here, capsys):
+    save(here / "runs/a", 10, 20)
+    save(here / "runs/b", 10, 20, 30)
+    written(capsys, "init", "runs")
+    models = configuration()["models"]
+    assert {name: entry["path"] for name, entry in models.items()} == {"a": "runs/a", "b": "runs/b"}
+    assert "losses" not in models["a"]
+    assert "# losses: losses.csv" in Path("mine.yaml").read_text()
+
+
+def test_the_folder_of_a_trainer_needs_nothing_more(here, capsys):
+    for step in (100, 200):
+        folder = here / f"out/checkpoint-{step}"
+        folder.mkdir(parents=True)
+        save_file({"w": np.eye(3, dtype=np.float32)}, folder / "model.safetensors")
+        history = [{"step": at, "loss": 3.0} for at in range(10, step + 1, 10)]
+        state = {"global_step": step, "max_steps": 1000, "log_history": history}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+    written(capsys, "init", "out")
+    assert configuration()["models"] == {"out": {"kind": "folder", "path": "out", "embeddings": False}}
+    assert "warmup" not in Path("mine.yaml").read_text()
+
+
+def test_what_cannot_be_done_is_one_line(here, capsys):
+    (here / "empty").mkdir()
+    assert "the folder is empty" in written(capsys, "init", "empty", status=1)
+    assert "no such folder" in written(capsys, "init", "missing", status=1)
+    save(here / "run", 10, 20)
+    written(capsys, "init", "run")
+    assert written(capsys, "init", "run", status=1) == (
+        "toposcale: mine.yaml: it is there already; name another file with --output\n"
+    )
