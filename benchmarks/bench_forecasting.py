@@ -12,7 +12,7 @@ from toposcale.analysis.decisions import decision_table
 from toposcale.analysis.featured_runs import FeaturedRun
 from toposcale.analysis.forecasts import evaluate, forecast_table
 from toposcale.analysis.methods import METHODS
-from toposcale.forecasting import LearningRateSchedule, RunMetadata
+from toposcale.forecasting import LearningRateSchedule, RunFacts
 from toposcale.forecasting.laws.chinchilla import fit_chinchilla
 from toposcale.forecasting.laws.multi_power_law import fit_multi_power_law
 
@@ -33,7 +33,7 @@ def paper_run(seed: int = 0) -> list[FeaturedRun]:
     drift = np.log(at + WARMUP)
     return [
         FeaturedRun(
-            RunMetadata(model, size, 8192, "paper"),
+            RunFacts(model, size, 8192, "paper"),
             LearningRateSchedule(FINAL_STEP, schedule(FINAL_STEP)),
             steps=steps,
             losses=8 * steps**-0.4 + 12 * size**-0.25 + 0.5 + 0.03 * rng.normal(size=FINAL_STEP),

@@ -16,7 +16,7 @@ import numpy as np
 
 from toposcale.analysis.forecasts import FRACTIONS, evaluate, forecast_table
 from toposcale.analysis.methods import forecast
-from toposcale.forecasting import LearningRateSchedule, MultiPowerLaw, RunMetadata, ScheduleProvenance, TrainingRun
+from toposcale.forecasting import LearningRateSchedule, MultiPowerLaw, RunFacts, ScheduleProvenance, TrainingRun
 from toposcale.forecasting.runs.schedules import Schedule
 
 WARMUP, PEAK, FINAL, STEP_DOWN = 2160, 3e-4, 3e-5, 8000
@@ -48,7 +48,7 @@ def histories(folder: Path) -> list[TrainingRun]:
             assert np.allclose(rates[steps], logged, rtol=5e-3), file
             found.append(
                 TrainingRun(
-                    RunMetadata(f"{size}M_{file.stem}", size * 1_000_000, 524_288, "published"),
+                    RunFacts(f"{size}M_{file.stem}", size * 1_000_000, 524_288, "published"),
                     LearningRateSchedule(int(steps[-1]), rates, ScheduleProvenance.GIVEN),
                     checkpoint_steps=steps,
                     checkpoint_losses=losses,

@@ -13,8 +13,8 @@ import pandas as pd
 
 from studies import small_tables
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
@@ -49,7 +49,7 @@ def random_run(seed: int) -> TrainingRun:
     losses = floor + of_size * size**-alpha + of_tokens * (tokens * progress) ** -beta + gain * lagged[rows]
     losses = losses * (1 + rng.uniform(0.0005, 0.003) * rng.standard_normal(len(rows)))
     return TrainingRun(
-        RunMetadata(f"law {seed}", round(size), tokens),
+        RunFacts(f"law {seed}", round(size), tokens),
         LearningRateSchedule(steps, rates, ScheduleProvenance.GIVEN),
         steps=rows,
         losses=losses,

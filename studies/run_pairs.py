@@ -25,8 +25,8 @@ from studies.decisions.published import Run, read
 from studies.nulls.configurations import RUNS
 from toposcale.forecasting.decision.compare_runs import Axis, Difference, RunPair, compare
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
 
@@ -48,15 +48,11 @@ def replicates() -> Iterator[tuple[str, RunPair]]:
                 rows = rows[rows["step"] > 0]
                 runs.append(
                     TrainingRun(
-                        RunMetadata(
-                            str(name),
-                            int(facts["n_parameters"]),
-                            float(facts["tokens_per_step"]),
-                            metric="validation loss",
-                        ),
+                        RunFacts(str(name), int(facts["n_parameters"]), float(facts["tokens_per_step"])),
                         LearningRateSchedule(int(facts["final_step"])),
                         checkpoint_steps=rows["step"].to_numpy(np.float64),
                         checkpoint_losses=rows["validation_loss"].to_numpy(np.float64),
+                        metric="validation loss",
                     )
                 )
             rng = np.random.default_rng(0)

@@ -16,8 +16,8 @@ import pandas as pd
 from studies import small_tables
 from studies.nulls.configurations import RUNS, table_of
 from toposcale.forecasting.decision.advice import advise_on
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -37,12 +37,10 @@ def trainings(most: int | None = None) -> Iterator[TrainingRun]:
             rows, steps = losses[model["model"]], int(model["final_step"])
             shape = str(model.get("shape", "cosine"))
             plan = Schedule(shape, model["learning_rate"], steps, int(model["warmup_steps"]))
-            metadata = RunMetadata(model["model"], int(model["n_parameters"]), model["tokens_per_step"], "gpt")
+            facts = RunFacts(model["model"], int(model["n_parameters"]), model["tokens_per_step"], "gpt")
             schedule = LearningRateSchedule.of_log(steps, [], [], plan)
             nothing = {name: np.empty(0) for name in ("step", "loss", "gradient_norm", "learning_rate")}
-            yield TrainingRun.of(
-                metadata, schedule, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])}
-            )
+            yield TrainingRun.of(facts, schedule, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])})
 
 
 def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:

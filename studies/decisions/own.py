@@ -75,7 +75,7 @@ def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alte
             other
             for other in histories
             if other.model in bases
-            and other.metadata.seed == history.metadata.seed
+            and other.facts.seed == history.facts.seed
             and other.n_parameters < history.n_parameters
             and other.final_step <= history.final_step
         ]

@@ -86,7 +86,7 @@ def gains_of(runs: Sequence[Run], mapped: Callable[..., Iterable[Gaussian]] = ma
     for run, (log_b, sd) in zip(some, mapped(_log_b, [run.history for run in some]), strict=True):
         plan = run.history
         facts = decay_covariates(plan.schedule.peak_rate, plan.tokens_per_step, plan.n_parameters)
-        if plan.metadata.optimizer == "adamw" and sd < WIDE:
+        if plan.facts.optimizer == "adamw" and sd < WIDE:
             variance = 1 / (sd**-2 - WIDE**-2)
             likely = variance * (log_b / sd**2 - START.log_b.mean / WIDE**2)
             row = {"source": run.source, "family": run.family, "log_b": likely, "sd": np.sqrt(variance)}

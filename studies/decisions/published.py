@@ -24,8 +24,8 @@ import pandas as pd
 
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
 from toposcale.forecasting.runs.compute import flop_of_steps
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -66,7 +66,7 @@ class Run:
     objective: str = NEXT_TOKEN
 
     @property
-    def n_parameters(self) -> int:
+    def n_parameters(self) -> float:
         """Trained parameters, with embeddings."""
         return self.history.n_parameters
 
@@ -80,7 +80,7 @@ class Run:
         """Its objective, and whether its text is repeated often, where either is unusual; else ""."""
         if self.objective != NEXT_TOKEN:
             return self.objective
-        epochs = self.tokens / self.history.metadata.unique_tokens
+        epochs = self.tokens / self.history.facts.unique_tokens
         return f"over {MOST_EPOCHS} epochs" if epochs > MOST_EPOCHS * ROUNDED else ""
 
     @property
@@ -131,7 +131,7 @@ def read(folder: Path) -> list[Run]:
             else _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
         )
         peak = row.get("peak_rate", np.nan)
-        metadata = RunMetadata(
+        facts = RunFacts(
             row["run"],
             row["n_parameters"],
             float(row["tokens_per_step"]),
@@ -141,7 +141,7 @@ def read(folder: Path) -> list[Run]:
         )
         rates = rates * (peak if np.isfinite(peak) else 1.0)
         history = TrainingRun(
-            metadata,
+            facts,
             LearningRateSchedule(row["steps"], rates, ScheduleProvenance.GIVEN),
             steps=steps,
             losses=losses,
@@ -271,7 +271,7 @@ def best_of_sweeps(runs: Sequence[Run]) -> list[Run]:
 
 
 def _of_constant(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
-    longest: dict[int, Run] = {}
+    longest: dict[float, Run] = {}
     for run in sorted(runs, key=lambda run: (run.tokens, run.history.model)):
         longest[run.n_parameters] = run
     for base in longest.values():

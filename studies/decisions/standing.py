@@ -54,8 +54,8 @@ def _rows(run: Run) -> Iterator[dict[str, object]]:
 
 def _track(now: TrainingRun, factor: float = 1.0) -> Track | None:
     """The comparison with published runs, with a factor on the tokens of a step; None: there is none."""
-    metadata = replace(now.metadata, tokens_per_step=factor * now.tokens_per_step)
-    tracks = tracks_of(replace(now, metadata=metadata))
+    facts = replace(now.facts, tokens_per_step=factor * now.tokens_per_step)
+    tracks = tracks_of(replace(now, facts=facts))
     return next((track for track in tracks if track.reference is Reference.PUBLISHED), None)
 
 

@@ -57,7 +57,7 @@ def family():
             steps = round((1 - percent / 100) * STEPS * SIZES[base] / SIZES[bigger])
             runs.append(run(f"{bigger}-after-{base}-{percent}", SIZES[bigger], steps))
     models = pd.DataFrame(
-        [{"model": one.model, "entry": one.model.partition(".")[0], "seed": one.metadata.seed} for one in runs]
+        [{"model": one.model, "entry": one.model.partition(".")[0], "seed": one.facts.seed} for one in runs]
     )
     return runs, alternatives_of(models, runs)
 

@@ -99,7 +99,7 @@ def tables(histories):
             {
                 "model": h.model,
                 "family": h.family,
-                "seed": h.metadata.seed,
+                "seed": h.facts.seed,
                 "n_parameters": h.n_parameters,
                 "tokens_per_step": h.tokens_per_step,
                 "final_step": h.final_step,

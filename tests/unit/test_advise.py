@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
+from toposcale.forecasting import Provenance
 from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision import advise_command
 from toposcale.forecasting.decision.advice import advise_on
@@ -594,7 +595,7 @@ def test_tokens_per_step_may_be_rounded_and_a_known_run_has_its_own():
     assert known.tokens_per_step == 250_000
     others = [{"curve": columns(), "n_parameters": 1e7, "epochs": 8}]
     [known] = toposcale.advise(columns(), **GIVEN, unique_tokens=1e9, known=others).others
-    assert (known.tokens_per_step, known.metadata.unique_tokens) == (500_000, FINAL * 500_000 / 8)
+    assert (known.tokens_per_step, known.facts.unique_tokens) == (500_000, FINAL * 500_000 / 8)
 
 
 def test_parameters_that_contradict_the_log_are_refused():
@@ -620,7 +621,7 @@ def test_a_negative_number_is_refused_as_a_number(curve, option, capsys):
     plan = ["--tokens-per-step", "5e5", "--n-parameters", "25e6", "--steps", str(FINAL)]
     plan += ["--schedule", "constant"] if option == "--peak" else []
     assert main(["advise", str(curve), *plan, option, "-25e6"]) == 1
-    assert re.search(r": -2\.5e\+07, but it must be (at least|above) [01]", capsys.readouterr().err)
+    assert re.search(r": -2\.5e\+07, but it must be (at least (0|1|64)|above 0)\b", capsys.readouterr().err)
 
 
 def test_a_command_that_there_is_not_names_the_right_one(capsys):
@@ -688,7 +689,49 @@ def test_an_adapter_does_not_tell_the_parameters_of_its_model(tmp_path):
     state_of(tmp_path / "other", 30, [5, 4, 3], adapter_config={"base_model_name_or_path": str(tmp_path / "base")})
     run = toposcale.advise(tmp_path / "other", tokens_per_step=1e5).run
     assert run.n_parameters == 30_000
-    assert any("an adapter" in reason for reason in run.metadata.low_confidence_reasons)
+    assert run.facts.provenance("n_parameters") is Provenance.WEIGHTS
+
+
+@pytest.mark.parametrize("is_adapter", [True, False])
+def test_the_weights_of_an_adapter_are_a_reason_for_low_confidence(tmp_path, is_adapter):
+    beside = {"adapter_config": {"base_model_name_or_path": "gpt2"}} if is_adapter else {}
+    state_of(tmp_path / "run", 600, 3.0 + 10 * np.arange(10, 601, 10) ** -0.3, **beside)
+    advice = toposcale.advise(tmp_path / "run", n_parameters=1e8, tokens_per_step=1e5, warmup_steps=0)
+    assert any("an adapter" in reason for reason in advice.reasons) is is_adapter
+
+
+def test_each_fact_has_its_provenance():
+    [known] = toposcale.advise(
+        with_tokens(524_288), **GIVEN, optimizer="adamw", known=[{"curve": columns(), "n_parameters": 1e7}]
+    ).others
+    assert {
+        name: known.facts.provenance(name) for name in ("n_parameters", "tokens_per_step", "optimizer", "epochs")
+    } == {
+        "n_parameters": Provenance.STATED,
+        "tokens_per_step": Provenance.ASSUMED,
+        "optimizer": Provenance.ASSUMED,
+        "epochs": None,
+    }
+    unstated = {name: value for name, value in GIVEN.items() if name != "tokens_per_step"}
+    advice = toposcale.advise(with_tokens(524_288), **unstated)
+    assert advice.run.facts.provenance("tokens_per_step") is Provenance.LOGGED
+    assert "524,288 tokens per step, as the log states" in advice["assumed"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"known": 3}, "known run 1: a mapping such as .*, but it is 3"),
+        ({"known": None}, "known run 1: a mapping such as .*, but it is None"),
+        ({"known": "b.csv"}, "known run 1: a mapping such as .*, but it is 'b.csv'"),
+        ({"sizes": None}, "sizes \\(--sizes\\): 'None' is not a number, for example 25e6"),
+        ({"sizes": [4e8, None]}, "sizes \\(--sizes\\): 'None' is not a number, for example 25e6"),
+        ({"sizes": {"large": 4e8}}, "sizes \\(--sizes\\): .*large.* is not a number"),
+    ],
+)
+def test_other_runs_and_sizes_of_a_wrong_type_are_refused_in_a_line(wrong, told):
+    with pytest.raises(UserError, match=told):
+        toposcale.advise(columns(), **GIVEN, **wrong)
 
 
 def test_the_epoch_of_a_trainer_tells_how_often_its_text_is_read(tmp_path):
@@ -697,7 +740,7 @@ def test_the_epoch_of_a_trainer_tells_how_often_its_text_is_read(tmp_path):
     state = json.loads((tmp_path / "run/trainer_state.json").read_text()) | {"epoch": 2.0}
     (tmp_path / "run/trainer_state.json").write_text(json.dumps(state))
     read = [
-        toposcale.advise(tmp_path / "run", n_parameters=1e8, tokens_per_step=1e5, **stated).run.metadata.unique_tokens
+        toposcale.advise(tmp_path / "run", n_parameters=1e8, tokens_per_step=1e5, **stated).run.facts.unique_tokens
         for stated in ({}, {"epochs": 3}, {"unique_tokens": "7M"})
     ]
     assert read == pytest.approx([15e5, 300e5, 7e6])

@@ -80,7 +80,7 @@ def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
 
 def test_what_is_left_out_is_named_with_its_own_reason():
     live = run("100M", 100_000_000, until=0.5)
-    others = [live.unstarted("100B", 100_000_000_000), live.unstarted("same", 100_000_000)]
+    others = [live.unstarted(model=name, n_parameters=size) for name, size in (("100B", 10**11), ("same", 10**8))]
     [large, same] = dropped_candidates(live, others, Request(multiples=(2,)))
     assert large.name == "scale up to 100B"
     assert f"pays for {(FINAL - live.progress.step) // 1000} steps" in large.reason

@@ -12,8 +12,8 @@ from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.reasons import CONFIDENT
 from toposcale.forecasting.runs.checks import looks_smoothed, smoothing_unknown_because
 from toposcale.forecasting.runs.compute import flop_of_steps
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_moving_average, rise
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -149,7 +149,7 @@ def test_a_short_or_heavy_moving_average_is_no_independent_noise(rows, least, we
     def is_doubted(losses):
         log = {"step": steps, "loss": losses}
         schedule = LearningRateSchedule.of_log(FINAL, [], [], warmup_steps=0)
-        training = TrainingRun.of(RunMetadata("m", 1000, 10.0), schedule, log, {})
+        training = TrainingRun.of(RunFacts("m", 1000, 10.0), schedule, log, {})
         return looks_smoothed(training) or bool(smoothing_unknown_because(training))
 
     raw = [falling(steps, 0.05, seed) for seed in range(60)]
@@ -199,7 +199,7 @@ def test_the_facts_of_a_training_decide_its_warm_up():
     steps = np.arange(1, 51)
     log = {"step": steps, "loss": falling(steps, 0.0)}
     schedule = LearningRateSchedule.of_log(100, [], [], warmup_steps=20)
-    training = TrainingRun.of(RunMetadata("m", 1000, 10.0), schedule, log, {})
+    training = TrainingRun.of(RunFacts("m", 1000, 10.0), schedule, log, {})
     assert training.schedule.warmup_steps == 20
     assert changed(training, stated_warmup=5).schedule.warmup_steps == 5
     assert run("100M", 100_000_000, wsd(warmup=300)).schedule.warmup_steps == 299

@@ -10,7 +10,7 @@ import pytest
 import toposcale
 from toposcale.__main__ import main
 from toposcale.forecasting.decision.curve_check import check_curve
-from toposcale.forecasting.runs.from_curve import Stated
+from toposcale.forecasting.runs.arguments import RunInput
 from toposcale.io.errors import UserError
 
 
@@ -72,7 +72,7 @@ def test_what_advise_refuses_is_refused(tmp_path, capsys, losses):
     assert said.err == f"toposcale: {file}: {reason}\n"
     assert "training loss   loss: " in said.out
     with pytest.raises(UserError, match=re.escape(reason)):
-        list(check_curve(Stated(file, "losses")))
+        list(check_curve(RunInput.of(file, "losses")))
 
 
 def test_too_early_a_curve_is_not_refused(tmp_path, capsys):

@@ -9,6 +9,7 @@ import pytest
 from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
 from toposcale.analysis.decisions import POLICIES, candidate_table, decision_points, decision_table
+from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.compute import flop_left
 
 DECISION = {"remaining": None, "multiples": [2]}
@@ -105,7 +106,7 @@ def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
     whole = run("100M", 100_000_000)
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
-    assert silent.progress.is_over
+    assert not has_steps_left(silent)
     assert not candidate_table(decision_points([silent, run("400M", 400_000_000)]))["is_live"].any()
 
 

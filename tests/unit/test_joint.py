@@ -171,7 +171,7 @@ def test_a_text_that_is_repeated_costs_what_runs_on_c4_lost():
     tokens = FINAL * 500_000
     ends = []
     for epochs in (1, 44):
-        of = replace(live, metadata=replace(live.metadata, unique_tokens=tokens / epochs))
+        of = replace(live, facts=replace(live.facts, unique_tokens=tokens / epochs))
         law = FamilyLaw(PUBLISHED, [of])
         repeated = np.exp(np.log(0.0185) + law._log_repeated(live.target(), np.array([FINAL // 88, FINAL])))
         assert repeated[0] < 1e-6

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from toposcale.analysis.model_rows import warmup_of_log
 from toposcale.forecasting.runs.learning_rate_schedule import (
     LearningRateSchedule,
     ScheduleProvenance,
     longest_warmup,
     recognised,
-    warmup_of_log,
 )
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
 from toposcale.io.errors import UserError

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 STEPS, WARMUP, PEAK, MODES = 6000, 200, 1e-3, 1000
@@ -61,7 +61,7 @@ def simulated_run(schedule, seed):
     losses = simulated_losses(schedule, random)[rows]
     # The optimizer is not stated: the model has none of those from which the prior was learnt.
     return TrainingRun(
-        RunMetadata(f"{schedule} {seed}", 124_000_000, 5e5),
+        RunFacts(f"{schedule} {seed}", 124_000_000, 5e5),
         LearningRateSchedule(STEPS, PEAK * RATES[schedule], ScheduleProvenance.GIVEN),
         steps=rows,
         losses=losses * (1 + 0.002 * random.standard_normal(len(rows))),

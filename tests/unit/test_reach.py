@@ -80,7 +80,7 @@ LANDSCAPE = (
 )
 RUNS = SCHEDULES | modules("""
     forecasting/runs: metrics
-    forecasting/runs: learning_rate_schedule metadata outliers series training_run
+    forecasting/runs: breakpoints curves facts learning_rate_schedule outliers series training_run
     analysis: featured_runs series training_runs
 """)
 LAWS = (
@@ -196,7 +196,8 @@ OF_AN_ANALYSIS = {
     "summary": ANSWERS | modules("analysis: summary"),
 }
 OF_A_FIGURE = {
-    "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
+    "forecasting": (LAWS - modules("analysis: calibration training_runs\nforecasting/runs: breakpoints"))
+    | modules("figures: forecasting"),
     "landscape": modules("figures: landscape tree_layout\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.forecasting.runs.schedules import MOST_BREAKPOINTS, SHAPES, Schedule, breakpoints, schedule_of
+from toposcale.forecasting.runs.breakpoints import MOST_BREAKPOINTS, breakpoints
+from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
 from toposcale.io.errors import UserError
 
 

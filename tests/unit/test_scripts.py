@@ -58,4 +58,4 @@ def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_
     features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
     log = progress.log.assign(model="m")
     [training] = trainings_from_tables(features, progress.metrics, log, models)
-    assert training.metadata.notes == (again,)
+    assert training.notes == (again,)

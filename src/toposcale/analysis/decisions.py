@@ -12,6 +12,7 @@ from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.decision.advice import Advice, advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
 from toposcale.forecasting.laws.joint import Joint, largest_run
+from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import shape_distance
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -111,13 +112,13 @@ def decision_points(
     """Return the decision points of runs under way now, and of finished ones at the first of `fractions`."""
     points = []
     for training in trainings:
-        if training.progress.is_over:
+        if not has_steps_left(training):
             share = min(fractions)
             advice = advise_on(training.first(share), _smaller(training, trainings), request)
         else:
             share = training.progress.step / training.final_step
             advice = advise_on(training, trainings, request)
-        points.append(DecisionPoint(share, not training.progress.is_over, advice))
+        points.append(DecisionPoint(share, has_steps_left(training), advice))
     return points
 
 
@@ -232,7 +233,7 @@ def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: fl
         "remaining": flop_left(run),
         "n_candidates": len(considered),
     }
-    if not starts or not run.has_begun:
+    if not starts or run.loss_curve.is_empty:
         reason = "no other size can be started" if not starts else "no loss"
         yield from (point | {"policy": policy, "reason": reason} for policy in POLICIES)
         return

@@ -5,10 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.series import Series, in_order, on_grid, read_only
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -31,25 +28,21 @@ class FeaturedRun(TrainingRun):
                     f"{name}: one for each of the {len(self.checkpoint_steps)} checkpoints of {self.model}"
                 )
 
-    @classmethod
-    def of_series(
-        cls,
-        metadata: RunMetadata,
-        schedule: LearningRateSchedule,
-        log: Mapping[str, ArrayLike],
-        metrics: Mapping[str, Series],
-        features: Mapping[str, Series],
-    ) -> Self:
-        """Return the run of these columns; of vectors only those at steps at which something else was measured."""
-        series = {name: in_order(pair) for name, pair in features.items()}
-        scalars = [steps for steps, values in series.values() if values.ndim == 1]
-        run = cls.of(metadata, schedule, log, metrics, np.concatenate([np.empty(0), *scalars]))
-        return replace(run, features={name: on_grid(run.checkpoint_steps, *pair) for name, pair in series.items()})
+    def with_features(self, features: Mapping[str, Series]) -> Self:
+        """Return the run with these features at its checkpoints, NaN where one was not measured."""
+        on_checkpoints = {name: on_grid(self.checkpoint_steps, *in_order(pair)) for name, pair in features.items()}
+        return replace(self, features=on_checkpoints)
 
     def rows_until(self, last: float) -> dict[str, Any]:
         """Return the arrays of a run without the rows of later steps, and its features."""
         kept = self.checkpoint_steps <= last
         return super().rows_until(last) | {"features": {name: values[kept] for name, values in self.features.items()}}
+
+
+def checkpoints_of(features: Mapping[str, Series]) -> np.ndarray:
+    """Return the steps at which a number was measured; vectors are read only where something else was."""
+    scalars = [np.asarray(steps, np.float64) for steps, values in features.values() if np.ndim(values) == 1]
+    return np.concatenate([np.empty(0), *scalars])
 
 
 def features_of(run: TrainingRun) -> Mapping[str, np.ndarray]:

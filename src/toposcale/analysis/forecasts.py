@@ -62,7 +62,7 @@ def forecast_table(
     finals = {training.model: training.progress.loss if training.is_finished else np.nan for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
     rows = []
-    started = [training for training in trainings if training.has_begun or features_of(training)]
+    started = [training for training in trainings if not training.loss_curve.is_empty or features_of(training)]
     for fraction in fractions:
         family = [training.first(fraction) for training in started]
         # A run that has not come so far has no first part of this length.
@@ -108,7 +108,7 @@ def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[st
                 laws[key] = error
         law = laws[key]
         if isinstance(law, NoForecast):
-            if training.has_begun:
+            if not training.loss_curve.is_empty:
                 continue  # no other size: nothing to say, and nothing was asked
             prediction = Prediction.none(str(law))
         elif not training.schedule.is_known:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from toposcale import checkpoints
 from toposcale.analysis.training_runs import ModelRows, model_rows
 from toposcale.forecasting.logs import trainer_states
-from toposcale.forecasting.runs.learning_rate_schedule import longest_warmup, warmup_of_log
+from toposcale.forecasting.runs.learning_rate_schedule import first_peak, longest_warmup
 from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.io import weight_files
 from toposcale.io.errors import UserError
@@ -55,6 +56,19 @@ def rows_of_model(
         rows.model["warmup_steps"] = warmup_of_log(steps, rates)
         rows.model["warmup_at_most"] = longest_warmup(steps, rates)
     return rows
+
+
+def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:
+    """Return the step where the logged rate first comes near its peak; None if the log does not show it.
+
+    steps, rates (rows,). A missing rate leaves the warm-up unknown, and so does a log that begins later than step 1 at its
+    highest rate.
+    """
+    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+    if len(times) == 0 or not np.isfinite(logged).all():
+        return None
+    peak = first_peak(logged)
+    return int(times[peak]) if peak > 0 or times[0] <= 1 else None
 
 
 def fetched_sizes(paths: Iterable[str]) -> dict[str, int]:

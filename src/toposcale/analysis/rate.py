@@ -8,6 +8,7 @@ import numpy as np
 from toposcale.analysis.featured_runs import features_of
 from toposcale.features.feature import NEURAL_PERSISTENCE
 from toposcale.forecasting.laws.prediction import Prediction, student_t
+from toposcale.forecasting.runs.curves import binned
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -71,7 +72,7 @@ class RateForecaster:
     def _points(self, training: TrainingRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         logged = np.isfinite(training.gradient_norms).sum() >= 3 and len(training.loss_curve.steps) >= 3
         if self.series == GRADIENT_NORM and logged:
-            steps, norms = training.binned(training.gradient_norms)
+            steps, norms = binned(training.steps, training.gradient_norms, training.schedule)
             return steps, norms, np.interp(steps, *training.loss_curve)
         values = features_of(training).get(self.series, np.full(len(training.checkpoint_steps), np.nan))
         losses = training.checkpoint_losses

@@ -21,6 +21,7 @@ from toposcale.forecasting.decision.advice import VERSION, Advice, advise_on
 from toposcale.forecasting.decision.advise_command import RUN_FILE
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.logs import loss_curves
+from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 
@@ -104,8 +105,8 @@ def _advise(run: str, stored: Mapping[str, Any]) -> RunAdvice:
     )
     request = Request(**stored["decision"])
     with_loss = [training for training in trainings if training.model in with_losses]
-    advices = [advise_on(training, trainings, request) for training in with_loss if not training.progress.is_over]
-    notes = [wording.finished(training) for training in with_loss if training.progress.is_over]
+    advices = [advise_on(training, trainings, request) for training in with_loss if has_steps_left(training)]
+    notes = [wording.finished(training) for training in with_loss if not has_steps_left(training)]
     notes += [
         f"{of_model.model['model']}: {NOT_IN_NATS}" for of_model in rows if of_model.model.get("in_nats") is False
     ]

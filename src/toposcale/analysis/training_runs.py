@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from toposcale.analysis.featured_runs import FeaturedRun
+from toposcale.analysis.featured_runs import FeaturedRun, checkpoints_of
 from toposcale.analysis.series import whole_model
+from toposcale.forecasting.runs.breakpoints import breakpoints
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.metadata import RunMetadata
-from toposcale.forecasting.runs.schedules import ScheduleTable, breakpoints, schedule_of
+from toposcale.forecasting.runs.schedules import ScheduleTable, schedule_of
 from toposcale.forecasting.runs.series import Series
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
@@ -44,15 +45,16 @@ def trainings_from_tables(
         columns = _rows_of(model, training).reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
         log = {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}
         features_of_model = _series(_rows_of(model, whole), ["source", "feature"]) | _vectors(_rows_of(model, vectors))
-        runs.append(
-            FeaturedRun.of_series(
-                _metadata(row),
-                _schedule(row, _rows_of(model, schedules), log),
-                log,
-                _series(_rows_of(model, metrics), ["metric"]),
-                features_of_model,
-            )
+        run = FeaturedRun.of(
+            _facts(row),
+            _schedule(row, _rows_of(model, schedules), log),
+            log,
+            _series(_rows_of(model, metrics), ["metric"]),
+            checkpoints=checkpoints_of(features_of_model),
+            notes=_clauses(row.get("log_notes")),
+            low_confidence_reasons=_clauses(row.get("log_low_confidence_reasons")),
         )
+        runs.append(run.with_features(features_of_model))
     return runs
 
 
@@ -61,17 +63,15 @@ def _rows_of(model: str, table: pd.DataFrame | None) -> pd.DataFrame:
     return pd.DataFrame() if table is None or table.empty else table[table["model"] == model]
 
 
-def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
-    """Return the metadata of a row of the models table."""
+def _facts(model: Mapping[Hashable, Any]) -> RunFacts:
+    """Return the facts in a row of the models table."""
     tokens = model["tokens_per_step"]
-    return RunMetadata(
+    return RunFacts(
         str(model["model"]),
         int(model["n_parameters"]),
         np.nan if pd.isna(tokens) else float(tokens),
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
-        notes=_clauses(model.get("log_notes")),
-        low_confidence_reasons=_clauses(model.get("log_low_confidence_reasons")),
         optimizer=str(model.get("optimizer") or ""),
         unique_tokens=np.nan if pd.isna(unique := model.get("unique_tokens")) else float(unique),
     )
@@ -91,7 +91,8 @@ def _schedule(model: Mapping[Hashable, Any], rows: pd.DataFrame, log: Mapping[st
     rates = np.interp(np.arange(final_step + 1), rows["step"], rows["learning_rate"])
     is_logged = bool(np.isfinite(log["learning_rate"]).any())
     provenance = ScheduleProvenance(str(model.get("schedule_provenance", ScheduleProvenance.GIVEN)))
-    return LearningRateSchedule.of_rates(final_step, rates, provenance, warmup_steps, is_logged)
+    stated = None if warmup_steps is None else int(warmup_steps)
+    return LearningRateSchedule(final_step, rates, provenance, "", stated, is_logged)
 
 
 class ModelRows(NamedTuple):

@@ -17,7 +17,7 @@ _MODULES = {
     "forecasting.laws.power_law": ("PowerLaw",),
     "forecasting.laws.prediction": ("Prediction",),
     "forecasting.runs.learning_rate_schedule": ("LearningRateSchedule", "ScheduleProvenance"),
-    "forecasting.runs.metadata": ("RunMetadata",),
+    "forecasting.runs.facts": ("Provenance", "RunFacts"),
     "forecasting.runs.training_run": ("Target", "TrainingRun"),
     "io.errors": ("NoForecast",),
 }

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from toposcale import __version__
 from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.weights import WeightSettings
+from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
-from toposcale.forecasting.runs.schedules import breakpoints
 from toposcale.homology import subsample_rows
 from toposcale.io.bin_files import plain_names
 from toposcale.io.errors import UserError, one_line, reason_of

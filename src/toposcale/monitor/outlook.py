@@ -7,8 +7,9 @@ import numpy as np
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.on_track import Reference
 from toposcale.forecasting.decision.wording import track
+from toposcale.forecasting.runs.checks import has_steps_left
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -24,7 +25,7 @@ CURVE = "estimated_final_loss"
 def outlook(folder: Folder) -> Outlook:
     """Return the outlook as it stands; no curve where a fact is not known, or the advice makes no forecast."""
     run = run_of(folder)
-    if run is None or run.progress.is_over or not run.schedule.is_known:
+    if run is None or not has_steps_left(run) or not run.schedule.is_known:
         return Outlook()
     family = []
     for name in model_names(folder.path):
@@ -50,7 +51,7 @@ def run_of(folder: Folder) -> TrainingRun | None:
     validation = metrics[metrics["metric"] == VALIDATION_LOSS]
     # All models of one folder are sizes of one family.
     return TrainingRun.of(
-        RunMetadata(folder.model, facts["n_parameters"], facts["tokens_per_step"], family="monitor"),
+        RunFacts(folder.model, facts["n_parameters"], facts["tokens_per_step"], family="monitor"),
         LearningRateSchedule.of_log(facts["final_step"], log["step"], log["learning_rate"], schedule),
         log,
         {VALIDATION_LOSS: (validation["step"].to_numpy(np.float64), validation["value"].to_numpy(np.float64))},

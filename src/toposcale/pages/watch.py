@@ -28,6 +28,7 @@ from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.features import weights
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.logs import loss_curves, trainer_states
+from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables, weight_files
@@ -221,7 +222,7 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
 
 
 def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: int) -> dict[str, Any]:
-    if training.progress.is_over or reached >= training.final_step:
+    if not has_steps_left(training) or reached >= training.final_step:
         return {"advice": f"The last of {training.final_step:,} steps is done."}
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}

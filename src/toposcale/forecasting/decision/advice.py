@@ -22,6 +22,7 @@ from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.pictures import Drawn, rendered
+from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
@@ -119,7 +120,9 @@ class Advice(Drawn, Mapping[str, Any]):
     @cached_property
     def decay(self) -> DecayDecision | None:
         """Start and length of the decay; None if the rate decays already or is unknown, or there is no advice."""
-        return when_to_decay(self.law, self.run) if self.law and self.decision and self.run.has_begun else None
+        if self.law is None or self.decision is None or self.run.loss_curve.is_empty:
+            return None
+        return when_to_decay(self.law, self.run)
 
     def track(self, reference: Reference) -> Track | None:
         """Return the comparison of the present loss with these runs, where there is one."""
@@ -145,7 +148,7 @@ class Advice(Drawn, Mapping[str, Any]):
             "step": run.progress.step,
             "final_step": run.final_step,
             "loss": finite_or_none(run.progress.loss),
-            "metric": run.metadata.metric,
+            "metric": run.metric,
             "spent_flop": finite_or_none(flop_of_steps(run, run.progress.step)),
             "remaining_flop": finite_or_none(self.remaining),
             "schedule_provenance": schedule.provenance.value,
@@ -223,7 +226,7 @@ class Advice(Drawn, Mapping[str, Any]):
     @property
     def _assumed(self) -> tuple[str, ...]:
         """Assumptions, one clause each; without a law the notes on the log."""
-        law, notes = self.law, self.run.metadata.notes
+        law, notes = self.law, self.run.notes
         return wording.assumed(self.run, self.others, law, self.decision) if law else notes
 
     @property
@@ -259,7 +262,7 @@ class Advice(Drawn, Mapping[str, Any]):
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
-        if self.run.progress.is_over and self.decision is None:
+        if not has_steps_left(self.run) and self.decision is None:
             return wording.wrapped([wording.finished(self.run)], width)
         lines = [wording.progress(self.run), f"  Schedule   {wording.schedule(self.run)}"]
         if self.law and self.end:
@@ -309,9 +312,9 @@ def advise_on(
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, advise_on
+    >>> from toposcale.forecasting import LearningRateSchedule, RunFacts, TrainingRun, advise_on
     >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
-    >>> run = TrainingRun(RunMetadata("25M", 25_000_000, tokens_per_step=500_000), schedule)
+    >>> run = TrainingRun(RunFacts("25M", 25_000_000, tokens_per_step=500_000), schedule)
     >>> print(advise_on(run).sentence)
     No advice: ...
     """
@@ -321,14 +324,14 @@ def advise_on(
         if other.family == run.family and other.model != run.model and not run.is_the_same_as(other)
     )
     # Of a run that is over the family says nothing more.
-    advice = Advice(run, family, request, tracks=tracks_of(run, () if run.progress.is_over else family))
+    advice = Advice(run, family, request, tracks=tracks_of(run, family if has_steps_left(run) else ()))
     law = None
     try:
         law = Joint().fit(run, family)
         refuse_choice(run, law)
         decision = decide(law, run, family, request, among)
     except NoForecast as error:
-        return replace(advice, law=law, no_advice_because=wording.finished(run) if run.progress.is_over else str(error))
+        return replace(advice, law=law, no_advice_because=str(error) if has_steps_left(run) else wording.finished(run))
     reasons = low_confidence_reasons(run, law, decision, advice.tracks)
     return replace(advice, law=law, decision=decision, reasons=reasons)
 

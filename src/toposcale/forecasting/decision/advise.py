@@ -1,6 +1,6 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -11,7 +11,14 @@ import numpy as np
 from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision.advice import Advice, advise_before_start, advise_on
 from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, Request
-from toposcale.forecasting.runs.from_curve import Curve, Stated, known_run, number, parameters, run_of_curve
+from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, Curve, RunInput, number, parameters, states_file
+from toposcale.forecasting.runs.checks import refuse_curve
+from toposcale.forecasting.runs.facts import UNKNOWN, Provenance
+from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve
+from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.errors import NoForecast, UserError
+
+_OF_SCHEDULE = ("schedule", "steps", "warmup_steps")
 
 
 def advise(
@@ -112,32 +119,63 @@ def advise(
     Traceback (most recent call last):
     toposcale.io.errors.UserError: this run: not known and not in the curve: tokens_per_step (--tokens-per-step); ...
     """
+    arguments = {argument: value for argument, value in locals().items() if argument in RUN_ARGUMENTS}
     for argument in unknown:
         near = get_close_matches(argument, [*signature(advise).parameters], 1)
         raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
-    stated = Stated(
-        curve,
-        name,
-        n_parameters,
-        tokens_per_step,
-        schedule,
-        steps,
-        warmup_steps,
-        loss_column,
-        step_column,
-        run,
-        unique_tokens,
-        epochs,
-        optimizer,
-    )
-    training = run_of_curve(stated)
-    given: Sequence[Any] = [known] if isinstance(known, Mapping | str | Path) else known
-    others = [known_run(other, index, training, stated) for index, other in enumerate(given, 1)]
-    starts = {parameters(size, "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
-    others += [training.unstarted(amount(size), round(size)) for size in sorted(starts)]
+    training = run_of_curve(RunInput.of(**arguments))
+    given = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
+    others = [_known_run(other, index, training, arguments) for index, other in enumerate(given, 1)]
+    starts = {parameters(str(size), "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
+    others += [training.unstarted(model=amount(size), n_parameters=round(size)) for size in sorted(starts)]
     request = Request(
         remaining=number(remaining, "remaining", None),
         multiples=() if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES),
         target_loss=number(target_loss, "target_loss", None),
     )
     return advise_before_start(training, others, request) if curve is None else advise_on(training, others, request)
+
+
+def _known_run(known: Any, index: int, run: TrainingRun, arguments: Mapping[str, Any]) -> TrainingRun:
+    """Return another run of the family; what is not stated of it is as in `run`, which was made from `arguments`.
+
+    known: a mapping of arguments; index: its index in the list, for messages. The schedule is that of its log if none is
+    stated and the log contradicts the schedule of `run`.
+    """
+    if not isinstance(known, Mapping):
+        raise UserError(
+            f'known run {index}: a mapping such as {{"curve": "losses.csv", "n_parameters": 25e6}}, but it is {known!r:.60}'
+        )
+    curve = known.get("curve")
+    stated = {"name": Path(curve).name if isinstance(curve, str | Path) else f"known run {index}"}
+    stated |= {key: value for key, value in known.items() if value is not None}
+    if unknown := sorted(set(stated) - set(RUN_ARGUMENTS)):
+        raise UserError(f"known: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(RUN_ARGUMENTS))}")
+    if not {"curve", "n_parameters"} <= set(stated):
+        raise UserError(f"{stated['name']}: a run has a curve and n_parameters")
+    stated = {key: arguments[key] for key in ("loss_column", "step_column")} | stated
+    try:
+        other = _under_a_schedule(stated, run, {key: arguments[key] for key in _OF_SCHEDULE})
+        refuse_curve(other)
+    except NoForecast as error:
+        raise UserError(f"{stated['name']}: {error}; leave it out") from None
+    return other
+
+
+def _under_a_schedule(stated: Mapping[str, Any], run: TrainingRun, of_schedule: Mapping[str, Any]) -> TrainingRun:
+    """Return a known run with its stated schedule, or else that of `run`, or else that of its own log."""
+    assumed = UNKNOWN.with_provenance(
+        Provenance.ASSUMED,
+        tokens_per_step=run.tokens_per_step,
+        optimizer=run.facts.optimizer,
+        unique_tokens=np.nan if "epochs" in stated else run.facts.unique_tokens,
+    )
+    inherited = {} if states_file(stated.get("schedule")) else of_schedule
+    if stated.keys() & set(_OF_SCHEDULE):
+        return run_of_curve(RunInput.of(**{**inherited, **stated}), assumed)
+    is_inherited = of_schedule["schedule"] is not None or of_schedule["steps"] is not None
+    try:
+        return run_of_curve(RunInput.of(**{**inherited, **stated}), assumed, None if is_inherited else run.schedule)
+    except UserError:
+        last = int(read_curve(RunInput.of(**stated)).columns["step"].max())
+        return run_of_curve(RunInput.of(**{**stated, "steps": last}), assumed)

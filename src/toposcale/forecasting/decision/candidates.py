@@ -133,10 +133,10 @@ def candidates(
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, candidates
+    >>> from toposcale.forecasting import LearningRateSchedule, RunFacts, TrainingRun, candidates
     >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
-    >>> metadata = RunMetadata("25M", 25_000_000, tokens_per_step=500_000)
-    >>> run = TrainingRun(metadata, schedule, steps=np.array([1000, 2000]), losses=np.array([4.0, 3.5]))
+    >>> facts = RunFacts("25M", 25_000_000, tokens_per_step=500_000)
+    >>> run = TrainingRun(facts, schedule, steps=np.array([1000, 2000]), losses=np.array([4.0, 3.5]))
     >>> [(candidate.name, candidate.steps) for candidate in candidates(run, [])]
     [('continue', 2000), ('scale up to 2 x 25M', 1000), ('scale up to 4 x 25M', 500)]
     """
@@ -173,13 +173,13 @@ def _considered(
         tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
         steps = int(remaining / flop(size.n_parameters, tokens))
         if SHORTEST_START <= steps <= LONGEST_START:
-            shape = size.like if size.like.schedule.is_known and not size.like.has_begun else run
+            shape = size.like if size.like.schedule.is_known and size.like.loss_curve.is_empty else run
             target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
             yield from_scratch(run, size.label, target)
         else:
             yield _without_training(_name_of_start(run, size.label, size.n_parameters), steps)
     for other in others:
-        if other.n_parameters == run.n_parameters and not other.has_begun:
+        if other.n_parameters == run.n_parameters and other.loss_curve.is_empty:
             name = _name_of_start(run, other.model, other.n_parameters)
             yield DroppedCandidate(name, "it has the size of this run")
 
@@ -217,7 +217,7 @@ def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: 
 def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> _Size:
     """Return a size under the name of its run: one that has not started, or one with the shape of the schedule of `run`."""
     n_parameters = float(same_size[0].n_parameters)
-    alike = [other for other in same_size if not other.has_begun]
+    alike = [other for other in same_size if other.loss_curve.is_empty]
     alike = alike or [other for other in same_size if other.schedule.has_shape_of(run.schedule)] or list(same_size)
     return _Size(alike[0].model if len(alike) == 1 else f"{n_parameters:.3g} parameters", n_parameters, alike[0])
 

@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from toposcale.forecasting.decision.curve_check import run_as_read
 from toposcale.forecasting.decision.picture import Interval, draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
 from toposcale.forecasting.pictures import Drawn
-from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve
+from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, RunInput, number
+from toposcale.forecasting.runs.arguments import Curve as CurveInput
+from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
 from toposcale.forecasting.runs.compute import flop_of_steps
-from toposcale.forecasting.runs.from_curve import FIELDS, Stated, number, run_as_read
-from toposcale.forecasting.runs.from_curve import Curve as CurveSource
+from toposcale.forecasting.runs.facts import Provenance
+from toposcale.forecasting.runs.from_curve import read_curve
 from toposcale.forecasting.runs.outliers import is_spike
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
@@ -268,7 +271,7 @@ def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_runs(
-    *curves: CurveSource | Mapping[str, Any], seed_noise: float | None = None, **facts: Any
+    *curves: CurveInput | Mapping[str, Any], seed_noise: float | None = None, **facts: Any
 ) -> RunComparison:
     """Compare training runs with the first: which is better now and at the end, and the speed-up.
 
@@ -315,18 +318,19 @@ def compare_runs(
         stated: Mapping[str, Any] = curve if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve}
         path = stated["curve"]
         fields = {"name": Path(path).name if isinstance(path, str | Path) else letter, **facts, **stated}
-        if unknown := sorted(set(fields) - set(FIELDS)):
+        if unknown := sorted(set(fields) - set(RUN_ARGUMENTS)):
             raise UserError(
-                f"{fields['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(FIELDS))}"
+                f"{fields['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(RUN_ARGUMENTS))}"
             )
         try:
-            runs.append(run_as_read(Stated(**fields)))
+            given = RunInput.of(**fields)
+            runs.append(run_as_read(given, read_curve(given)))
         except UserError as error:
             name = f"{fields['name']}: "
             raise UserError(name + f"{error}".removeprefix(name)) from None
     if len({run.model for run in runs}) < len(runs):
         runs = [
-            replace(run, metadata=replace(run.metadata, model=f"{letter} ({run.model})"))
+            replace(run, facts=replace(run.facts, model=f"{letter} ({run.model})"))
             for letter, run in zip(ascii_uppercase, runs, strict=False)
         ]
     return compare(Joint(), runs, number(seed_noise, "seed_noise", 0))
@@ -372,14 +376,14 @@ def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = 
 
 def end_of(law: Joint, run: TrainingRun) -> End:
     """Return what is known of the final loss of a run."""
-    if run.schedule.end_assumed:
+    if run.facts.provenance("final_step") is Provenance.ASSUMED:
         return End(
             reason=f"{run.model}: its rows end at step {run.progress.step:,}, and its last step is unknown (--steps)"
         )
     if run.is_finished:
         return End()
     try:
-        if not run.n_parameters:
+        if not run.facts.is_known("n_parameters"):
             raise NoForecast("its number of parameters is unknown (--n-parameters)")
         if not run.schedule.is_known:
             raise NoForecast("its learning-rate schedule is not known to the end")
@@ -432,15 +436,14 @@ def _comparable(first: TrainingRun, second: TrainingRun) -> tuple[Curve, Curve]:
         if len(one.steps) and len(other.steps):
             return one, other
     raise UserError(
-        f"{first.model} has the {first.metadata.metric}, {second.model} the {second.metadata.metric}: only losses of one "
+        f"{first.model} has the {first.metric}, {second.model} the {second.metric}: only losses of one "
         "kind can be compared"
     )
 
 
 def _metric_rows(run: TrainingRun) -> Curve:
     """Return the rows of the validation loss."""
-    usable = np.isfinite(run.checkpoint_losses) & (run.checkpoint_steps > 0) & (not run.forecasts_training_loss)
-    return Curve(run.checkpoint_steps[usable], run.checkpoint_losses[usable])
+    return run.metric_curve.since(np.inf if run.forecasts_training_loss else 1)
 
 
 def _logged_rows(run: TrainingRun) -> Curve:
@@ -560,7 +563,7 @@ def _rate_note(first: TrainingRun, second: TrainingRun, rows: Iterable[Differenc
     runs = first, second
     for row in rows:
         where = _where(row, (first.model, second.model))
-        if unknown := [run.model for run in runs if not run.rates_known]:
+        if unknown := [run.model for run in runs if not has_known_rates(run)]:
             return (
                 f"{where} the learning rate of {' and of '.join(unknown)} is unknown, so confidence is low: a lower loss "
                 "may come from a lower rate, and is not a difference of the ends"

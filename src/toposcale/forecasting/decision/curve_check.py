@@ -7,19 +7,22 @@ import numpy as np
 from toposcale.forecasting.decision.reasons import SMOOTHED
 from toposcale.forecasting.decision.wording import NOT_SMOOTHED
 from toposcale.forecasting.laws.joint import refuse_run
+from toposcale.forecasting.logs.loss_curves import LossCurve
+from toposcale.forecasting.runs.arguments import RunInput
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
-from toposcale.forecasting.runs.from_curve import Stated, facts_of, read_curve, run_as_read
+from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
+from toposcale.forecasting.runs.from_curve import logged_facts, read_curve, run_of_losses
 from toposcale.forecasting.runs.metrics import metric_name
-from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast, UserError, listed
 
 
-def check_curve(stated: Stated) -> Iterator[str]:
+def check_curve(given: RunInput) -> Iterator[str]:
     """Report how a loss curve is read, without advice, and refuse it where the advice does.
 
     Parameters
     ----------
-    stated : Stated
+    given : RunInput
         The curve, its name, and the columns named by the user.
 
     Yields
@@ -34,8 +37,8 @@ def check_curve(stated: Stated) -> Iterator[str]:
 
     Examples
     --------
-    >>> from toposcale.forecasting.runs.from_curve import Stated
-    >>> for line in check_curve(Stated({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run")):
+    >>> from toposcale.forecasting.runs.arguments import RunInput
+    >>> for line in check_curve(RunInput.of({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run")):
     ...     print(line)
     run: columns, 2 steps from 50 to 100
       training loss   loss: 2 values, 8.6 at first, 7.2 at last, taken as nats per token
@@ -43,10 +46,36 @@ def check_curve(stated: Stated) -> Iterator[str]:
       unknown         parameters, tokens per step, last step
       no advice       it has fewer than 5 losses after the warm-up
     """
-    curve = read_curve(stated)
+    curve = read_curve(given)
+    yield from _columns(curve, given.facts.model)
+    yield from _facts(given.facts.merged(logged_facts(curve)))
+    yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))
+    run = run_as_read(given, curve)
+    try:
+        refuse_curve(run)
+    except NoForecast as error:
+        raise UserError(f"{run.model}: {error}") from None
+    try:
+        refuse_run(run)
+    except NoForecast as error:
+        yield f"  {'no advice':<15} {error}"
+    if looks_smoothed(run):
+        yield f"  note: {SMOOTHED}"
+    elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):
+        yield f"  {'assumed':<15} {NOT_SMOOTHED}: {because}"
+
+
+def run_as_read(given: RunInput, losses: LossCurve) -> TrainingRun:
+    """Return the run of a curve that was read, whatever is unknown; without a known end it ends at its last row."""
+    last = int(losses.columns["step"].max(initial=1))
+    return run_of_losses(losses, given, UNKNOWN.with_provenance(Provenance.ASSUMED, final_step=last))
+
+
+def _columns(curve: LossCurve, name: str) -> Iterator[str]:
+    """Yield the format of a curve, its columns, and those that are not read."""
     steps = curve.columns["step"]
-    column = f" (column {name})" if (name := curve.names.get("step", "step")) != "step" else ""
-    yield f"{stated.name}: {curve.form}, {len(steps):,} steps{column} from {steps.min():,.0f} to {steps.max():,.0f}"
+    column = f" (column {step_name})" if (step_name := curve.names.get("step", "step")) != "step" else ""
+    yield f"{name}: {curve.form}, {len(steps):,} steps{column} from {steps.min():,.0f} to {steps.max():,.0f}"
     quantities = {"loss": "training loss", "gradient_norm": "gradient norm", "learning_rate": "learning rate"}
     for quantity, values in curve.columns.items():
         finite = values[np.isfinite(values)]
@@ -59,25 +88,13 @@ def check_curve(stated: Stated) -> Iterator[str]:
         yield f"  {quantities.get(quantity) or metric_name(quantity):<15} {text}"
     if curve.unread:
         yield f"  {'not read':<15} {listed(curve.unread, 20)}"
-    read = facts_of(curve)
-    facts = {"n_parameters": "parameters", "tokens_per_step": "tokens per step", "final_step": "last step"}
-    known = {name: value for name in facts if (value := getattr(read, name))}
-    if known:
-        texts = (f"{facts[name]} {value:,} (from {read.provenance(name)})" for name, value in known.items())
+
+
+def _facts(facts: RunFacts) -> Iterator[str]:
+    """Yield the facts that a forecast needs, those known with their source."""
+    names = {"n_parameters": "parameters", "tokens_per_step": "tokens per step", "final_step": "last step"}
+    if known := {text: name for name, text in names.items() if facts.is_known(name)}:
+        texts = (f"{text} {getattr(facts, name):,.0f} (from {facts.provenance(name)})" for text, name in known.items())
         yield f"  {'known':<15} {', '.join(texts)}"
-    if unknown := [text for name, text in facts.items() if name not in known]:
+    if unknown := [text for text in names.values() if text not in known]:
         yield f"  {'unknown':<15} {', '.join(unknown)}"
-    yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))
-    run = run_as_read(stated)
-    try:
-        refuse_curve(run)
-    except NoForecast as error:
-        raise UserError(f"{stated.name}: {error}") from None
-    try:
-        refuse_run(run)
-    except NoForecast as error:
-        yield f"  {'no advice':<15} {error}"
-    if looks_smoothed(run):
-        yield f"  note: {SMOOTHED}"
-    elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):
-        yield f"  {'assumed':<15} {NOT_SMOOTHED}: {because}"

@@ -7,6 +7,7 @@ import numpy as np
 from toposcale.forecasting.decision.expected_regret import odds_of
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.runs.checks import has_known_rates, has_steps_left
 from toposcale.forecasting.runs.schedules import DECAY_SHAPES, Schedule
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.files import finite_or_none
@@ -87,9 +88,8 @@ class DecayDecision(NamedTuple):
 def has_not_decayed(run: TrainingRun) -> bool:
     """Return whether the learning rate of a run is known, past its warm-up and still at its peak."""
     rates = run.schedule.rates_to(run.progress.step)
-    return (
-        run.rates_known and run.progress.step > run.schedule.warmup_steps and rates[-1] >= (1 - CONSTANT) * rates.max()
-    )
+    is_warm = run.progress.step > run.schedule.warmup_steps
+    return has_known_rates(run) and is_warm and bool(rates[-1] >= (1 - CONSTANT) * rates.max())
 
 
 def when_to_decay(
@@ -114,7 +114,7 @@ def when_to_decay(
     DecayDecision or None
         None if the rate has begun to decay or is unknown, or the run is over.
     """
-    if run.progress.is_over or not has_not_decayed(run):
+    if not has_steps_left(run) or not has_not_decayed(run):
         return None
     lengths = {round(share * run.final_step) for share in shares} | {run.final_step - run.progress.step}
     starts = sorted({run.final_step - length for length in lengths if 0 < length <= run.final_step - run.progress.step})

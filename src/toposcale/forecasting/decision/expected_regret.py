@@ -115,7 +115,7 @@ def decide(
     if not among:
         raise NoForecast(BUDGET_USED_UP)
     decision, present = weigh(law, among), run.loss_curve.level
-    if not run.has_begun:  # no loss with which a forecast could be compared
+    if run.loss_curve.is_empty:  # no loss with which a forecast could be compared
         return decision._replace(dropped=dropped)
     implausible = {row.candidate.name: row.loss for row in decision.candidates if not row.loss.is_plausible(present)}
     if len(implausible) == len(among):

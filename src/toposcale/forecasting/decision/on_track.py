@@ -11,6 +11,7 @@ from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.published_law import PublishedLaw, has_published_level
 from toposcale.forecasting.laws.published_surface import published_tokens
+from toposcale.forecasting.runs.checks import has_known_rates
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -79,10 +80,10 @@ def on_track(law: Law, run: TrainingRun) -> Track:
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import Joint, LearningRateSchedule, RunMetadata, TrainingRun, on_track
+    >>> from toposcale.forecasting import Joint, LearningRateSchedule, RunFacts, TrainingRun, on_track
     >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(100, 4001, 100)
     >>> *family, run = (
-    ...     TrainingRun(RunMetadata("", n, 500_000.0), schedule, checkpoint_steps=steps, checkpoint_losses=losses)
+    ...     TrainingRun(RunFacts("", n, 500_000.0), schedule, checkpoint_steps=steps, checkpoint_losses=losses)
     ...     for n in (10**7, 2 * 10**7, 4 * 10**7, 3 * 10**7)
     ...     for losses in [1.7 + 400 * n**-0.34 + 20 * steps**-0.5]
     ... )
@@ -90,7 +91,7 @@ def on_track(law: Law, run: TrainingRun) -> Track:
     True
     """
     steps, losses = run.loss_curve
-    unseen = run.unstarted("")
+    unseen = run.unstarted(model="")
     expected, covariance = law.predict_jointly([unseen.target(int(step)) for step in steps])
     deviation = np.hypot(np.sqrt(np.diag(covariance)), noise_of(np.log(losses)) * losses)
     z = (losses - expected) / deviation
@@ -126,17 +127,17 @@ def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Tra
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun, tracks_of
+    >>> from toposcale.forecasting import LearningRateSchedule, RunFacts, TrainingRun, tracks_of
     >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(100, 2001, 100)
-    >>> run = TrainingRun(RunMetadata("", 25_000_000, 5e5), schedule, steps=steps, losses=3 + 20 * steps**-0.5)
+    >>> run = TrainingRun(RunFacts("", 25_000_000, 5e5), schedule, steps=steps, losses=3 + 20 * steps**-0.5)
     >>> [track.reference.value for track in tracks_of(run)]
     ['published']
     """
     if not len(run.loss_curve.steps):
         return ()
     laws: list[Law] = []
-    finished = [other for other in family if other.is_finished and other.rates_known]
-    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and run.rates_known:
+    finished = [other for other in family if other.is_finished and has_known_rates(other)]
+    if len({other.n_parameters for other in finished}) >= FEWEST_SIZES and has_known_rates(run):
         laws.append(Joint(check=False).fit(largest_run(finished), finished))
     if has_published_level(run):
         laws.append(PublishedLaw())

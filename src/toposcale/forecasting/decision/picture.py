@@ -56,7 +56,7 @@ def draw(
     right.sharey(left)
     right.tick_params(labelleft=False)
     left.plot(run.steps, run.losses, color=INK, alpha=0.25, linewidth=0.8)
-    left.plot(*run.loss_curve, color=INK, label=run.metadata.metric)
+    left.plot(*run.loss_curve, color=INK, label=run.metric)
     if forecast:
         steps, ends = zip(*forecast, strict=True)
         left.plot(steps, [end.value for end in ends], color=CONTINUED, linestyle="--", label="forecast, 95% interval")

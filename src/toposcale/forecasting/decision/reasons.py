@@ -38,6 +38,7 @@ NOT_STARTED = (
     "the run has not started: a published scaling law, which knows neither data nor schedule, is the only source"
 )
 
+ADAPTER = "the weights there are an adapter, and the law is for pretraining from scratch"
 SMOOTHED = "the log moves like a moving average: give the losses as they were measured"
 
 _PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
@@ -114,7 +115,9 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield f"from its first half the law forecasts the present {law.inflation_ * NORMAL:.1f} standard deviations off"
     if law.discrepancy_ > MAX_DISCREPANCY:
         yield f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs"
-    yield from run.metadata.low_confidence_reasons
+    yield from run.low_confidence_reasons
+    if run.facts.adapter_of:
+        yield ADAPTER
     if in_early_steps(run):
         yield f"fewer than {USUAL_WARMUPS} warm-ups have passed"
     if validation_departs(run):

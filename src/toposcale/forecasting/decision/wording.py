@@ -13,7 +13,7 @@ from toposcale.forecasting.decision.reasons import NO_CHOICE, to_check
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
-from toposcale.forecasting.runs.checks import is_checkable, smoothing_unknown_because
+from toposcale.forecasting.runs.checks import has_known_rates, has_steps_left, is_checkable, smoothing_unknown_because
 from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -91,7 +91,7 @@ def progress(run: TrainingRun) -> str:
     share = run.progress.step / max(run.final_step, 1)
     text = f"{run.model}: step {run.progress.step:,} of {run.final_step:,} ({share:.0%})"
     if np.isfinite(run.progress.loss):
-        text += f", {run.metadata.metric} {run.progress.loss:.4g}"
+        text += f", {run.metric} {run.progress.loss:.4g}"
         if (step := int(run.measured.steps[-1])) != run.progress.step:
             text += f" at step {step:,}"
     spent = flop_of_steps(run, run.progress.step)
@@ -102,10 +102,10 @@ def finished(run: TrainingRun) -> str:
     """Return one line on a run that has nothing left to decide."""
     text = f"{run.model}: finished at step {run.progress.step:,}"
     if np.isfinite(run.progress.loss):
-        text += f", {run.metadata.metric} {run.progress.loss:.4g}"
+        text += f", {run.metric} {run.progress.loss:.4g}"
     if not run.schedule.is_known or run.schedule.provenance is ScheduleProvenance.LOGGED:
         text += "; if it goes on after that step, give its schedule"
-    return "; ".join((text, *run.metadata.notes))
+    return "; ".join((text, *run.notes))
 
 
 def why_schedule_unknown(run: TrainingRun) -> str:
@@ -148,7 +148,7 @@ def track(track: Track, run: TrainingRun) -> str:
 
 def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
     """Return a sentence for every comparison with other runs, or why there is none; empty before a run has a loss."""
-    if tracks or not run.has_begun:
+    if tracks or run.loss_curve.is_empty:
         return [track(each, run) for each in tracks]
     if run.n_parameters < SIZES_KNOWN[0]:
         return [f"not known: published runs have {SIZES_KNOWN[0]:.2g} parameters and more"]
@@ -222,18 +222,18 @@ def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision:
 
 def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
     """Yield the assumptions about the run."""
-    if not run.has_begun:
+    if run.loss_curve.is_empty:
         yield "the loss is that of the law of Hoffmann et al. 2022; another text or tokenizer has another level"
         yield "compute is 6 x parameters x tokens, in FLOP"
         return
-    yield f"the {run.metadata.metric} that was read, up to step {int(run.measured.steps[-1]):,}, is in nats per token"
-    yield from run.metadata.notes
+    yield f"the {run.metric} that was read, up to step {int(run.measured.steps[-1]):,}, is in nats per token"
+    yield from run.notes
     if because := smoothing_unknown_because(run):
         yield f"{NOT_SMOOTHED}: {because}"
     yield "compute is 6 x parameters x tokens, in FLOP"
-    if np.isnan(run.metadata.unique_tokens):
+    if np.isnan(run.facts.unique_tokens):
         yield "the run makes at most about 4 epochs; otherwise give unique_tokens (--unique-tokens) or epochs (--epochs)"
-    if not run.metadata.optimizer:
+    if not run.facts.optimizer:
         yield "the optimizer may not be AdamW: give optimizer (--optimizer) for a narrower interval"
     yield "the batch size and the data mixture do not change, and the evaluated weights are not an average (EMA)"
     if run.schedule.warmup_assumed:
@@ -250,13 +250,13 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
 def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
     """Yield the assumptions about other runs of the family."""
     for other in others:
-        if other.has_begun and not other.progress.is_over and other.schedule.is_known:
+        if not other.loss_curve.is_empty and has_steps_left(other) and other.schedule.is_known:
             yield (
                 f"{other.model} is under way, at step {other.progress.step:,} of {other.final_step:,}; state its steps if "
                 "it ended there"
             )
-    unread = sorted(other.model for other in others if other.is_finished and not other.rates_known)
-    if unread and any(other.rates_known for other in (*others, run)):
+    unread = sorted(other.model for other in others if other.is_finished and not has_known_rates(other))
+    if unread and any(has_known_rates(other) for other in (*others, run)):
         yield f"not read, since the learning rates are not known: {', '.join(unread)}"
 
 
@@ -294,7 +294,7 @@ def find_out_first(
     if is_confident or not decision.is_a_choice:
         return ""
     best, second = decision.candidates[:2]
-    if run.has_begun and not run.schedule.is_known:
+    if not run.loss_curve.is_empty and not run.schedule.is_known:
         return f"the schedule: give that of {run.model}; whether the learning rate will decay decides"
     if best.expected_regret < NEGLIGIBLE_REGRET:
         return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"

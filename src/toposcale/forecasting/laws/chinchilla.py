@@ -124,10 +124,10 @@ class Chinchilla:
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import Chinchilla, LearningRateSchedule, RunMetadata, TrainingRun
+    >>> from toposcale.forecasting import Chinchilla, LearningRateSchedule, RunFacts, TrainingRun
     >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(400, 4001, 400)
     >>> run, *others = (
-    ...     TrainingRun(RunMetadata(f"{n}M", n * 10**6, 5e5), schedule, steps=steps, losses=losses)
+    ...     TrainingRun(RunFacts(f"{n}M", n * 10**6, 5e5), schedule, steps=steps, losses=losses)
     ...     for n in (25, 50, 100)
     ...     for losses in [1.7 + 400 * (n * 1e6) ** -0.34 + 410 * (steps * 5e5) ** -0.28]
     ... )

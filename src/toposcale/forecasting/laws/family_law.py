@@ -104,10 +104,10 @@ class FamilyLaw:
         self.prior = prior
         first = runs[0]
         self._names, self._size = [run.model for run in runs], first.n_parameters
-        self._unique_tokens = {"": first.metadata.unique_tokens}
-        self._unique_tokens |= {run.model: run.metadata.unique_tokens for run in runs}
+        self._unique_tokens = {"": first.facts.unique_tokens}
+        self._unique_tokens |= {run.model: run.facts.unique_tokens for run in runs}
         self._others = sorted({run.n_parameters for run in runs} - {self._size})
-        self._tokens, self._optimizer = first.tokens_per_step, first.metadata.optimizer
+        self._tokens, self._optimizer = first.tokens_per_step, first.facts.optimizer
         self._log_b = self._log_b_of(first.target(), first.schedule.peak_rate)
         points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
         binned = [

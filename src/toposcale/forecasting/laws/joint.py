@@ -29,6 +29,7 @@ from toposcale.forecasting.laws.priors import (
 from toposcale.forecasting.laws.published_law import published_losses, refuse_level
 from toposcale.forecasting.runs.checks import (
     first_half,
+    has_known_rates,
     in_early_steps,
     is_checkable,
     refuse_curve,
@@ -74,10 +75,10 @@ class Joint(Law):
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import Joint, LearningRateSchedule, RunMetadata, TrainingRun
+    >>> from toposcale.forecasting import Joint, LearningRateSchedule, RunFacts, TrainingRun
     >>> steps = np.arange(100, 2001, 100)
     >>> run = TrainingRun(
-    ...     RunMetadata("25M", 25_000_000, 500_000.0),
+    ...     RunFacts("25M", 25_000_000, 500_000.0),
     ...     LearningRateSchedule(4000, np.full(4001, 1e-3)),
     ...     steps=steps,
     ...     losses=2.5 + 20 * steps**-0.5,
@@ -139,11 +140,11 @@ class Joint(Law):
 
     def _fit(self, run: TrainingRun, others: Sequence[TrainingRun]) -> Self:
         """Fit both models without a check."""
-        if not run.has_begun:
+        if run.loss_curve.is_empty:
             raise NoForecast("it has no loss after the warm-up")
         self.runs_ = [run, *_nearest(run, _readable([run, *others]))]
         finished_sizes = {other.n_parameters for other in self.runs_ if other.is_finished} - {run.n_parameters}
-        calibrated = (finished_sizes or run.metadata.optimizer) and not run.is_finished
+        calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
         self.inflation_, self.calibration_ = 1.0, CALIBRATION if calibrated else 1.0
         prior_weights = {self.prior: 1 - SECOND_WEIGHT, self.prior.second: SECOND_WEIGHT}
         self.laws_ = [FamilyLaw(prior, self.runs_) for prior, weight in prior_weights.items() if weight]
@@ -202,10 +203,10 @@ class Joint(Law):
 
 def _readable(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the runs with a loss that say something of each other."""
-    begun = [run for run in runs if run.has_begun]
+    begun = [run for run in runs if not run.loss_curve.is_empty]
     # What a finished run lost under rates that nobody knows says nothing of another schedule.
-    if any(run.rates_known for run in begun):
-        return [run for run in begun if run.rates_known or not run.is_finished]
+    if any(has_known_rates(run) for run in begun):
+        return [run for run in begun if has_known_rates(run) or not run.is_finished]
     return begun
 
 
@@ -219,7 +220,7 @@ def largest_run(runs: Sequence[TrainingRun]) -> TrainingRun:
 
 def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the longest runs of the size of `about` and of each of the other sizes nearest to it."""
-    by_size: dict[int, list[TrainingRun]] = {}
+    by_size: dict[float, list[TrainingRun]] = {}
     for run in sorted(known, key=lambda run: (-run.progress.step * run.tokens_per_step, run.model)):
         if run.model != about.model:
             by_size.setdefault(run.n_parameters, []).append(run)

@@ -254,10 +254,10 @@ class MultiPowerLaw:
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, MultiPowerLaw, RunMetadata, TrainingRun
+    >>> from toposcale.forecasting import LearningRateSchedule, MultiPowerLaw, RunFacts, TrainingRun
     >>> steps = np.arange(100, 2001, 100)
     >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
-    >>> run = TrainingRun(RunMetadata("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
+    >>> run = TrainingRun(RunFacts("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
     >>> [end] = MultiPowerLaw().fit(run).predict([run.target()])
     >>> end.low < end.value < end.high
     True

@@ -124,10 +124,10 @@ class PowerLaw:
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, PowerLaw, RunMetadata, TrainingRun
+    >>> from toposcale.forecasting import LearningRateSchedule, PowerLaw, RunFacts, TrainingRun
     >>> steps = np.arange(100, 2001, 100)
     >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
-    >>> run = TrainingRun(RunMetadata("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
+    >>> run = TrainingRun(RunFacts("25M", 25_000_000), schedule, steps=steps, losses=2.5 + 20 * steps**-0.5)
     >>> [end] = PowerLaw().fit(run).predict([run.target()])
     >>> round(end.value, 2)
     2.82

@@ -1,1 +1,1 @@
-"""Training runs: the run, its learning-rate schedule, its metadata, outliers and smoothing."""
+"""Training runs: the run, its learning-rate schedule, its facts, outliers and smoothing."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from toposcale.forecasting.runs.curves import after_warmup, binned
 from toposcale.forecasting.runs.outliers import is_moving_average, is_spike, rise
 from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -57,7 +58,7 @@ def refuse_curve(run: TrainingRun) -> None:
 def refuse_decision_point(run: TrainingRun) -> None:
     """Raise NoForecast where it is too early to decide: inside the warm-up, in a spike, or before the loss decreases."""
     warmup = run.schedule.warmup_steps
-    if run.progress.step < MIN_WARMUPS * warmup and not run.progress.is_over:
+    if run.progress.step < MIN_WARMUPS * warmup and has_steps_left(run):
         verb = "rose" if run.progress.step >= warmup else "still rises,"
         raise NoForecast(
             f"the learning rate {verb} until step {warmup:,}: ask again from step {round(MIN_WARMUPS * warmup):,} on"
@@ -70,7 +71,7 @@ def refuse_decision_point(run: TrainingRun) -> None:
             "loss has come back"
         )
     decrease, error = _decrease(run)
-    if not run.progress.is_over and decrease < max(LEAST_DECREASE, DECREASE_IN_ERRORS * error):
+    if has_steps_left(run) and decrease < max(LEAST_DECREASE, DECREASE_IN_ERRORS * error):
         raise NoForecast(
             f"the loss does not decrease as in published runs: by {decrease:.1%} +- {error:.1%} for each tenfold "
             "of steps, where theirs decreases by 9% and more; ask again when it does"
@@ -131,12 +132,12 @@ def smoothing_unknown_because(run: TrainingRun) -> str:
     The null hypothesis is independent noise around a smooth curve: an autocorrelation of the differences of -1/2, with a
     variance of 1 / (2 rows). Losses of a fixed text, and means of many batches, may be as smooth as an average.
     """
-    seen = np.isfinite(run.losses) & (run.steps >= max(run.schedule.warmup_steps, 1))
-    if not seen.any() or not run.forecasts_training_loss or looks_smoothed(run):
+    seen = after_warmup(run.steps, run.losses, run.schedule)
+    if seen.is_empty or not run.forecasts_training_loss or looks_smoothed(run):
         return ""
-    if (n_rows := int(seen.sum())) < FEWEST_NOISY_ROWS:
+    if (n_rows := len(seen.steps)) < FEWEST_NOISY_ROWS:
         return f"{n_rows} rows are too few to tell"
-    correlation = difference_autocorrelation(run.steps[seen], run.losses[seen])
+    correlation = difference_autocorrelation(*seen)
     if correlation <= -0.5 + CRITICAL_DEVIATION * np.sqrt(0.5 / n_rows):
         return ""
     return f"the autocorrelation of their differences is {correlation:.2f}, that of independent noise -0.5"
@@ -154,19 +155,28 @@ def is_checkable(run: TrainingRun) -> bool:
 
 def validation_departs(run: TrainingRun) -> bool:
     """Return whether the validation loss departs from the training loss, as when a text is repeated often."""
-    steps, losses = run.binned(run.losses)
-    usable = np.isfinite(run.checkpoint_losses) & (run.checkpoint_steps >= run.loss_curve.steps.min(initial=1))
-    if run.forecasts_training_loss or len(steps) < CHECKABLE_POINTS or usable.sum() < CHECKABLE_POINTS:
+    steps, losses = binned(run.steps, run.losses, run.schedule)
+    metric = run.metric_curve.since(run.loss_curve.steps.min(initial=1))
+    if run.forecasts_training_loss or min(len(steps), len(metric.steps)) < CHECKABLE_POINTS:
         return False
-    training_losses = np.interp(np.log(run.checkpoint_steps[usable]), np.log(steps), losses)
-    excess = run.checkpoint_losses[usable] - training_losses
+    excess = metric.losses - np.interp(np.log(metric.steps), np.log(steps), losses)
     quarter = len(excess) // 4
     return bool(np.median(excess[-quarter:]) - np.median(excess[quarter:-quarter]) > LARGEST_DEPARTURE)
 
 
+def has_steps_left(run: TrainingRun) -> bool:
+    """Return whether steps remain; a run that came to its last step has none, whether its loss there is known or not."""
+    return not run.is_finished and run.progress.step < run.final_step
+
+
+def has_known_rates(run: TrainingRun) -> bool:
+    """Return whether the rate is known as far as a run has come; a checkpoint may follow the last logged row."""
+    return len(run.schedule.rates) > 0.95 * run.progress.step
+
+
 def in_early_steps(run: TrainingRun) -> bool:
     """Return whether fewer than `USUAL_WARMUPS` warm-ups have passed."""
-    return run.progress.step < USUAL_WARMUPS * run.schedule.warmup_steps and not run.progress.is_over
+    return run.progress.step < USUAL_WARMUPS * run.schedule.warmup_steps and has_steps_left(run)
 
 
 def first_half(run: TrainingRun) -> TrainingRun:

@@ -1,7 +1,7 @@
 """The learning-rate schedule of a training run, and its provenance."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
@@ -36,12 +36,10 @@ class LearningRateSchedule:
         Source of the rates up to the end.
     unknown_because : str
         Reason why they are not known to the end.
-    stated_warmup : int
+    stated_warmup : int or None
         Steps of warm-up that the user stated, for a run whose rates are not known.
-    warmup_assumed : bool
-        Whether no rate was logged and no warm-up stated, so that none is assumed.
-    end_assumed : bool
-        Whether the last step is not known, and that of the last row takes its place.
+    warmup_logged : bool
+        Whether a log or a table of rates shows the warm-up, or its absence.
 
     Examples
     --------
@@ -60,9 +58,8 @@ class LearningRateSchedule:
     rates: np.ndarray = field(default_factory=lambda: np.empty(0))
     provenance: ScheduleProvenance = ScheduleProvenance.UNKNOWN
     unknown_because: str = ""
-    stated_warmup: int = 0
-    warmup_assumed: bool = False
-    end_assumed: bool = False
+    stated_warmup: int | None = None
+    warmup_logged: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rates", read_only(self.rates))
@@ -117,41 +114,14 @@ class LearningRateSchedule:
                 unknown_because = f"the learning rates after step {int(at[-1]):,} are not known"
         if not unknown_because:  # the last rate stays to the end
             known = known[np.minimum(np.arange(final_step + 1), len(known) - 1)]
-        warmup_known = isinstance(given, ScheduleTable) or len(at) > 0
-        schedule = cls.of_rates(final_step, known, provenance, warmup_steps, warmup_known)
-        return replace(schedule, unknown_because=unknown_because)
+        warmup_logged = isinstance(given, ScheduleTable) or len(at) > 0
+        stated = None if warmup_steps is None else int(warmup_steps)
+        return cls(final_step, known, provenance, unknown_because, stated, warmup_logged)
 
-    @classmethod
-    def of_rates(
-        cls,
-        final_step: int,
-        rates: np.ndarray,
-        provenance: ScheduleProvenance,
-        warmup_steps: float | None = None,
-        warmup_known: bool = False,
-    ) -> Self:
-        """Return the schedule of known rates.
-
-        Parameters
-        ----------
-        final_step : int
-            Step at which the run ends.
-        rates : ndarray of shape (n_known,)
-            Rate of every step from 0 on; of all `final_step` + 1 where the schedule is known to the end.
-        provenance : ScheduleProvenance
-            Source of the rates.
-        warmup_steps : float, optional
-            Stated steps of warm-up.
-        warmup_known : bool, default=False
-            Whether the warm-up, or its absence, follows from something else than the rates and `warmup_steps`.
-
-        Returns
-        -------
-        LearningRateSchedule
-            Schedule with this provenance.
-        """
-        warmup_stated = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
-        return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not warmup_stated)
+    @property
+    def warmup_assumed(self) -> bool:
+        """Return whether no rate was logged and no warm-up stated, so that none is assumed."""
+        return not (self.warmup_logged or self.stated_warmup is not None or (len(self.rates) and np.argmax(self.rates)))
 
     @property
     def is_known(self) -> bool:
@@ -166,7 +136,7 @@ class LearningRateSchedule:
     @property
     def warmup_steps(self) -> int:
         """Step at which the rate first comes near its peak; without rates, the stated warm-up."""
-        return first_peak(self.rates) if len(self.rates) else self.stated_warmup
+        return first_peak(self.rates) if len(self.rates) else self.stated_warmup or 0
 
     @property
     def every_rate(self) -> np.ndarray:
@@ -306,19 +276,6 @@ def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | No
         before = min(end, int(steps[0]))
         every[:before] = every[end] * np.arange(1, before + 1) / warmup
     return every
-
-
-def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:
-    """Return the step where the logged rate first comes near its peak; None if the log does not show it.
-
-    steps, rates (rows,). A missing rate leaves the warm-up unknown, and so does a log that begins later than step 1 at its
-    highest rate.
-    """
-    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
-    if len(times) == 0 or not np.isfinite(logged).all():
-        return None
-    peak = first_peak(logged)
-    return int(times[peak]) if peak > 0 or times[0] <= 1 else None
 
 
 def longest_warmup(steps: ArrayLike, rates: ArrayLike) -> int | None:

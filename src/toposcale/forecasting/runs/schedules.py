@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -90,6 +90,16 @@ class Schedule:
         """Return the rate of every step from 0 to the end, (steps + 1,)."""
         return np.array([self.rate(step) for step in range(self.steps + 1)])
 
+    def at_peak_of(self, steps: np.ndarray, rates: np.ndarray) -> Self:
+        """Return the schedule, which is in units of its peak, with the peak of a log (rows,) that may start mid-run."""
+        inside = np.isfinite(rates) & (rates > 0) & (steps <= self.steps)
+        if not inside.any():
+            return self
+        shares, logged = self.rates()[steps[inside].astype(int)], rates[inside]
+        at_peak = shares == 1
+        peak = logged[at_peak].max() if at_peak.any() else np.median(logged / np.maximum(shares, 1e-3))
+        return replace(self, peak=float(peak), final=self.final * float(peak))
+
 
 @dataclass(frozen=True)
 class ScheduleTable:
@@ -169,19 +179,3 @@ def _refuse_unused(schedule: Schedule) -> None:
         raise ValueError(f"decay_start: not used by {schedule.shape}; a wsd schedule has it")
     if schedule.final and schedule.shape == "constant":
         raise ValueError("final: not used by constant, whose rate stays")
-
-
-MOST_BREAKPOINTS = 2000
-
-
-def breakpoints(rates: np.ndarray) -> np.ndarray:
-    """Return ascending steps, at most `MOST_BREAKPOINTS`, between which linear interpolation reproduces the rates."""
-    last = len(rates) - 1
-    if last < MOST_BREAKPOINTS:
-        return np.arange(last + 1)
-    kinks = np.abs(np.diff(rates, 2))
-    sharpest = np.argsort(-kinks, kind="stable")[: MOST_BREAKPOINTS // 3]
-    sharpest = sharpest[kinks[sharpest] > 1e-9 * rates.max()] + 1
-    even = np.linspace(0, last, MOST_BREAKPOINTS // 3).round().astype(int)
-    # Both sides of a kink: a rate that jumps stays where it was up to the jump.
-    return np.unique(np.concatenate([even, sharpest, np.minimum(sharpest + 1, last)]))

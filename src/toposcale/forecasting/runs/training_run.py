@@ -1,6 +1,6 @@
-"""A training run: its log, its checkpoints, its learning-rate schedule and its metadata."""
+"""A training run: its log, its checkpoints, its learning-rate schedule and its facts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -8,37 +8,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from toposcale.forecasting.runs.curves import Curve, after_warmup, binned
+from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.metadata import RunMetadata
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
-from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_spike, without_false_start
-from toposcale.forecasting.runs.series import (
-    Series,
-    bin_medians,
-    in_order,
-    last_of_each,
-    logged_again,
-    on_grid,
-    read_only,
-)
+from toposcale.forecasting.runs.outliers import without_false_start
+from toposcale.forecasting.runs.series import Series, in_order, last_of_each, logged_again, on_grid, read_only
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
-
-LOG_BINS = 40
-"""Geometric bins of a training log; a bin is worth the median of its rows."""
-
-
-class Curve(NamedTuple):
-    """Points of a loss curve: ascending steps and values, both (points,)."""
-
-    steps: np.ndarray
-    losses: np.ndarray
-
-    @property
-    def level(self) -> float:
-        """Level at the end: the median of the last three points; NaN without a point."""
-        return float(np.median(self.losses[-3:])) if len(self.losses) else np.nan
 
 
 class Progress(NamedTuple):
@@ -50,13 +28,10 @@ class Progress(NamedTuple):
         Last step of which anything is known; a row without a loss is not progress.
     loss : float
         Last measured loss, nats per token; of a log alone the median of its last rows; NaN without one.
-    is_over : bool
-        Whether no step remains, with or without a loss at the end.
     """
 
     step: int
     loss: float
-    is_over: bool
 
 
 class Target(NamedTuple):
@@ -89,7 +64,7 @@ class TrainingRun:
 
     Parameters
     ----------
-    metadata : RunMetadata
+    facts : RunFacts
         Name, size, batch, family and seed.
     schedule : LearningRateSchedule
         Learning rates, as far as they are known, to the end of the run.
@@ -98,6 +73,12 @@ class TrainingRun:
         gradient norms.
     checkpoint_steps, checkpoint_losses : ndarray of shape (n_checkpoints,)
         Steps, ascending, and the metric that is forecast, in nats per token; NaN where it was not measured.
+    metric : str
+        Name of the loss that is forecast, for messages.
+    notes : tuple of str
+        What a reader of the forecast has to know of the log, a clause each.
+    low_confidence_reasons : tuple of str
+        Reasons for low confidence that were found in the log.
 
     Raises
     ------
@@ -107,9 +88,9 @@ class TrainingRun:
     Examples
     --------
     >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunMetadata, TrainingRun
+    >>> from toposcale.forecasting import LearningRateSchedule, RunFacts, TrainingRun
     >>> run = TrainingRun(
-    ...     RunMetadata("25M", n_parameters=25_000_000, tokens_per_step=500_000),
+    ...     RunFacts("25M", n_parameters=25_000_000, tokens_per_step=500_000),
     ...     LearningRateSchedule(final_step=1000, rates=np.full(1001, 3e-4)),
     ...     steps=np.array([100, 200, 400]),
     ...     losses=np.array([6.0, 5.0, 4.0]),
@@ -118,13 +99,16 @@ class TrainingRun:
     (400, False, 200)
     """
 
-    metadata: RunMetadata
+    facts: RunFacts
     schedule: LearningRateSchedule
     steps: np.ndarray = field(default_factory=lambda: np.empty(0))
     losses: np.ndarray = field(default_factory=lambda: np.empty(0))
     gradient_norms: np.ndarray = field(default_factory=lambda: np.empty(0))
     checkpoint_steps: np.ndarray = field(default_factory=lambda: np.empty(0))
     checkpoint_losses: np.ndarray = field(default_factory=lambda: np.empty(0))
+    metric: str = "loss"
+    notes: tuple[str, ...] = ()
+    low_confidence_reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("steps", "losses", "gradient_norms", "checkpoint_steps", "checkpoint_losses"):
@@ -143,13 +127,16 @@ class TrainingRun:
     @classmethod
     def of(
         cls,
-        metadata: RunMetadata,
+        facts: RunFacts,
         schedule: LearningRateSchedule,
         log: Mapping[str, ArrayLike],
         metrics: Mapping[str, Series],
+        *,
         checkpoints: ArrayLike = (),
+        notes: Sequence[str] = (),
+        low_confidence_reasons: Sequence[str] = (),
     ) -> Self:
-        """Return the run of these columns.
+        """Return the run of these columns, whatever they were read from.
 
         log: columns step, loss and gradient_norm (rows,), which may be empty; of a step that was logged twice the last row
         counts, since a resumed training repeats steps. metrics: by name; the validation loss is forecast if it was
@@ -159,40 +146,33 @@ class TrainingRun:
         order = last_of_each(np.asarray(log["step"], dtype=np.float64))
         rows = {name: np.asarray(values, dtype=np.float64)[order] for name, values in log.items()}
         metric = newest_metric(metrics, rows["step"], rows["loss"])
-        notes = metadata.notes + _notes_on(metric, metrics)
+        notes = (*notes, *_notes_on(metric, metrics))
         if repeated := len(np.asarray(log["step"])) - len(order):
             notes += (logged_again(repeated),)
         grid = np.union1d(metric.steps, np.asarray(checkpoints, dtype=np.float64))
         return cls(
-            replace(metadata, metric=metric_name(metric.name), notes=notes),
+            facts,
             schedule,
             steps=rows["step"],
             losses=rows["loss"],
             gradient_norms=rows.get("gradient_norm", np.empty(0)),
             checkpoint_steps=grid,
             checkpoint_losses=on_grid(grid, metric.steps, metric.values),
+            metric=metric_name(metric.name),
+            notes=notes,
+            low_confidence_reasons=tuple(low_confidence_reasons),
         )
 
-    def unstarted(self, model: str | None = None, n_parameters: int | None = None) -> Self:
-        """Return the same schedule before its first step, of this model or of another size."""
-        metadata = replace(
-            self.metadata,
-            model=self.model if model is None else model,
-            n_parameters=self.n_parameters if n_parameters is None else n_parameters,
-            metric="loss",
-            reached_step=0,
-            notes=(),
-        )
-        return type(self)(metadata, replace(self.schedule, stated_warmup=0, warmup_assumed=False))
+    def unstarted(self, **facts: Any) -> Self:
+        """Return the same schedule before its first step, with these facts instead, such as those of another size."""
+        return type(self)(replace(self.facts, **facts), replace(self.schedule, stated_warmup=0))
 
     def first(self, fraction: float) -> Self:
         """Return the run as it stood after `fraction` of `final_step`: no row of a later step is left."""
         if not 0 < fraction <= 1:
             raise ValueError(f"fraction: above 0 and at most 1, got {fraction}")
         # the tolerance keeps 0.3 * 100 = 30.000000000000004 from being a matter of luck
-        last = fraction * self.final_step + 1e-6
-        reached_step = min(self.metadata.reached_step, int(last))
-        return replace(self, metadata=replace(self.metadata, reached_step=reached_step), **self.rows_until(last))
+        return replace(self, **self.rows_until(fraction * self.final_step + 1e-6))
 
     def rows_until(self, last: float) -> dict[str, Any]:
         """Return the arrays of a run without the rows of later steps, by the names of their fields."""
@@ -208,22 +188,22 @@ class TrainingRun:
     @property
     def model(self) -> str:
         """Name of the run."""
-        return self.metadata.model
+        return self.facts.model
 
     @property
-    def n_parameters(self) -> int:
-        """Number of parameters, embeddings included."""
-        return self.metadata.n_parameters
+    def n_parameters(self) -> float:
+        """Number of parameters, embeddings included; NaN where unknown."""
+        return self.facts.n_parameters
 
     @property
     def tokens_per_step(self) -> float:
         """Tokens that one step reads; NaN where unknown."""
-        return self.metadata.tokens_per_step
+        return self.facts.tokens_per_step
 
     @property
     def family(self) -> str:
         """Family of the run."""
-        return self.metadata.family
+        return self.facts.family
 
     @property
     def final_step(self) -> int:
@@ -232,37 +212,29 @@ class TrainingRun:
 
     @cached_property
     def progress(self) -> Progress:
-        """Progress of the run: its last step, its last measured loss, and whether no step remains."""
+        """Progress of the run: its last step and its last measured loss."""
         logged = self.steps[np.isfinite(self.losses)]
-        step = int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0), self.metadata.reached_step))
+        step = int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0)))
         losses = self.measured.losses
-        loss = float(losses[-1]) if len(losses) else np.nan
-        return Progress(step, loss, self.is_finished or step >= self.final_step)
+        return Progress(step, float(losses[-1]) if len(losses) else np.nan)
 
     @property
     def is_finished(self) -> bool:
         """Return whether the last loss is that of the end; a log may stop one interval before it, at most 1% of the run."""
-        measured = self.checkpoint_steps[np.isfinite(self.checkpoint_losses)]
+        measured = self.metric_curve.steps
         interval = float(np.median(np.diff(measured))) if len(measured) > 1 else 0.0
         return bool(len(measured) and measured[-1] >= self.final_step - min(interval, 0.01 * self.final_step))
 
     @property
-    def rates_known(self) -> bool:
-        """Return whether the rate is known as far as the run has come; a checkpoint may follow the last logged row."""
-        return len(self.schedule.rates) > 0.95 * self.progress.step
-
-    @property
-    def has_begun(self) -> bool:
-        """Return whether the run has a loss that a law can read."""
-        return bool(len(self.loss_curve.steps))
+    def metric_curve(self) -> Curve:
+        """Measured values of the metric at the checkpoints."""
+        usable = np.isfinite(self.checkpoint_losses)
+        return Curve(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
 
     @property
     def measured(self) -> Curve:
         """Measured losses: the metric at the checkpoints, or, of a log alone, the points of its curve."""
-        usable = np.isfinite(self.checkpoint_losses)
-        if not usable.any():
-            return self.loss_curve
-        return Curve(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
+        return self.loss_curve if self.metric_curve.is_empty else self.metric_curve
 
     @cached_property
     def loss_curve(self) -> Curve:
@@ -272,23 +244,21 @@ class TrainingRun:
         (metric - binned log) over the last three checkpoints. Without a log of `MINIMUM_POINTS` rows: the
         metric at the checkpoints after the warm-up (after step 0, if too few).
         """
-        steps, losses = without_false_start(*self.binned(self.losses))
+        steps, losses = without_false_start(*binned(self.steps, self.losses, self.schedule))
         if len(steps) >= MINIMUM_POINTS:
             return Curve(steps, losses + self._metric_offset(steps, losses))
-        usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps > 0)
-        warm = usable & (self.checkpoint_steps >= self.schedule.warmup_steps)
-        usable = warm if warm.sum() >= MINIMUM_POINTS else usable
-        return Curve(*without_false_start(self.checkpoint_steps[usable], self.checkpoint_losses[usable]))
+        warm = self.metric_curve.since(max(self.schedule.warmup_steps, 1))
+        return Curve(*without_false_start(*(warm if len(warm.steps) >= MINIMUM_POINTS else self.metric_curve.since(1))))
 
     @property
     def logged(self) -> np.ndarray:
         """Losses that were logged after the warm-up, spikes included, (rows,)."""
-        return self.losses[np.isfinite(self.losses) & (self.steps >= max(self.schedule.warmup_steps, 1))]
+        return after_warmup(self.steps, self.losses, self.schedule).losses
 
     @property
     def forecasts_training_loss(self) -> bool:
         """Return whether the loss that is forecast is that of single training batches."""
-        return self.metadata.metric == metric_name(TRAINING_LOSS)
+        return self.metric == metric_name(TRAINING_LOSS)
 
     def is_the_same_as(self, other: Self) -> bool:
         """Return whether both are one training: one size, and equal losses at every step that both have."""
@@ -301,21 +271,12 @@ class TrainingRun:
         comparable = np.isfinite(mine) & np.isfinite(theirs)
         return int(comparable.sum()) >= MINIMUM_POINTS and bool(np.all(mine[comparable] == theirs[comparable]))
 
-    def binned(self, values: np.ndarray) -> Curve:
-        """Return medians of a column of the log after the warm-up, in `LOG_BINS` geometric bins and more in a decay."""
-        usable = np.isfinite(values) & (self.steps >= max(self.schedule.warmup_steps, 1))
-        usable[usable] = ~(is_spike(values[usable]) | is_excursion(values[usable]) | is_dip(values[usable]))
-        return Curve(*bin_medians(self.steps[usable], values[usable], LOG_BINS, self.schedule.rates))
-
     def _metric_offset(self, steps: np.ndarray, losses: np.ndarray) -> float:
         """Return the median of (metric - log) over the last three checkpoints."""
-        if self.forecasts_training_loss:
+        metric = self.metric_curve.since(steps[0])
+        if self.forecasts_training_loss or metric.is_empty:
             return 0.0
-        usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps >= steps[0])
-        if not usable.any():
-            return 0.0
-        at = self.checkpoint_steps[usable][-3:]
-        return float(np.median(self.checkpoint_losses[usable][-3:] - np.interp(np.log(at), np.log(steps), losses)))
+        return float(np.median((metric.losses - np.interp(np.log(metric.steps), np.log(steps), losses))[-3:]))
 
 
 class Metric(NamedTuple):
@@ -327,10 +288,7 @@ class Metric(NamedTuple):
 
 
 def newest_metric(metrics: Mapping[str, Series], steps: np.ndarray, losses: np.ndarray) -> Metric:
-    """Return the metric to forecast: one that was measured in the second half of the log, else the log itself.
-
-    steps, losses (rows,): the log.
-    """
+    """Return the metric to forecast: one that was measured in the second half of the log (rows,), else the log itself."""
     seen = steps[np.isfinite(losses)]
     for name in (VALIDATION_LOSS, TRAINING_LOSS):
         metric = _finite(name, metrics)
@@ -347,10 +305,8 @@ def _finite(name: str, metrics: Mapping[str, Series]) -> Metric:
 
 def _notes_on(metric: Metric, metrics: Mapping[str, Series]) -> tuple[str, ...]:
     """Return why the validation loss is not the metric, where there is one."""
-    if metric.name == VALIDATION_LOSS or VALIDATION_LOSS not in metrics:
+    if metric.name == VALIDATION_LOSS or not np.size(metrics.get(VALIDATION_LOSS, ((), ()))[0]):
         return ()
-    if len(measured := _finite(VALIDATION_LOSS, metrics).steps):
-        return (
-            f"the validation loss was not read: its last is of step {measured[-1]:,.0f}, in the first half of the log",
-        )
-    return ("the validation loss was not read: none of it is a number",) if np.size(metrics[VALIDATION_LOSS][0]) else ()
+    measured = _finite(VALIDATION_LOSS, metrics).steps
+    last = f"its last is of step {measured[-1]:,.0f}, in the first half of the log" if len(measured) else ""
+    return (f"the validation loss was not read: {last or 'none of it is a number'}",)

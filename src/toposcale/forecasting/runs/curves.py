@@ -1,0 +1,47 @@
+"""Points of a loss curve, and those that a law reads of a training log."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_spike
+from toposcale.forecasting.runs.series import bin_medians
+
+LOG_BINS = 40
+"""Geometric bins of a training log; a bin is worth the median of its rows."""
+
+
+class Curve(NamedTuple):
+    """Points of a loss curve: ascending steps and values, both (points,)."""
+
+    steps: np.ndarray
+    losses: np.ndarray
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no point."""
+        return not len(self.steps)
+
+    @property
+    def level(self) -> float:
+        """Level at the end: the median of the last three points; NaN without a point."""
+        return float(np.median(self.losses[-3:])) if len(self.losses) else np.nan
+
+    def since(self, step: float) -> "Curve":
+        """Return the points from a step on."""
+        later = self.steps >= step
+        return Curve(self.steps[later], self.losses[later])
+
+
+def after_warmup(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> Curve:
+    """Return the finite values (rows,) from the end of the warm-up on, spikes included."""
+    usable = np.isfinite(values)
+    return Curve(steps[usable], values[usable]).since(max(schedule.warmup_steps, 1))
+
+
+def binned(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> Curve:
+    """Return medians of values (rows,) after the warm-up, in `LOG_BINS` geometric bins and more in a decay."""
+    steps, values = after_warmup(steps, values, schedule)
+    usable = ~(is_spike(values) | is_excursion(values) | is_dip(values))
+    return Curve(*bin_medians(steps[usable], values[usable], LOG_BINS, schedule.rates))
