@@ -160,6 +160,8 @@ def matched(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, 
 
 def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple[str, list[str]]:
     """Return the column that counts the updates of the weights, and a note if another counts more."""
+    if len(counters) == 1:
+        return next(iter(counters)), []
     sure = {name: COUNTERS[plain_name(name)] for name in counters}
     ranked = sorted(counters, key=lambda name: -sure[name])
     steps = {name: known for name in ranked if (known := _numbers(counters[name])) is not None and _is_whole(known)}

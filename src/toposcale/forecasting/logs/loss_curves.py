@@ -389,17 +389,12 @@ def _joined(columns: Mapping[str, np.ndarray], restarts: Sequence[float], path: 
             f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
             + (tokens if steps[wrong][0] > MOST_STEPS else "")
         )
-    order = np.argsort(steps, kind="stable")
-    is_new = np.append(True, np.diff(steps[order]) > 0)[: len(steps)]
-    unique, index = steps[order][is_new], np.cumsum(is_new) - 1
-    joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
-    for name in (*LOG, *(name for name in columns if name not in ("step", *LOG))):
-        values = labels.column_or_nan(columns, name)[order]
-        is_known = ~np.isnan(values)
-        last = np.full(len(unique), np.nan)
-        last[index[is_known]] = values[is_known]
-        repeated[index[is_known & (values != last[index])]] = True
-        joined[name] = last
+    names = ("step", *LOG, *(name for name in columns if name not in ("step", *LOG)))
+    joined = {name: labels.column_or_nan(columns, name) for name in names}
+    repeated = np.zeros(len(steps), dtype=bool)
+    if not np.all(np.diff(steps) > 0):
+        joined, repeated = _merged(joined)
+    unique = joined["step"]
     for name in {"loss", "validation_loss"} & joined.keys():
         if (low := np.nanmin(joined[name], initial=np.inf)) <= 0:
             raise UserError(
@@ -413,6 +408,23 @@ def _joined(columns: Mapping[str, np.ndarray], restarts: Sequence[float], path: 
         newest = f"; the last number is at step {unique[numbers[-1]]:,.0f}" if len(numbers) else ""
         notes.append(f"the validation loss is not a number since step {unique[later[0]]:,.0f}{newest}")
     return LossCurve(joined, tuple(notes), _low_confidence_reasons(joined, (*restarts, *unique[repeated])))
+
+
+def _merged(columns: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the columns with one row a step, the last value of each, and where it is one of several."""
+    order = np.argsort(columns["step"], kind="stable")
+    steps = columns["step"][order]
+    is_new = np.append(True, np.diff(steps) > 0)[: len(steps)]
+    index = np.cumsum(is_new) - 1
+    merged, repeated = {"step": steps[is_new]}, np.zeros(int(is_new.sum()), dtype=bool)
+    for name in columns.keys() - {"step"}:
+        values = columns[name][order]
+        is_known = ~np.isnan(values)
+        last = np.full(len(repeated), np.nan)
+        last[index[is_known]] = values[is_known]
+        repeated[index[is_known & (values != last[index])]] = True
+        merged[name] = last
+    return {name: merged[name] for name in columns}, repeated
 
 
 def _low_confidence_reasons(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Rows of a log as every reader returns them, and how they are gathered."""
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,51 +33,60 @@ class RowGatherer:
     """Columns of rows of which each has names of its own; memory grows with the values, not with rows x names."""
 
     def __init__(self) -> None:
-        self.lines = array("q")
-        self._numbers: dict[str, tuple[array[int], array[float]]] = {}
-        self._texts: dict[str, tuple[array[int], list[str]]] = {}
+        self.lines = array("i")
+        self._numbers: dict[str, tuple[Callable[[int], None], Callable[[float], None]]] = {}
+        self._stored: dict[str, tuple[Any, Any]] = {}
+        self._seen: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def add(self, row: Mapping[str, Any], line: int) -> None:
         """Add a row; the entries of a nested object get names such as `train/loss`, missing values are None."""
-        index = len(self.lines)
+        index, numbers = len(self.lines), self._numbers
         self.lines.append(line)
         for name, value in row.items():
-            if isinstance(value, dict):
+            if (value.__class__ is float or value.__class__ is int) and name in numbers:
+                add_row, add_value = numbers[name]
+                add_row(index)
+                add_value(value)
+            elif isinstance(value, dict):
                 for inner, one in value.items():
                     self._put(f"{name}/{inner}", index, one)
-            else:
+            elif value is not None:
                 self._put(name, index, value)
 
     def _put(self, name: str, index: int, value: Any) -> None:
-        if value is None:
-            return
+        """Add a value of any type to the numbers of a name, or to its texts as long as it has no numbers."""
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
-            if isinstance(value, str):
-                rows, texts = self._texts.setdefault(name, (array("q"), []))
+            if isinstance(value, str) and name not in self._numbers:
+                rows, texts = self._stored.setdefault(name, (array("i"), []))
                 rows.append(index)
-                texts.append(value)
+                texts.append(self._seen.setdefault(value, value))
             return
-        stored = self._numbers.get(name)
-        if stored is None:
-            stored = self._numbers[name] = (array("q"), array("d"))
-        stored[0].append(index)
-        stored[1].append(np.inf if number != number else number)
+        if name not in self._numbers:
+            rows, values = self._stored[name] = (array("i"), array("d"))
+            self._numbers[name] = rows.append, values.append
+        add_row, add_value = self._numbers[name]
+        add_row(index)
+        add_value(number)
 
     def columns(self, named: Collection[str] = ()) -> dict[str, np.ndarray]:
         """Return the columns, (rows,) each: texts only where no row has a number."""
-        names = dict.fromkeys([*self._numbers, *self._texts])
+        names = [*self._stored]
         if len(names) > MOST_NAMES:
-            names = dict.fromkeys(name for name in names if name in named or is_known(name))
+            names = [name for name in names if name in named or is_known(name)]
         columns = {}
         for name in names:
-            rows, values = self._numbers.get(name) or self._texts[name]
-            column = np.full(len(self), np.nan) if name in self._numbers else np.full(len(self), None, dtype=object)
-            column[np.frombuffer(rows, dtype=np.int64)] = values
+            rows, values = self._stored[name]
+            if name in self._numbers:
+                column, values = np.full(len(self), np.nan), np.array(values)
+                values[np.isnan(values)] = np.inf  # what is there and not a number
+            else:
+                column = np.full(len(self), None, dtype=object)
+            column[np.frombuffer(rows, dtype=np.int32)] = values
             columns[name] = column
         return columns
 

@@ -95,7 +95,7 @@ def one_run(log: Log, number: int | None = None) -> Selection:
     runs = list(_runs(log, segments))
     _refuse_disorder(log, segments, sum(run.dropped for run in runs))
     run, notes = _chosen(log, runs, number)
-    rows, stray_evaluations = _checked_evaluations(log, np.setdiff1d(run.rows, stray))
+    rows, stray_evaluations = _checked_evaluations(log, np.setdiff1d(run.rows, stray) if stray else run.rows)
     if stray := [*stray, *stray_evaluations]:
         rows_of = ", ".join(f"{log.place(row)}: step {steps[row]:,.0f}" for row in stray)
         notes.append(f"{len(stray)} last rows do not go on with the run: left out ({rows_of}), a summary or a test?")
