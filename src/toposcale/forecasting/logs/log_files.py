@@ -120,16 +120,15 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> LogRows:
     if cut:
         notes.append(text_logs.half_written(cut))
     header = content[: content.find(b"\n") + 1]
-    starts = [match.start() + 1 for match in re.finditer(re.escape(b"\n" + header), content)] if header.strip() else []
+    starts = [match.start() for match in re.finditer(re.escape(b"\n" + header), content)] if header.strip() else []
+    again = np.searchsorted(np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n")), starts) if starts else starts
     if starts:
         content = content.replace(b"\n" + header, b"\n\n")
-        notes.append(f"the header is there {len(starts) + 1} times, as in concatenated files: the first one counts")
+        notes.append(f"the header is there {len(starts) + 1:,} times, as in concatenated files: the first one counts")
     table, separator = table_files.parse_csv(content, path, first_line)
     lines = _lines(content, table.num_rows, first_line)
-    before = [
-        content.count(b"\n", 0, start - at * (len(header) - 1)) + first_line + 1 for at, start in enumerate(starts)
-    ]
-    headers = [frozenset(np.searchsorted(lines, before).tolist())] if starts and lines is not None else []
+    after = np.searchsorted(lines, np.asarray(again) + first_line + 2) if starts and lines is not None else np.empty(0)
+    headers = [frozenset(after.tolist())] if len(after) else []
     form = f"CSV separated by {separator}"
     return LogRows(table_files.columns_of(table, path), form, tuple(notes), lines=lines, headers=headers)
 

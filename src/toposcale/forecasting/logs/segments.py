@@ -14,6 +14,9 @@ from toposcale.io.errors import UserError
 SAME_LEVEL = 0.15
 """Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
 
+JUMP = 0.3
+"""Rise of the log loss from one row to the next at which another run may begin, though the steps go on."""
+
 MOST_RESTARTS, SHARE_OF_RESTARTS = 5, 0.05
 """Restarts beyond which, and beyond which share of the rows, the rows are not in the order of their steps."""
 
@@ -147,6 +150,7 @@ def _without_stray(log: Log, logged: np.ndarray) -> tuple[np.ndarray, list[int]]
 def _segments(log: Log, logged: np.ndarray) -> Iterator[Segment]:
     """Yield the segments: a row without a main loss belongs to the next one once its step goes back."""
     back = np.flatnonzero(np.diff(log.steps[logged]) < 0) + 1
+    back = np.union1d(back, _jumps(log, logged)).astype(int)
     parts = np.split(logged, back)
     yield Segment(0, parts[0])
     for one, other in pairwise(parts):
@@ -154,6 +158,24 @@ def _segments(log: Log, logged: np.ndarray) -> Iterator[Segment]:
         so_far = np.maximum.accumulate(np.append(log.steps[one[-1]], log.steps[between]))[:-1]
         going_back = between[log.steps[between] < so_far]
         yield Segment(int(going_back[0]) if len(going_back) else int(other[0]), other)
+
+
+def _jumps(log: Log, logged: np.ndarray) -> list[int]:
+    """Return where the loss rises at once, and stays, at a new interval, a header or another total of steps."""
+    places = np.flatnonzero(np.isfinite(log.main[logged]))
+    logged, jumps = logged[places], []
+    logs, steps = _logs(log.main[logged]), log.steps[logged]
+    for at in np.flatnonzero(np.diff(logs) > JUMP) + 1:
+        if at < 3 or np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < JUMP:
+            continue
+        before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
+        intervals = float(np.median(before)), float(np.median(after)) if len(after) else np.nan
+        totals = log.marks.total(logged[at - 3 : at]), log.marks.total(logged[at : at + 3])
+        between = range(int(logged[at - 1]) + 1, int(logged[at]) + 1)
+        has_header = any(len(rows) < 8 and not rows.isdisjoint(between) for rows in log.marks.headers)
+        if has_header or totals[0] != totals[1] or intervals[0] != intervals[1]:
+            jumps.append(int(places[at]))
+    return jumps
 
 
 def _starts_again(log: Log, one: np.ndarray, other: np.ndarray) -> bool:

@@ -79,6 +79,10 @@ def parse_csv(content: bytes, path: str | Path, first_line: int = 0) -> tuple[pa
     if "\0" in head or "\ufffd" in head:
         raise UserError(f"{path}: not a text in UTF-8, so not a CSV table")
 
+    fields = Counter(field.strip(' "') for field in head.split(separator))
+    if (twice := fields.most_common(1)[0])[1] > 1 and twice[0]:
+        raise UserError(f"{path}: two columns are called {twice[0]}; rename or remove one")
+
     def parsed(texts: Iterable[str] = ()) -> pa.Table:
         # "nan" is a value that is not finite, an empty field a missing one.
         empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None", "-", "No log"]

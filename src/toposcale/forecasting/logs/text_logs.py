@@ -134,13 +134,14 @@ class Kind(Enum):
     UNREAD = "unread"
 
 
-@dataclass
+@dataclass(eq=False)
 class Form:
     """Lines that differ in their numbers alone.
 
     names: column of each number that is read, by its position in the line. opening: words up to the loss. marks: words of a
-    split in it. decimals: positions of numbers that must be decimal to be losses. unit: that of a fact, such as M. fast: an
-    expression of whole lines. programs, is_evaluation: grammars that take them. rows, lines, values: what they held.
+    split in it. decimals, losses: positions of numbers that must be decimal to be losses, and of all losses. unit: that of
+    a fact, such as M. fast: an expression of whole lines. programs, is_evaluation: grammars that take them. rows, lines,
+    values: what they held.
     """
 
     kind: Kind
@@ -148,6 +149,8 @@ class Form:
     opening: str = ""
     marks: frozenset[str] = frozenset()
     decimals: tuple[int, ...] = ()
+    losses: tuple[int, ...] = ()
+    key: str = ""
     unit: str = ""
     fast: re.Pattern[bytes] | None = None
     programs: frozenset[str] = frozenset()
@@ -302,17 +305,22 @@ def _classified(
         " ".join(words),
         marks,
         decimals,
-        fast=_fast(key, names, decimals),
+        losses=tuple(losses),
+        key=key,
+        fast=_fast(key, names, decimals, (*losses,)),
         programs=programs,
         is_evaluation=is_evaluation,
     )
 
 
-def _fast(key: str, names: Mapping[int, str], decimals: Sequence[int]) -> re.Pattern[bytes] | None:
+def _fast(
+    key: str, names: Mapping[int, str], decimals: Sequence[int], losses: Sequence[int]
+) -> re.Pattern[bytes] | None:
     """Return an expression of the lines of a form, whose groups are the numbers that are read."""
     parts = [r"\s++".join(map(re.escape, literal.split(" "))) for literal in key.split(_MARK)]
     numbers = [f"({_CORE})" if at in names else f"(?>{_CORE})" for at in range(len(parts) - 1)]
     numbers = [rf"(?=[-+]?\d*+\.){number}" if at in decimals else number for at, number in enumerate(numbers)]
+    numbers = [rf"(?!\d*+,){number}" if at in losses else number for at, number in enumerate(numbers)]
     # Spaces around numbers differ with their width.
     text = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
     return re.compile(rf"\s*+{text}\s*+".encode()) if len(numbers) < 60 else None
@@ -380,7 +388,7 @@ class _Lines:
         texts = _NUMBER.findall(line)
         if integers := tuple(at for at in form.decimals if texts[at].lstrip("+-").isdecimal()):
             return self._slow(number, piece, integers)
-        if form.kind is Kind.UNREAD:
+        if form.kind is Kind.UNREAD or any("," in texts[at] for at in form.losses):
             self.unread.append(number)
         elif form.kind is Kind.LEFT_OUT:
             self.left_out.append(number)
@@ -523,9 +531,17 @@ def _understood(forms: Sequence[Form], program: str) -> tuple[list[Form], list[i
     for form in training:
         rows_of[form.opening] += len(form.rows)
     usual = max(rows_of, key=lambda opening: rows_of[opening], default="")
-    others = [form for form in training if not (program in form.programs if program else form.opening == usual)]
-    read = [form for form in forms if not any(form is other for other in others)]
+    group = [form for form in training if (program in form.programs if program else form.opening == usual)]
+    whole = max(group, key=lambda form: len(form.rows), default=None)
+    others = [form for form in training if form not in group or (form is not whole and _is_cut(form, whole))]
+    read = [form for form in forms if form not in others]
     return read, [line for form in others for line in form.lines]
+
+
+def _is_cut(form: Form, whole: Form | None) -> bool:
+    """Return whether one or two lines end at their loss, where others go on."""
+    ends_at_loss = form.key.endswith(_MARK) and max(form.losses) == form.key.count(_MARK) - 1
+    return whole is not None and len(form.rows) <= 2 and ends_at_loss and whole.key.startswith(form.key)
 
 
 def _name_counters(forms: Sequence[Form]) -> None:
