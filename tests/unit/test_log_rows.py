@@ -218,6 +218,14 @@ def test_evaluations_with_steps_of_their_own_are_refused():
         assert named.log()["loss"].tolist() == LOSSES.tolist()
 
 
+@pytest.mark.parametrize("factor", [4, 0.01])
+def test_evaluations_behind_the_training_in_another_unit_are_refused(factor):
+    """Micro-steps, and hundreds of steps."""
+    evaluated = EVALUATED.rename(columns={"loss": "val_loss"}).assign(step=(EVALUATED["step"] * factor).astype(int))
+    with pytest.raises(UserError, match="the validation losses have steps of their own"):
+        curve_of(BASE, evaluated)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf])
 def test_evaluations_that_were_not_made_are_no_measurement(value):
     """NaN between evaluations too, which the readers hold as infinite."""

@@ -120,6 +120,8 @@ def test_learning_rates_and_norms_are_read(tmp_path):
         ("step 5: lm loss value: 3.20E+00 | mtp_1 loss: 3.4", 3.2),
         ("Step... (5 | Loss: 3.2, Learning Rate: 0.1)", 3.2),
         ("[5] loss 3.2", 3.2),
+        ("2024-01-01 10:00:05.123 | INFO | train:loop:42 - step=5 loss=3.2 lr=6.00e-04", 3.2),
+        ("completed step: 5, seconds: 1.2, total_weights: 4194304, loss: 3.2", 3.2),
         ("loss at step 5: 3.2", 3.2),
     ],
 )
@@ -162,6 +164,11 @@ def test_a_step_is_the_progress_in_brackets(line, final_step, tmp_path):
         ("| epoch   {epoch} | {batch:>5}/ 1000 batches | lr 20.0 | loss {loss}", 1, None),
         ("Epoch: [{epoch}][{batch}/1000] Loss {loss} (9.9)", 0, None),
         ("epoch {epoch} step {batch}/1000 loss {loss}", 1, None),
+        (
+            "Training Epoch: {epoch}/3, step {batch}/1000 completed (loss: {loss}): 5%|# | 3/60 [00:01<00:10, 1it/s]",
+            1,
+            3000,
+        ),
     ],
 )
 def test_batches_of_epochs_are_steps(line, first, final_step, tmp_path):

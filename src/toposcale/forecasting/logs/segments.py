@@ -294,11 +294,14 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     training = rows[~np.isnan(log.main[rows])]
     position = np.searchsorted(training, own)
     inside = (position > 0) & (position < len(training))
-    reached = log.steps[training[position[inside] - 1]]
-    if inside.sum() > 2 and np.mean(np.abs(steps[inside] - reached) > 0.5 * np.maximum(reached, steps[inside])) > 0.5:
+    reached = log.steps[training[np.maximum(position, 1) - 1]] if len(training) else steps
+    are_apart = np.abs(steps - reached) > 0.5 * np.maximum(reached, steps)
+    behind = not inside.any() and len(own) > 2 and len(training) > 0
+    is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
+    if (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
         raise UserError(
-            f"{log.where}: the validation losses have steps of their own ({steps[inside][-1]:,.0f} at "
-            f"{log.place(own[inside][-1])}, where the training is at {reached[-1]:,.0f}){remedy}"
+            f"{log.where}: the validation losses have steps of their own ({steps[-1]:,.0f} at {log.place(own[-1])}, where "
+            f"the training is at {reached[-1]:,.0f}){remedy}"
         )
     pairs = np.unique(np.stack([steps, log.validation[own]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:

@@ -108,7 +108,8 @@ _JUNK, _NEVER, _RANKS, _NEAR_A_COUNTER = (
         "info debug warning root log logger main trainer",
         "best lowest min minimum previous prev last old scale scaler scaling",
         "rank local_rank global_rank worker gpu device",
-        "at global current optimizer after for on of in the saving dict results result loss losses lm number num no",
+        "at global current optimizer after for on of in the saving dict results result loss losses lm number num no "
+        "completed finished done",
     )
 )
 _COUNTER_WORDS = _JUNK | _NEAR_A_COUNTER | TRAINING | VALIDATION | TEST
@@ -198,8 +199,8 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
             if is_ratio:
                 names[at + 1], skipped = END, at + 1
             pending = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
-        elif name == "epoch":
-            names[at] = name
+        elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
+            names[at] = "epoch"
             if is_ratio:
                 names[at + 1], skipped = "epochs", at + 1
         elif is_unit and not PERPLEXITY.search(name) and name not in _FACTS:
@@ -233,7 +234,7 @@ def _name(before: str) -> str:
     """Return the plain name at the end of the text in front of a number."""
     text = re.sub(r"\([^()]*\)", "", before[-200:]).rstrip(_NAME_END)
     text = _WRAPPERS.sub("", text).rstrip(_NAME_END)
-    name = plain_name(_SEPARATORS.split(text)[-1].strip()).removesuffix("_value")
+    name = plain_name(_SEPARATORS.split(text)[-1].strip(" -")).removesuffix("_value")
     words = name.split("_")
     while words and words[0] in _JUNK and len(words) > 1:
         words = words[1:]
@@ -630,21 +631,20 @@ def _count_over_epochs(path: Path, columns: dict[str, np.ndarray]) -> None:
     """Make batches of epochs, and the places of progress bars, steps of the training."""
     batch, batches, epochs = (columns.pop(name, None) for name in ("batch", "batches", "epochs"))
     counter = next((name for name in columns if name in COUNTERS), "")
+    if counter and batch is not None:
+        known = np.isfinite(columns[counter]) & np.isfinite(batch)
+        if known.any() and np.mean(np.abs(columns[counter] - batch)[known] <= 1) < 0.9:  # batches beside updates
+            batch = None
     if batch is None or batches is None:
         if counter and END in columns:
             steps, ends = columns[counter], columns[END]
             columns[counter], columns[END] = _over_epochs(path, steps, ends, columns.get("epoch"), epochs)
         return
     steps, ends = _over_epochs(path, batch, batches, columns.get("epoch"), epochs)
-    if not counter:
-        columns["step"], columns[END] = steps, ends
-        return
-    known = np.isfinite(columns[counter]) & np.isfinite(batch)
-    if known.any() and np.mean(np.abs(columns[counter] - batch)[known] <= 1) < 0.9:  # batches beside updates
-        return
-    before = columns.get(END, np.full(len(ends), np.nan))
-    columns[END] = np.where(np.isnan(before), ends, before)
-    columns[counter] = np.where(np.isnan(columns[counter]), steps, columns[counter])
+    missing = np.full(len(ends), np.nan)
+    for name, values in ((counter or "step", steps), (END, ends)):
+        before = columns.get(name, missing)
+        columns[name] = np.where(np.isnan(before), values, before)
 
 
 def _over_epochs(
