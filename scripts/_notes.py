@@ -10,7 +10,10 @@ from typing import Any
 def note(
     model: str, concerns: str, warning: str, remedy: str, *, step: int | None = None, is_missing: bool = False
 ) -> dict[str, Any]:
-    """Return a row about a checkpoint, which may be missing, or about the whole model if there is no `step`."""
+    """Return a row about a checkpoint, which may be missing, or about the whole model if there is no `step`.
+
+    A fact with which nothing is wrong has no remedy.
+    """
     row = {"model": model, "step": step, "concerns": concerns, "warning": warning, "remedy": remedy}
     return row | {"is_missing": is_missing}
 

@@ -18,7 +18,7 @@ def measure(checkpoint, settings, model, frozen, warning_rows):
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     features, diagrams = weights.compute_features(matrices, settings)
     left_out += weights.undefined_sentences(features)
-    warning_rows += [note(model, "weights", sentence, "nothing to do") for sentence in left_out]
+    warning_rows += [note(model, "weights", sentence, "") for sentence in left_out]
     return features, diagrams
 
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from toposcale.checkpoints import FolderSource, Inspection, inspect, model_kinds
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.runs.learning_rate_schedule import longest_warmup
 from toposcale.forecasting.runs.metrics import metric_name
-from toposcale.io.errors import listed
+from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 
@@ -340,9 +340,11 @@ class Plan:
         self.moving = {name: sources for name, sources in with_diagrams.items() if sources}
 
     def check_folders(self) -> None:
-        """Keep what was read of the checkpoints in folders; raise `UserError` where they are of two trainings."""
+        """Keep what was read of checkpoints in folders; raise `UserError` for two trainings, or losses of other steps."""
         for name in self.named(model_kinds.FOLDER):
             _folder(self.config["models"][name]).check_one_training()
+            if losses := self.models[name].settings.get("losses"):
+                _refuse_other_steps(name, losses, self.models[name].steps)
         self.inspections.keep()
 
     def named(self, *kinds: model_kinds.ModelKind) -> list[str]:
@@ -396,6 +398,18 @@ class Plan:
             each = seconds.per_matrix * sizes.n_matrices + seconds.per_million_weights * sizes.n_parameters / 1e6
             batches[name] = max(1, int(JOB_SECONDS / max(each * (1 + 2 * draws), JOB_SECONDS / MOST_A_JOB)))
         return batches
+
+
+def _refuse_other_steps(model: str, losses: str, checkpoints: Sequence[int]) -> None:
+    """Raise `UserError` where the losses of a model are all of steps before or after its checkpoints."""
+    from toposcale.forecasting.logs import loss_curves  # takes half a second, and few runs need it
+
+    steps = loss_curves.read(losses).columns["step"]
+    if checkpoints[-1] < steps[0] or checkpoints[0] > steps[-1]:
+        raise UserError(
+            f"config key models.{model}.losses: {losses} has steps {steps[0]:,.0f} to {steps[-1]:,.0f}, but the "
+            f"checkpoints are of steps {checkpoints[0]:,} to {checkpoints[-1]:,} by their names; give both the same"
+        )
 
 
 def training_settings(training: Mapping[str, Any]) -> dict[str, Any]:

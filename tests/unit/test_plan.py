@@ -1,8 +1,11 @@
 """Which models and checkpoints a configuration asks for."""
 
 import re
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import config_reading
 import plan
@@ -110,6 +113,20 @@ def test_losses_of_a_folder_are_those_of_a_file_or_those_that_its_checkpoints_ho
     assert found.family == "mine"  # not that of other folders
     with_file = models(models={"mine": {**folder, "losses": "losses.csv"}})["mine"]
     assert (with_file.loss_curve, with_file.saved_losses) == ("losses.csv", {})
+
+
+def test_losses_of_other_steps_than_the_checkpoints_are_refused(tmp_path, monkeypatch):
+    """Epochs in the names, steps in the log: every checkpoint would have the first loss."""
+    monkeypatch.chdir(tmp_path)
+    for epoch in (1, 2):
+        save_file({"w": np.ones((2, 2))}, tmp_path / f"epoch_{epoch}.safetensors")
+    for steps, refused in (((100, 200), True), ((0,), True), ((1, 100), False), ((0, 1), False)):
+        rows = "".join(f"{step},{3 - step / 1000}\n" for step in steps)
+        (tmp_path / "log.csv").write_text(f"step,loss\n{rows}")
+        entry = {"kind": "folder", "path": str(tmp_path), "losses": str(tmp_path / "log.csv")}
+        found = plan_of(models={"f": entry})
+        with pytest.raises(UserError, match="are of steps 1 to 2 by their names") if refused else nullcontext():
+            found.check_folders()
 
 
 def test_files_of_a_live_monitor_are_those_of_its_folder():

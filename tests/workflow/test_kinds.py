@@ -170,16 +170,20 @@ def test_a_training_is_called_finished_only_where_its_end_is_known(screen):
 
 
 def test_what_lies_beside_the_checkpoints_is_said(screen):
-    assert screen["mlp"]["Left out"].startswith("best.pt: no step in the name")
-    assert screen["with-lightning"]["Left out"].startswith("last.ckpt: no step in the name")
+    assert "best.pt: no step in the name" in screen["mlp"]["Left out"]
+    assert "last.ckpt: no step in the name" in screen["with-lightning"]["Left out"]
+    assert "not weights: 1 tensor" in screen["gpt"]["Left out"]
+    assert "tril" in screen["gpt"]["Left out"]
     assert all("config.json" in lines["Left out"] for lines in screen.values())
     assert "which are epochs" in screen["mlp"]["Notes"]
 
 
-def test_no_warning_claims_what_is_not_so(workspace):
+def test_what_is_ordinary_is_no_warning(workspace, screen):
     warnings = pd.read_parquet(workspace.results / "tables/warnings.parquet")
     assert not warnings["remedy"].str.contains("diverged").any()
     assert not warnings["warning"].str.contains("embeddings").any()
+    assert warnings["remedy"].eq("").all()
+    assert not any("Warnings" in lines for lines in screen.values())
 
 
 def test_two_trainings_in_one_folder_end_in_a_line_with_the_steps_of_each(tmp_path):

@@ -144,7 +144,8 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     assert sorted(features.loc[features["layer"] == "all", "step"]) == measured
     warnings = table(own, "warnings")
     assert set(warnings["model"]) == {"mine"}
-    assert (warnings["remedy"] != "").all()
+    # What has no remedy is a fact, such as a matrix that is too small for an exponent.
+    warnings = warnings[warnings["remedy"] != ""]
     said = {row.steps: f"{row.concerns}: {row.warning}" for row in warnings.itertuples() if row.steps}
     assert sorted(said) == ["20", "30", "40"]
     assert "q_proj" in said["20"]

@@ -491,7 +491,7 @@ _DEFINITIONS = {
         STEPS,
         CONCERNS,
         WARNING,
-        text("remedy", "what can be done about it"),
+        text("remedy", "what can be done about it; empty of a fact with which nothing is wrong"),
     ),
     "summary": table(
         "the questions of the project, answered by this run",

@@ -12,7 +12,6 @@ from toposcale.features.feature import NEURAL_PERSISTENCE, SUMMARY, WEIGHT_NORM
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.roles import odd_layers
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
-from toposcale.io.errors import listed
 from toposcale.io.schemas import ALL_LAYERS
 
 MOST_NAMED = 3
@@ -44,9 +43,8 @@ def cards(
             "Loss": _loss(of_model["metrics"]),
             "Forecast": _forecast(of_model["advice"], row) if len(of_model["metrics"]) else "",
             "Changed most": _changes(weights),
-            "Frozen": _frozen(weights),
             "Odd layers": _odd(weights),
-            "Left out": _clauses(row.get("left_out")),
+            "Left out": _left_out(row, of_model["warnings"]),
             "Notes": _clauses(row.get("log_notes")),
             "Warnings": _warnings(of_model["warnings"]),
             "Advice": _advice(of_model["advice"], row),
@@ -71,6 +69,12 @@ def _checkpoints(features: pd.DataFrame, row: Mapping[Any, Any]) -> str:
     if len(steps) == 1:
         return f"1, step {steps[0]:,}{end}"
     return f"{len(steps):,}, steps {steps[0]:,} to {steps[-1]:,}{end}"
+
+
+def _left_out(row: Mapping[Any, Any], warnings: pd.DataFrame) -> str:
+    """Return what of the checkpoints is not measured, and why, where nothing is wrong with it."""
+    facts = warnings.loc[(warnings["concerns"] == "weights") & (warnings["remedy"] == ""), "warning"]
+    return "; ".join(filter(None, [*facts, _clauses(row.get("left_out"))]))
 
 
 def _clauses(text: Any) -> str:
@@ -119,15 +123,6 @@ def _changes(weights: pd.DataFrame) -> str:
     return "; ".join(f"{feature_name(name)} x {ratios[name]:.3g}" for name in ordered)
 
 
-def _frozen(weights: pd.DataFrame) -> str:
-    """Return the layers whose features are the same at every checkpoint."""
-    layers = weights[weights["layer"] != ALL_LAYERS]
-    if layers["step"].nunique() < 2:
-        return ""
-    most = layers.groupby(["layer", "feature"])["value"].nunique().groupby("layer").max()
-    return listed(sorted(most.index[most == 1]), MOST_NAMED)
-
-
 def _odd(weights: pd.DataFrame) -> str:
     """Return the layers that are unlike the same layer of other blocks at the last checkpoint."""
     layers = weights[weights["layer"] != ALL_LAYERS]
@@ -141,7 +136,8 @@ def _odd(weights: pd.DataFrame) -> str:
 
 
 def _warnings(warnings: pd.DataFrame) -> str:
-    """Return how many warnings there are, and the first."""
+    """Return how many warnings there are, and the first; a fact without a remedy is none."""
+    warnings = warnings[warnings["remedy"] != ""]
     if warnings.empty:
         return ""
     first = f"{warnings.iloc[0]['concerns']}: {warnings.iloc[0]['warning']}"

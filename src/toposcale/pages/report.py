@@ -136,7 +136,8 @@ def report(
         answers=[
             answer
             for answer in summary.sort_values("position").to_dict("records")
-            if first == "overview" or answer["verdict"] != UNTESTED
+            # Without a loss, the cards say how to add one.
+            if first == "overview" or (answer["verdict"] != UNTESTED and len(metrics))
         ],
         claims=None if claims is None else table(claimed(claims)),
         counts="" if claims is None else counted(claims),
@@ -148,6 +149,7 @@ def report(
         listings=[table(listing) for listing in listings],
         comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
         warnings=table(warnings),
+        n_warnings=int((warnings.rows["remedy"] != "").sum()),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, drawn)),
