@@ -76,11 +76,9 @@ def diagram_distances(
 
 
 def _aligned(first: Floats, second: Floats, kind: DistanceKind) -> float:
-    """Return the minimal cost of matching bars of equal birth by their lengths (k,) and (l,), ascending.
-
-    Some optimal matching does not cross, since |x - y|^q is convex, so it is an alignment of the sorted lists: a
-    dynamic programme along the antidiagonals i + j = constant, in O(k l) time and O(k + l) memory.
-    """
+    """Return the minimal cost of matching bars of equal birth by their lengths (k,) and (l,), ascending."""
+    # Some optimal matching does not cross, since |x - y|^q is convex, so it is an alignment of the sorted lists: a dynamic
+    # programme along the antidiagonals i + j = constant, in O(k l) time and O(k + l) memory.
     k, l = len(first), len(second)
     order, join = _ORDERS[kind], np.maximum if kind == "bottleneck" else np.add
     outside = np.full(k, np.inf)  # what lies before the first and after the last bar of `second`

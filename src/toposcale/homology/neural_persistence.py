@@ -134,18 +134,15 @@ def _heavy_count(shape: tuple[int, int]) -> int:
 
 
 def _heavy_threshold(matrix: NDArray) -> float:
-    """Return a weight that about `_heavy_count` edges reach, estimated from a sample.
-
-    Any threshold gives the exact tree; this one leaves few vertices of a random matrix for a second round. Where ties
-    would let far more edges reach it, the next larger value of the sample is taken, or infinity.
-    """
+    """Return a weight that about `_heavy_count` edges reach, estimated from a sample."""
+    # Any threshold gives the exact tree; this one leaves few vertices of a random matrix for a second round.
     # An odd stride does not divide the power-of-two widths of real layers, so the sample walks through all columns.
     stride = (matrix.size // _SAMPLE_ENTRIES) | 1
     rows, columns = np.divmod(np.arange(0, matrix.size, stride), matrix.shape[1])
     sample = np.abs(matrix[rows, columns].astype(np.float64))
     rank = min(len(sample), max(1, round(_heavy_count(matrix.shape) * len(sample) / matrix.size)))
     threshold = np.partition(sample, len(sample) - rank)[len(sample) - rank]
-    if np.count_nonzero(sample >= threshold) > 2 * rank:
+    if np.count_nonzero(sample >= threshold) > 2 * rank:  # ties would let far more edges reach it
         return float(np.min(sample[sample > threshold], initial=math.inf))
     return float(threshold)
 

@@ -98,12 +98,9 @@ def rips_diagrams_of_distances(distances: Floats, *, maxdim: int = 1) -> list[Fl
 
 
 def _ripser_float64(distances: Floats, *, maxdim: int, threshold: float) -> list[Floats]:
-    """Return the diagrams (k, 2) of H0 to H`maxdim` of distances (n, n) up to `threshold`, over two elements.
-
-    By gudhi's float64 build of Ripser, under its private name: the ripser package computes in float32, and gudhi's public
-    wrapper (`gudhi.sklearn`) imports scikit-learn, two seconds in every job. pyproject.toml pins gudhi 3.13, and a test
-    fails if another version is installed.
-    """
+    """Return the diagrams (k, 2) of H0 to H`maxdim` of distances (n, n) up to `threshold`, over two elements."""
+    # Under its private name: the ripser package computes in float32, and gudhi's public wrapper (`gudhi.sklearn`) imports
+    # scikit-learn, two seconds in every job. pyproject.toml pins gudhi 3.13, and a test fails with another version.
     diagrams = _full(distances, max_dimension=maxdim, max_edge_length=threshold, homology_coeff_field=2)
     # Ripser stops at the dimension of the complex.
     return diagrams + [np.empty((0, 2))] * (maxdim + 1 - len(diagrams))

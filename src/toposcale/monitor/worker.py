@@ -143,10 +143,7 @@ class Worker:
 
 
 def _nameless_file(size: int, folder: Path | None = _IN_MEMORY) -> IO[bytes]:
-    """Open a nameless file of `size` bytes, in memory if that has room, else in the folder for temporary files.
-
-    It is gone with the last process that has it open. OSError: no room.
-    """
+    """Open a nameless file of `size` bytes, in memory if that has room, else in the folder for temporary files."""
     where = folder if folder and os.access(folder, os.W_OK) else None
     file = tempfile.TemporaryFile(dir=where)  # noqa: SIM115
     try:
