@@ -6,7 +6,7 @@ import re
 import pytest
 
 import fingerprint
-import targets
+import parts
 from paths import ROOT
 
 
@@ -113,7 +113,7 @@ def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
     for rule, script in with_script:
         kinds = re.findall(r'INPUTS\.params\("(\w+)"\)', rule)
         assert (
-            [targets.SCRIPTS[kind] for kind in kinds] == [script]
+            [parts.SCRIPTS[kind] for kind in kinds] == [script]
             or "**TABLES.params(" in rule
             or re.findall(r'code_of\(\s*"(\w+\.py)"', rule) == [script]
             or script in ("resolved_configuration.py", "compared.py")

@@ -55,7 +55,7 @@ def _load() -> None:
     import snakemake.report
 
     import config_reading
-    import targets  # noqa: F401
+    import run_tables  # noqa: F401
     from fingerprint import LIBRARY, SCRIPTS, fingerprint
     from toposcale import checkpoints  # noqa: F401
     from toposcale.analysis import lm_eval  # noqa: F401

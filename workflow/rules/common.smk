@@ -1,10 +1,11 @@
 # What the rules share: the plan of the run, and what needs Snakemake itself. The functions are in workflow/*.py.
 import time
 
-import targets
+import parts
 import plan
+import run_tables
 from fingerprint import code_of
-from targets import on_attempt
+from parts import on_attempt
 from paths import ROOT, each, page_files, twins
 
 START = time.time()
@@ -16,9 +17,9 @@ with environment.mistakes_in_a_line():
     PLAN = plan.Plan(config)
     if workflow.is_main_process:
         PLAN.check_folders()
-    INPUTS = targets.Inputs(PLAN)
+    INPUTS = parts.Inputs(PLAN)
 PATHS = PLAN.paths
-TABLES = targets.RunTables(INPUTS)
+TABLES = run_tables.RunTables(INPUTS)
 STALE = TABLES.stale() if workflow.is_main_process else []
 by_size = INPUTS.by_size
 

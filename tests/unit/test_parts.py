@@ -12,8 +12,9 @@ from safetensors.numpy import save_file
 
 import config_reading
 import inspections
+import parts
 import plan
-import targets
+import run_tables
 from toposcale.io import tensor_files, weight_files
 from toposcale.io.errors import UserError
 
@@ -36,7 +37,7 @@ def inputs_of(tmp_path, monkeypatch):
 
     def of(**keys):
         keys = {"run": "mine", "models": {"a": SIZES, "h": HUB}, "training": TRAINING} | keys
-        return targets.Inputs(plan.Plan(config_reading.resolve(keys)))
+        return parts.Inputs(plan.Plan(config_reading.resolve(keys)))
 
     return of
 
@@ -250,7 +251,7 @@ def test_what_is_configured_and_not_there_is_refused(inputs_of, tmp_path, monkey
 
 
 def test_a_job_asks_for_more_at_each_attempt_and_for_a_larger_checkpoint(inputs_of, folder):
-    assert [targets.on_attempt(10)(None, attempt) for attempt in (1, 3)] == [10, 30]
+    assert [parts.on_attempt(10)(None, attempt) for attempt in (1, 3)] == [10, 30]
     asked = inputs_of(models={"a": SIZES, "f": folder}).by_size(100, per_weight=1e6, per_matrix=0.5e6)
     assert [asked(Job(model="a", span="all"), None, attempt) for attempt in (1, 2)] == [100, 200]
     assert asked(Job(model="f", span="step-00000001"), None, 2) == 2 * (100 + 12 + 6)
@@ -266,7 +267,7 @@ def tables_of(tmp_path, monkeypatch):
 
     def of(**keys):
         training = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 1}
-        return targets.RunTables(targets.Inputs(plan_of(**{"training": training} | keys)))
+        return run_tables.RunTables(parts.Inputs(plan_of(**{"training": training} | keys)))
 
     return of
 
@@ -285,8 +286,8 @@ def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
 
 
 def test_features_come_from_every_source(tables_of):
-    parts = tables_of(landscape={"enabled": True}).gathered["features"]
-    folders = {tuple(part.file.split("/")[2:4]) for part in parts}
+    gathered = tables_of(landscape={"enabled": True}).gathered["features"]
+    folders = {tuple(part.file.split("/")[2:4]) for part in gathered}
     sources = {"weights", "embeddings", "landscape", "gradients"}
     assert folders == {
         *(("features", source) for source in [*sources, "trajectory"]),
@@ -314,7 +315,7 @@ def test_an_analysis_is_made_where_its_subject_is(tables_of):
         assert set(found.made) <= set(found.files)
         for analysis in found.analyses.values():
             assert set(analysis.reads) <= set(found.files)
-            assert set(analysis.settings) <= set(targets.analysis_settings(plan_of()))
+            assert set(analysis.settings) <= set(run_tables.analysis_settings(plan_of()))
 
 
 def test_a_run_that_repeats_no_source_carries_none_of_their_claims(tables_of):

@@ -1,0 +1,221 @@
+"""The tables and figures of a run: which it has, and what each table is made with."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any, NamedTuple
+
+from fingerprint import fingerprint
+from parts import Inputs, Job, Part, Wildcards, digest_of
+from paths import ROOT, each
+from plan import Plan, training_settings
+from toposcale import analysis, reproduction
+from toposcale.figures import FIGURES
+from toposcale.io import tables
+from toposcale.io.errors import UserError
+
+
+class Recipe(NamedTuple):
+    """What tables of a run are made with.
+
+    modules: those of the library that the script loads by name. parts and tables: what it reads of the run, the tables by
+    name. makes: names of the tables.
+    """
+
+    makes: Sequence[str]
+    script: str
+    settings: Mapping[str, Any]
+    modules: Sequence[str] = ()
+    parts: Sequence[Part] = ()
+    tables: Sequence[str] = ()
+
+
+class RunTables:
+    """The tables of a run and what is made of them.
+
+    gathered: tables that only gather the parts that producers make, with these. analyses: those that this run has. made:
+    the tables that they make. files: where each table lies, or its files. figures: those whose tables and features this
+    run has. recipes: what tables are made with, by the name of the rule or of the table.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        plan, paths, config = inputs.plan, inputs.paths, inputs.plan.config
+        self._inputs = inputs
+        self.gathered = _gathered(inputs)
+        needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
+        analyses = analysis.ANALYSES | (reproduction.ANALYSES if config["reproduces"] else {})
+        self.analyses = {name: entry for name, entry in analyses.items() if needed.get(name, True)}
+        self.made = [table for entry in self.analyses.values() for table in entry.makes]
+        names = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
+        self.recipes = self._recipes()
+        self._digests: dict[str, str] = {}
+        self.files: dict[str, str | list[str]] = {
+            "published": str(ROOT / "src/toposcale/reproduction/published_values.csv"),
+            "training": each(paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
+            "all_features": paths.table("features"),
+            **{table: paths.table(table) for table in names},
+        }
+        sources = {"metrics", *plan.sources}  # every run has metrics
+        self.figures = {
+            name: figure
+            for name, figure in FIGURES.items()
+            if set(figure.tables) <= set(self.files) and figure.source in sources
+        }
+
+    def _recipes(self) -> dict[str, Recipe]:
+        """Return what each table is made with."""
+        inputs, plan, paths = self._inputs, self._inputs.plan, self._inputs.paths
+        config, all_settings = plan.config, analysis_settings(plan)
+        trained = [inputs.model_log(name) for name in plan.trained]
+        others = [inputs.model_log(name) for name in [*plan.monitored, *plan.loss_curves]]
+        last = [Part(inputs.weights(name, plan.models[name].steps[-1]), "training", Job(name)) for name in plan.trained]
+        recipes = {
+            **{
+                table: Recipe([table], "gather.py", {"table": table}, parts=parts)
+                for table, parts in self.gathered.items()
+            },
+            "vectors": Recipe(["vectors"], "vectors.py", {}, parts=inputs.parts("weights", paths.diagrams)),
+            "metrics": Recipe(
+                ["metrics"],
+                "metrics_table.py",
+                {
+                    "models": list(plan.models),
+                    "checkpoints": {name: plan.models[name].steps for name in plan.trained},
+                    "saved_losses": {
+                        name: model.saved_losses for name, model in plan.models.items() if model.saved_losses
+                    },
+                    "harness": [config["metrics"]["harness"]],
+                    "tasks": config["metrics"]["tasks"],
+                    "evaluated": {
+                        name: {key: model.settings[key] for key in ("repo", "revisions") if key in model.settings}
+                        for name, model in plan.models.items()
+                        if config["metrics"]["harness"]
+                    },
+                },
+                parts=[*inputs.metrics, *trained],
+            ),
+            "models": Recipe(
+                ["models", "schedules"],
+                "models_table.py",
+                {
+                    "models": {name: model.facts for name, model in plan.models.items()},
+                    "with_weights": [name for name in plan.with_weights if name not in plan.published],
+                    "with_curve": list(plan.loss_curves),
+                    "with_log": [*plan.loss_curves, *plan.monitored],
+                },
+                parts=[*last, *others],
+            ),
+            "warnings": Recipe(
+                ["warnings"],
+                "warnings_table.py",
+                {
+                    "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
+                    "leave_out": config["hub"]["duplicates"] == "leave_out",
+                },
+                tables=["features", "metrics"],
+            ),
+        }
+        for name, entry in self.analyses.items():
+            recipes[name] = Recipe(
+                entry.makes,
+                "analyse.py",
+                {"analysis": name, "settings": {key: all_settings[key] for key in entry.settings}},
+                modules=[entry.module],
+                parts=[*trained, *others] if "training" in entry.reads else [],
+                tables=entry.reads,
+            )
+        return recipes
+
+    def params(self, name: str) -> dict[str, Callable[[Wildcards], Any]]:
+        """Return the params functions, by name, of the rule that makes some tables; see `Inputs.params`."""
+        recipe = self.recipes[name]
+        settings = {key: lambda _, value=value: value for key, value in recipe.settings.items()}
+        expected = {"digest": lambda _: self._digest(name), "inputs": lambda _: self._made_of(recipe)}
+        return {**settings, **expected}
+
+    def expected(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the digest that each of some tables of the run must carry, by file."""
+        makers = {table: name for name, recipe in self.recipes.items() for table in recipe.makes}
+        makers["all_features"] = "features"
+        return {
+            self._inputs.paths.table(makers[table] if table == "all_features" else table): self._digest(makers[table])
+            for table in names
+            if table in makers
+        }
+
+    @property
+    def with_digest(self) -> list[str]:
+        """Tables that carry a digest: all that the run makes."""
+        return [table for recipe in self.recipes.values() for table in recipe.makes]
+
+    def stale(self) -> list[str]:
+        """Return the tables that are there and carry another digest; one that is not readable is left to its readers."""
+        stale = []
+        present = [table for table in self.with_digest if os.path.exists(self._inputs.paths.table(table))]
+        for file, digest in self.expected(present).items():
+            with suppress(UserError):
+                stale += [file] if tables.read_metadata(file).get("made_with") != digest else []
+        return stale
+
+    def _made_of(self, recipe: Recipe) -> dict[str, str]:
+        return self._inputs.expected(recipe.parts) | self.expected(recipe.tables)
+
+    def _digest(self, name: str) -> str:
+        """Return the digest of what tables are made with."""
+        if name not in self._digests:
+            recipe = self.recipes[name]
+            code = fingerprint(recipe.script, *recipe.modules)
+            inputs = [*self._inputs.digests_of_models(recipe.parts), *self.expected(recipe.tables).values()]
+            self._digests[name] = digest_of(recipe.settings, code, inputs)
+        return self._digests[name]
+
+    @property
+    def subjects(self) -> dict[str, list[str]]:
+        """Names of the figures of each subject."""
+        subjects = dict.fromkeys(figure.subject for figure in self.figures.values())
+        return {
+            subject: [name for name, figure in self.figures.items() if figure.subject == subject]
+            for subject in subjects
+        }
+
+
+def analysis_settings(plan: Plan) -> dict[str, Any]:
+    """Return the settings of the analyses, by the name of their argument."""
+    config = plan.config
+    return {
+        **config["statistics"],
+        "tasks": config["metrics"]["tasks"],
+        "fractions": config["forecasts"]["fractions"],
+        "score_metrics": config["forecasts"]["metrics"],
+        "loss_metric": config["forecasts"]["loss"],
+        "decision": {key: config["decision"][key] for key in ("remaining", "multiples")},
+        "training_settings": training_settings(config["training"]),
+        "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
+        "seeds": config["seeds"],
+        "reproduces": config["reproduces"],
+    }
+
+
+def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
+    """Return the parts that each table gathers; every run has a features table, the others where there are parts."""
+    plan, paths, sources = inputs.plan, inputs.paths, inputs.plan.sources
+
+    def of_path(pattern: str) -> list[Part]:
+        return inputs.parts_of_models("path", pattern, plan.with_path)
+
+    gathered = {
+        "features": [
+            *chain.from_iterable(inputs.parts(source, paths.features) for source in sources),
+            *inputs.parts_of_models("distances", paths.distances, plan.moving),
+            *inputs.parts_of_models("trajectory", paths.trajectory_features, plan.with_trajectory),
+            *inputs.parts_of_models("divergences", paths.divergences, plan.diverging),
+        ],
+        "diagrams": [*inputs.parts("embeddings", paths.diagrams), *inputs.parts("landscape", paths.diagrams)],
+        "surfaces": inputs.parts("landscape", paths.surfaces),
+        "densities": inputs.parts("landscape", paths.densities),
+        "profiles": inputs.parts("landscape", paths.profiles) + of_path(paths.path_profiles),
+        "path_surfaces": of_path(paths.path_surfaces),
+        "trajectories": of_path(paths.trajectories),
+    }
+    return {table: parts for table, parts in gathered.items() if parts or table == "features"}
