@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fingerprint import fingerprint
 from parts import Inputs, Job, Part, Wildcards, digest_of
-from paths import ROOT, each
+from paths import ROOT
 from plan import Plan, training_settings
 from toposcale import analysis, reproduction
 from toposcale.figures import FIGURES
@@ -17,18 +17,23 @@ from toposcale.io.errors import UserError
 
 
 class Recipe(NamedTuple):
-    """What tables of a run are made with.
+    """Script that makes some tables of a run, with its settings and what it reads.
 
-    modules: those of the library that the script loads by name. parts and tables: what it reads of the run, the tables by
-    name. makes: names of the tables.
+    makes: names of the tables. tables: names of those that it reads. inputs: what else it reads, by name; a file from
+    elsewhere carries no digest. modules: those of the library that the script loads by name.
     """
 
     makes: Sequence[str]
     script: str
     settings: Mapping[str, Any]
-    modules: Sequence[str] = ()
-    parts: Sequence[Part] = ()
+    inputs: Mapping[str, Sequence[Part | str]]
     tables: Sequence[str] = ()
+    modules: Sequence[str] = ()
+
+    @property
+    def parts(self) -> list[Part]:
+        """Return the inputs that carry a digest."""
+        return [file for files in self.inputs.values() for file in files if isinstance(file, Part)]
 
 
 class RunTables:
@@ -48,11 +53,12 @@ class RunTables:
         self.analyses = {name: entry for name, entry in analyses.items() if needed.get(name, True)}
         self.made = [table for entry in self.analyses.values() for table in entry.makes]
         names = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
+        self._logs = [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]]
         self.recipes = self._recipes()
         self._digests: dict[str, str] = {}
         self.files: dict[str, str | list[str]] = {
             "published": str(ROOT / "src/toposcale/reproduction/published_values.csv"),
-            "training": each(paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
+            "training": [log.file for log in self._logs],
             "all_features": paths.table("features"),
             **{table: paths.table(table) for table in names},
         }
@@ -67,15 +73,15 @@ class RunTables:
         """Return what each table is made with."""
         inputs, plan, paths = self._inputs, self._inputs.plan, self._inputs.paths
         config, all_settings = plan.config, analysis_settings(plan)
-        trained = [inputs.model_log(name) for name in plan.trained]
-        others = [inputs.model_log(name) for name in [*plan.monitored, *plan.loss_curves]]
-        last = [Part(inputs.weights(name, plan.models[name].steps[-1]), "training", Job(name)) for name in plan.trained]
+        leave_out = config["hub"]["duplicates"] == "leave_out"
+        with_weights = [name for name in plan.with_weights if name not in plan.published]
+        with_log = [*plan.loss_curves, *plan.monitored]
         recipes = {
             **{
-                table: Recipe([table], "gather.py", {"table": table}, parts=parts)
+                table: Recipe([table], "gather.py", {"table": table}, {"parts": parts})
                 for table, parts in self.gathered.items()
             },
-            "vectors": Recipe(["vectors"], "vectors.py", {}, parts=inputs.parts("weights", paths.diagrams)),
+            "vectors": Recipe(["vectors"], "vectors.py", {}, {"parts": inputs.parts("weights", paths.diagrams)}),
             "metrics": Recipe(
                 ["metrics"],
                 "metrics_table.py",
@@ -93,26 +99,40 @@ class RunTables:
                         if config["metrics"]["harness"]
                     },
                 },
-                parts=[*inputs.metrics, *trained],
+                {
+                    "parts": inputs.metrics,
+                    "training": [inputs.model_log(name) for name in plan.trained],
+                    "tables": config["metrics"]["tables"],
+                    "harness": inputs.harness,
+                    "left_out": inputs.manifests if leave_out else [],
+                },
             ),
             "models": Recipe(
                 ["models", "schedules"],
                 "models_table.py",
                 {
                     "models": {name: model.facts for name, model in plan.models.items()},
-                    "with_weights": [name for name in plan.with_weights if name not in plan.published],
+                    "with_weights": with_weights,
                     "with_curve": list(plan.loss_curves),
-                    "with_log": [*plan.loss_curves, *plan.monitored],
+                    "with_log": with_log,
                 },
-                parts=[*last, *others],
+                {
+                    # Their size is the model's.
+                    "checkpoints": [self._last_checkpoint(name) for name in with_weights],
+                    "sizes": inputs.manifests,
+                    "curves": list(plan.loss_curves.values()),
+                    "logs": [inputs.model_log(name) for name in with_log],
+                    "schedule_files": list(plan.schedule_files.values()),
+                },
             ),
             "warnings": Recipe(
                 ["warnings"],
                 "warnings_table.py",
                 {
                     "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
-                    "leave_out": config["hub"]["duplicates"] == "leave_out",
+                    "leave_out": leave_out,
                 },
+                {"manifests": inputs.manifests},
                 tables=["features", "metrics"],
             ),
         }
@@ -121,11 +141,24 @@ class RunTables:
                 entry.makes,
                 "analyse.py",
                 {"analysis": name, "settings": {key: all_settings[key] for key in entry.settings}},
-                modules=[entry.module],
-                parts=[*trained, *others] if "training" in entry.reads else [],
+                {"training": self._logs} if "training" in entry.reads else {},
                 tables=entry.reads,
+                modules=[entry.module],
             )
         return recipes
+
+    def _last_checkpoint(self, model: str) -> Part | str:
+        """Return the last weights of a model, which carry a digest if they are trained here."""
+        file = self._inputs.weights(model, self._inputs.plan.models[model].steps[-1])
+        return Part(file, "training", Job(model)) if model in self._inputs.plan.trained else file
+
+    def inputs(self, name: str) -> dict[str, str | list[str]]:
+        """Return the input, by name, of the rule that makes some tables."""
+        recipe = self.recipes[name]
+        inputs = {table: self.files[table] for table in recipe.tables}
+        for key, files in recipe.inputs.items():
+            inputs[key] = [file.file if isinstance(file, Part) else file for file in files]
+        return inputs
 
     def params(self, name: str) -> dict[str, Callable[[Wildcards], Any]]:
         """Return the params functions, by name, of the rule that makes some tables; see `Inputs.params`."""

@@ -326,6 +326,26 @@ def test_a_run_that_repeats_no_source_carries_none_of_their_claims(tables_of):
     assert set(repeated.analyses) - set(own.analyses) == of_a_source
 
 
+def test_a_rule_reads_what_its_table_is_made_of(tables_of, folder, tmp_path):
+    (tmp_path / "mine.csv").write_text("step,loss\n1,2\n")
+    curve = {"kind": "table", "path": "mine.csv", "n_parameters": 9}
+    found = tables_of(models={"a": SIZES, "f": folder, "c": curve}, reproduces=["paper"], metrics={"tables": ["m.csv"]})
+    log = "results/mine/training/{}.parquet"
+    assert found.inputs("models") == {
+        "checkpoints": ["results/mine/checkpoints/a/step-00000020.safetensors", f"{folder['path']}/step-5.safetensors"],
+        "sizes": [],
+        "curves": ["mine.csv"],
+        "logs": [log.format("c")],
+        "schedule_files": [],
+    }
+    assert found.inputs("metrics")["tables"] == ["m.csv"]
+    assert found.inputs("metrics")["training"] == [log.format("a")]
+    assert found.inputs("forecasts")["training"] == found.files["training"] == [log.format("a"), log.format("c")]
+    for name in found.recipes:
+        files = [[held] if isinstance(held, str) else held for held in found.inputs(name).values()]
+        assert set(found.params(name)["inputs"](None)) <= set(chain(*files)), name
+
+
 def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
     tables = ["features", "metrics", "verdicts", "summary"]
     before = tables_of().expected(tables)

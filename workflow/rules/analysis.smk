@@ -8,7 +8,7 @@ for name, analysis in TABLES.analyses.items():
         name:
             name
         input:
-            **{table: TABLES.files[table] for table in analysis.reads},
+            **TABLES.inputs(name),
         output:
             **twins(PATHS.tables, analysis.makes, "parquet", "csv"),
         log:
@@ -29,9 +29,7 @@ for name, analysis in TABLES.analyses.items():
 
 rule warnings_table:
     input:
-        features=rules.features_table.output[0],
-        metrics=rules.metrics_table.output[0],
-        manifests=INPUTS.manifests,
+        **TABLES.inputs("warnings"),
         corpus=rules.corpus.output.description if PLAN.runnable else [],
     output:
         **twins(PATHS.tables, ["warnings"], "parquet", "csv"),

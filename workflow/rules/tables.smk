@@ -2,13 +2,13 @@
 
 
 # The rules are named after the tables: features_table and so on; `gathered` says which a run has.
-for table, parts in TABLES.gathered.items():
+for table in TABLES.gathered:
 
     rule:
         name:
             f"{table}_table"
         input:
-            parts=[part.file for part in parts],
+            **TABLES.inputs(table),
         output:
             PATHS.table(table),
         log:
@@ -35,7 +35,7 @@ rule measured:
 
 rule vectors_table:
     input:
-        parts=[part.file for part in TABLES.recipes["vectors"].parts],
+        **TABLES.inputs("vectors"),
     output:
         PATHS.table("vectors"),
     log:
@@ -56,11 +56,7 @@ rule vectors_table:
 
 rule metrics_table:
     input:
-        parts=[part.file for part in INPUTS.metrics],
-        training=each(PATHS.model_log, PLAN.trained),
-        tables=config["metrics"]["tables"],
-        harness=INPUTS.harness,
-        left_out=INPUTS.manifests if config["hub"]["duplicates"] == "leave_out" else [],
+        **TABLES.inputs("metrics"),
     output:
         PATHS.table("metrics"),
     log:
@@ -80,16 +76,7 @@ rule metrics_table:
 
 rule models_table:
     input:
-        # Their size is the model's.
-        checkpoints=[
-            INPUTS.weights(model, PLAN.models[model].steps[-1])
-            for model in PLAN.with_weights
-            if model not in PLAN.published
-        ],
-        sizes=INPUTS.manifests,
-        curves=list(PLAN.loss_curves.values()),
-        logs=each(PATHS.model_log, [*PLAN.loss_curves, *PLAN.monitored]),
-        schedule_files=list(PLAN.schedule_files.values()),
+        **TABLES.inputs("models"),
     output:
         models=PATHS.table("models"),
         schedules=PATHS.table("schedules"),
