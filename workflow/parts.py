@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from glob import escape, glob
+from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_noted
 from toposcale.monitor.folder import Folder
+from toposcale.training import corpus
 
 SCRIPTS = {
     "corpus": "corpus.py",
@@ -441,14 +442,10 @@ def on_attempt(amount: int) -> Callable[[Wildcards, int], int]:
 
 def _corpus_files(key: str, patterns: Iterable[str]) -> list[str]:
     """Return the user's files behind corpus.train or corpus.validation, in the order of the list, each glob sorted."""
-    files = []
-    for pattern in patterns:
-        matched = sorted(path for path in glob(pattern, recursive=True) if Path(path).is_file())
-        if not matched and Path(pattern).is_file():
-            matched = [pattern]  # a name with brackets or stars in it
-        if not matched:
-            raise UserError(f"config key corpus.{key}: no file matches {pattern!r}")
-        files += matched
+    try:
+        files = [str(path) for pattern in patterns for path in corpus.matches(pattern, key)]
+    except UserError as error:
+        raise UserError(f"config key {error}") from None
     if braced := [path for path in files if set(path) & set("{}")]:
         raise UserError(
             f"config key corpus.{key}: {braced[0]!r} has a brace in its name, which Snakemake takes for a wildcard"

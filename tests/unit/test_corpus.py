@@ -80,7 +80,7 @@ def test_bad_files_get_one_line_each(tmp_path, files):
 
     missing = str(tmp_path / "nowhere.txt")
     assert message(train=missing) == f"corpus.train: {missing} does not exist"
-    assert message(train=str(tmp_path / "*.csv")) == f"corpus.train: no file matches {tmp_path}/*.csv"
+    assert message(train=str(tmp_path / "*.csv")) == f"corpus.train: no file matches '{tmp_path}/*.csv'"
     assert "is a folder" in message(validation=str(tmp_path))
     assert message(train=[]) == "corpus.train: no file is named; give a path or a glob"
     (tmp_path / "empty.txt").write_text(" \n\n")

@@ -236,6 +236,14 @@ def test_texts_stand_in_the_order_of_the_list_each_glob_sorted(inputs_of, tmp_pa
             "corpus.train: no file matches 'x*'",
         ),
         (
+            {"corpus": {"source": "files", "train": ["v.txt"], "validation": ["v"]}},
+            "corpus.validation: v does not exist",
+        ),
+        (
+            {"corpus": {"source": "files", "train": ["."], "validation": ["v.txt"]}},
+            "corpus.train: . is a folder; give its files, as in FOLDER/*.txt",
+        ),
+        (
             {"corpus": {"source": "files", "train": ["v.txt"], "validation": ["{*"]}},
             "corpus.validation: '{a}.txt' has a",
         ),

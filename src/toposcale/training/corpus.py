@@ -157,25 +157,26 @@ def read_files(patterns: str | Sequence[str], split: str) -> str:
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     if not patterns:
         raise UserError(f"corpus.{split}: no file is named; give a path or a glob")
-    return "\n".join(_read_utf8(path) for pattern in patterns for path in _matches(pattern, split))
+    return "\n".join(_read_utf8(path) for pattern in patterns for path in matches(pattern, split))
 
 
-def _matches(pattern: str, split: str) -> list[Path]:
-    path = regular_file(pattern)
-    if path.is_file():
+def matches(pattern: str, split: str) -> list[Path]:
+    """Return the file of a path, or those of a glob, sorted; raise UserError if there is none."""
+    path = Path(pattern)
+    if path.exists() and not path.is_dir():
         return [path]
     if not glob.has_magic(pattern):
         reason = "is a folder; give its files, as in FOLDER/*.txt" if path.is_dir() else "does not exist"
         raise UserError(f"corpus.{split}: {pattern} {reason}")
     files = sorted(Path(name) for name in glob.glob(pattern, recursive=True) if Path(name).is_file())
     if not files:
-        raise UserError(f"corpus.{split}: no file matches {pattern}")
+        raise UserError(f"corpus.{split}: no file matches {pattern!r}")
     return files
 
 
 def _read_utf8(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return regular_file(path).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: not UTF-8 at byte offset {error.start} (byte 0x{error.object[error.start]:02x}); "
