@@ -125,10 +125,10 @@ def listed(values: Any) -> str:
     values = pd.Series(values)
     if len(values) <= MOST_LISTED:
         return ", ".join(f"{name} {value:.3g}" for name, value in values.items())
-    return f"median {values.median():.3g} ({span(values)}) over {len(values)} models"
+    return f"median {values.median():.3g} ({value_range(values)}) over {len(values)} models"
 
 
-def span(values: pd.Series) -> str:
+def value_range(values: pd.Series) -> str:
     """Return the range of the values as text."""
     low, high = f"{values.min():.3g}", f"{values.max():.3g}"
     return low if low == high else f"{low} to {high}"
@@ -485,7 +485,7 @@ def claims_tables(
         values = (
             published.loc[published["quantity"] == claim.published, "value"].astype(str).str.lstrip("<").astype(float)
         )
-        statement = claim.statement + (f" Published: {span(values)}." if len(values) else "")
+        statement = claim.statement + (f" Published: {value_range(values)}." if len(values) else "")
         row = {
             "position": position,
             "source": claim.source.replace("_", " "),
