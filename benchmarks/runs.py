@@ -65,8 +65,8 @@ def checkpoint(model: str, step: int) -> str:
 
 def features(chosen: Iterable[tuple[str, int]], jobs: str) -> list[str]:
     """The files of the weight features of some checkpoints (model, step), with a job a checkpoint or a model."""
-    spans = {(model, "all" if jobs == "model" else f"step-{step:08d}"): None for model, step in chosen}
-    return [f"results/paper/features/weights/{model}/{span}.parquet" for model, span in spans]
+    names = dict.fromkeys(f"{model}/{'all' if jobs == 'model' else f'step-{step:08d}'}" for model, step in chosen)
+    return [f"results/paper/features/weights/{name}.parquet" for name in names]
 
 
 def write_checkpoint(path: Path, d_model: int, n_layers: int, seed: int) -> None:

@@ -49,7 +49,8 @@ def fetch(source, facts, *, cache="", keep=False):
 def main(snakemake):
     disable_progress_bars()
     params, hub, folder = snakemake.params, snakemake.config["hub"], snakemake.output.folder
-    source, step = HubSource(params.source["repo"], params.source["revisions"]), int(snakemake.wildcards.span[5:])
+    source = HubSource(params.source["repo"], params.source["revisions"])
+    step = int(snakemake.wildcards.checkpoints.removeprefix("step-"))
     steps = snakemake.config["models"][snakemake.wildcards.model]["steps"]
     listed = listing(params.revisions, source, steps, float(os.environ["TOPOSCALE_STARTED"]))
     Path(folder).mkdir(parents=True, exist_ok=True)

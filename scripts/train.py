@@ -23,7 +23,7 @@ def settings_of(params):
 
 
 class TrainingJob:
-    """Training job: from the previous checkpoint, or from the start, through all checkpoints of its span."""
+    """Training job: from the previous checkpoint, or from the start, through all checkpoints that it does."""
 
     def __init__(self, snakemake):
         self.snakemake, params = snakemake, snakemake.params

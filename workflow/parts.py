@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fingerprint import fingerprint
 from paths import each
-from plan import ALL, Plan, span_of, step_of, training_settings
+from plan import ALL, Plan, checkpoint_name, step_of, training_settings
 from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.io.errors import UserError
@@ -42,7 +42,7 @@ class Wildcards(Protocol):
     """The wildcards of a job: those that its rule has of these."""
 
     model: str
-    span: str
+    checkpoints: str
 
     def get(self, name: str, default: str) -> str:
         """Return a wildcard, or a default where the rule does not have it."""
@@ -53,7 +53,7 @@ class Job:
     """The wildcards of a job that makes a part of a table."""
 
     model: str
-    span: str = ALL
+    checkpoints: str = ALL
     source: str = ""
 
     def get(self, name: str, default: str) -> str:
@@ -103,13 +103,13 @@ class Inputs:
     def compared_with_ripser(self) -> list[str]:
         """Weights and diagrams of the last checkpoint of one model, trained here if any is; none where no weights stay."""
         plan = self.plan
-        kept = plan.named(model_kinds.HUB) if self.keeps else []
-        staying = plan.named(model_kinds.GPT) + plan.named(model_kinds.FOLDER) + kept
-        if not staying or "topology" not in plan.config["weights"]["features"]:
+        published = plan.named(model_kinds.HUB) if self.keeps else []
+        kept = plan.named(model_kinds.GPT) + plan.named(model_kinds.FOLDER) + published
+        if not kept or "topology" not in plan.config["weights"]["features"]:
             return []
-        work, step = plan.work["weights"], plan.models[staying[0]].steps[-1]
-        *_, (model, span) = work.jobs(staying[:1])
-        return [self.weights(model, step), work.file(self.paths.diagrams, model, span, source="weights")]
+        work, step = plan.work["weights"], plan.models[kept[0]].steps[-1]
+        *_, (model, checkpoints) = work.jobs(kept[:1])
+        return [self.weights(model, step), work.file(self.paths.diagrams, model, checkpoints, source="weights")]
 
     def outputs(self, kind: str) -> dict[str, str]:
         """Return the output, by name, of the rule that makes a kind of measurement of checkpoints."""
@@ -128,11 +128,11 @@ class Inputs:
         if self.plan.models[model].kind == model_kinds.FOLDER:
             return self.plan.models[model].settings["checkpoints"][step]
         pattern = self.paths.manifest if model in self.plan.published else self.paths.checkpoint
-        return pattern.format(model=model, span=span_of(step))
+        return pattern.format(model=model, checkpoints=checkpoint_name(step))
 
     def steps(self, source: str) -> Callable[[Wildcards], list[int]]:
         """Return a params function: the checkpoints that a job on a source does."""
-        return lambda wildcards: self.plan.work[source].steps_of(wildcards.model, wildcards.get("span", ALL))
+        return lambda wildcards: self.plan.work[source].steps_of(wildcards.model, wildcards.get("checkpoints", ALL))
 
     def diagrams(self, wildcards: Wildcards) -> dict[str, list[str]]:
         """Return the files of the diagrams of a model, by source."""
@@ -151,7 +151,7 @@ class Inputs:
         """Return an input function: the folders of the published checkpoints among them."""
         steps = self.steps(source)
         return lambda wildcards: [
-            self.paths.fetched.format(model=wildcards.model, span=span_of(step))
+            self.paths.fetched.format(model=wildcards.model, checkpoints=checkpoint_name(step))
             for step in (steps(wildcards) if wildcards.model in self.plan.published else ())
         ]
 
@@ -164,8 +164,8 @@ class Inputs:
 
         # One file is a path for its script, and a list of one is a list.
         def files(wildcards: Wildcards) -> str | list[str]:
-            step = self.plan.models[wildcards.model].previous_step(step_of(wildcards.span))
-            return [] if step is None else pattern.format(model=wildcards.model, span=span_of(step))
+            step = self.plan.models[wildcards.model].previous_step(step_of(wildcards.checkpoints))
+            return [] if step is None else pattern.format(model=wildcards.model, checkpoints=checkpoint_name(step))
 
         return files
 
@@ -237,7 +237,7 @@ class Inputs:
 
         match kind:
             case "training":
-                before = [] if job.get("span", ALL) == ALL else [self.previous(self.paths.checkpoint)(job)]
+                before = [] if job.get("checkpoints", ALL) == ALL else [self.previous(self.paths.checkpoint)(job)]
                 return corpus + [Part(str(file), "training", Job(job.model)) for file in before if file]
             case "log":
                 return self.logs(job.model)
@@ -263,7 +263,7 @@ class Inputs:
         """
         if kind == "training":
             job = Job(job.model)
-        key = (kind, *(job.get(name, "") for name in ("model", "span", "source")))
+        key = (kind, *(job.get(name, "") for name in ("model", "checkpoints", "source")))
         if key not in self._digests:
             settings = {name: value(job) for name, value in self.settings_of(kind).items()}
             inputs = self.digests_of_models(self.made_of(kind, job))
@@ -401,13 +401,13 @@ class Inputs:
         Before it was fetched they follow from the name of its repository, if it is fetched in the same group of jobs.
         Otherwise FileNotFoundError is raised, and Snakemake asks again when it was fetched.
         """
-        model, span = self.plan.models[wildcards.model], wildcards.span
+        model, checkpoints = self.plan.models[wildcards.model], wildcards.checkpoints
         if model.kind == model_kinds.FOLDER:
             # They are of one shape, so that the last one has the sizes of all.
             return self.plan.inspections.of(Path(self.weights(model.name, model.steps[-1]))).sizes
         if model.kind != model_kinds.HUB:
             return Sizes(0, 0, 0)
-        manifest = self.paths.manifest.format(model=model.name, span=span)
+        manifest = self.paths.manifest.format(model=model.name, checkpoints=checkpoints)
         if not Path(manifest).exists():
             if self.keeps:
                 raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)

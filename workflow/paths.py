@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Paths:
-    """Path patterns of a run, with its folder in front; `plan.Producer` says what {span} stands for."""
+    """Path patterns of a run, with its folder in front; `plan.Producer` says what {checkpoints} stands for."""
 
     run: str
 
@@ -26,30 +26,30 @@ class Paths:
     corpus: str = "corpus/corpus.json"
 
     # Training: one file for each checkpoint, whatever one job trains. A job that trains a whole model writes the whole log.
-    checkpoint: str = "checkpoints/{model}/{span}.safetensors"
-    optimiser: str = "optimisers/{model}/{span}.safetensors"
-    sketch: str = "sketches/{model}/{span}.safetensors"
-    training_log: str = "training/{model}/{span}.parquet"
+    checkpoint: str = "checkpoints/{model}/{checkpoints}.safetensors"
+    optimiser: str = "optimisers/{model}/{checkpoints}.safetensors"
+    sketch: str = "sketches/{model}/{checkpoints}.safetensors"
+    training_log: str = "training/{model}/{checkpoints}.parquet"
     model_log: str = "training/{model}.parquet"
-    training_metrics: str = "metrics/training/{model}/{span}.parquet"
+    training_metrics: str = "metrics/training/{model}/{checkpoints}.parquet"
     curve_metrics: str = "metrics/curves/{model}.parquet"
 
     # Published checkpoints: what the repository has, the files of a checkpoint, and what was noted when they were fetched.
     revisions: str = "checkpoints/{model}/revisions.json"
-    fetched: str = "checkpoints/{model}/{span}"
-    manifest: str = "checkpoints/{model}/{span}.json"
+    fetched: str = "checkpoints/{model}/{checkpoints}"
+    manifest: str = "checkpoints/{model}/{checkpoints}.json"
 
     # Measurements.
-    features: str = "features/{source}/{model}/{span}.parquet"
-    diagrams: str = "diagrams/{source}/{model}/{span}.parquet"
+    features: str = "features/{source}/{model}/{checkpoints}.parquet"
+    diagrams: str = "diagrams/{source}/{model}/{checkpoints}.parquet"
     distances: str = "distances/{model}.parquet"
     trajectory_features: str = "features/trajectory/{model}.parquet"
-    clouds: str = "clouds/{model}/{span}.safetensors"
+    clouds: str = "clouds/{model}/{checkpoints}.safetensors"
     divergences: str = "divergences/{model}.parquet"
-    embedding_metrics: str = "metrics/embeddings/{model}/{span}.parquet"
-    surfaces: str = "landscape/surfaces/{model}/{span}.parquet"
-    densities: str = "landscape/densities/{model}/{span}.parquet"
-    profiles: str = "landscape/profiles/{model}/{span}.parquet"
+    embedding_metrics: str = "metrics/embeddings/{model}/{checkpoints}.parquet"
+    surfaces: str = "landscape/surfaces/{model}/{checkpoints}.parquet"
+    densities: str = "landscape/densities/{model}/{checkpoints}.parquet"
+    profiles: str = "landscape/profiles/{model}/{checkpoints}.parquet"
     path_surfaces: str = "landscape/path_surfaces/{model}.parquet"
     path_profiles: str = "landscape/path_profiles/{model}.parquet"
     trajectories: str = "landscape/trajectories/{model}.parquet"

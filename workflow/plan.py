@@ -252,8 +252,8 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
 class Producer:
     """The work of a rule that trains or measures, cut into jobs that write one file of each kind.
 
-    The part of a model's checkpoints that a job does is its span, which stands in the names of its files: `all` of them,
-    or so many from one on (`step-00000100`). steps: the checkpoints, by model. whole: the models of which one job does all
+    The part of a model's checkpoints that a job does stands in the names of its files as {checkpoints}: `all` of them, or
+    so many from one on (`step-00000100`). steps: the checkpoints, by model. whole: the models of which one job does all
     checkpoints. batches: how many consecutive checkpoints of other models a job does, one if left out. monitor_folders: by
     model, with files of one checkpoint under the names that a run gives them. run: the folder of the run, with which
     patterns begin.
@@ -265,27 +265,27 @@ class Producer:
     monitor_folders: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
 
-    def steps_of(self, model: str, span: str) -> list[int]:
+    def steps_of(self, model: str, checkpoints: str) -> list[int]:
         """Return the checkpoints that a job does."""
         steps = self.steps[model]
-        if span == ALL:
+        if checkpoints == ALL:
             return list(steps)
-        first = steps.index(step_of(span))
+        first = steps.index(step_of(checkpoints))
         return list(steps[first : first + self.batches.get(model, 1)])
 
     def jobs(self, models: Iterable[str] | None = None) -> list[tuple[str, str]]:
-        """Return the model and the span of all jobs, or of those on some models."""
+        """Return the model and the checkpoints of all jobs, or of those on some models."""
         return [
-            (model, span)
+            (model, checkpoints)
             for model in (self.steps if models is None else models)
-            for span in (
-                [ALL] if model in self.whole else map(span_of, self.steps[model][:: self.batches.get(model, 1)])
+            for checkpoints in (
+                [ALL] if model in self.whole else map(checkpoint_name, self.steps[model][:: self.batches.get(model, 1)])
             )
         ]
 
-    def file(self, pattern: str, model: str, span: str, **wildcards: str) -> str:
-        """Return the file of a pattern with {model} and {span}."""
-        name = pattern.removeprefix(self.run).format(model=model, span=span, **wildcards)
+    def file(self, pattern: str, model: str, checkpoints: str, **wildcards: str) -> str:
+        """Return the file of a pattern with {model} and {checkpoints}."""
+        name = pattern.removeprefix(self.run).format(model=model, checkpoints=checkpoints, **wildcards)
         return self.monitor_folders.get(model, self.run) + name
 
     def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
@@ -423,10 +423,10 @@ def _without(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 class TrainingRule(NamedTuple):
-    """A rule that trains: the span of its jobs, the spans of the checkpoints that a job leaves, and the models."""
+    """A rule that trains: the checkpoints that a job does, the names of those that it leaves, and the models."""
 
-    span: str
-    checkpoints: list[str]
+    checkpoints: str
+    outputs: list[str]
     models: list[str]
 
 
@@ -437,18 +437,18 @@ def training_rules(work: Producer) -> Iterator[TrainingRule]:
     models with different checkpoints have rules of their own.
     """
     if not work.whole:
-        yield TrainingRule("{span}", ["{span}"], list(work.steps))
+        yield TrainingRule("{checkpoints}", ["{checkpoints}"], list(work.steps))
         return
     for steps in sorted(set(work.steps.values())):
         names = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
-        yield TrainingRule(ALL, [span_of(step) for step in steps], names)
+        yield TrainingRule(ALL, [checkpoint_name(step) for step in steps], names)
 
 
-def span_of(step: int) -> str:
-    """Return the span of one checkpoint; padded, so that names sort as numbers do."""
+def checkpoint_name(step: int) -> str:
+    """Return the name of one checkpoint; padded, so that names sort as numbers do."""
     return f"step-{step:0{STEP_DIGITS}d}"
 
 
-def step_of(span: str) -> int:
-    """Return the checkpoint of a span that is not `all`."""
-    return int(span.removeprefix("step-"))
+def step_of(name: str) -> int:
+    """Return the step of the checkpoint of a name, or of the first that a job does."""
+    return int(name.removeprefix("step-"))

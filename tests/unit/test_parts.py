@@ -61,16 +61,16 @@ def test_the_weights_of_a_checkpoint_are_a_file_a_manifest_or_the_users(inputs_o
 
 def test_a_job_reads_the_checkpoints_that_it_measures(inputs_of):
     whole = inputs_of(weights={"jobs": "model"})
-    assert whole.steps("weights")(Job(model="a", span="all")) == [0, 10, 20]
+    assert whole.steps("weights")(Job(model="a", checkpoints="all")) == [0, 10, 20]
     files = [whole.weights("a", step) for step in (0, 10, 20)]
-    assert whole.checkpoints("weights")(Job(model="a", span="all")) == files
-    assert whole.checkpoints("weights")(Job(model="a", span="step-00000010")) == files[1:2]
+    assert whole.checkpoints("weights")(Job(model="a", checkpoints="all")) == files
+    assert whole.checkpoints("weights")(Job(model="a", checkpoints="step-00000010")) == files[1:2]
 
 
 def test_the_file_of_the_checkpoint_before(inputs_of):
-    before = inputs_of().previous("{model}/{span}")
-    assert before(Job(model="a", span="step-00000000")) == []
-    assert before(Job(model="a", span="step-00000020")) == "a/step-00000010"
+    before = inputs_of().previous("{model}/{checkpoints}")
+    assert before(Job(model="a", checkpoints="step-00000000")) == []
+    assert before(Job(model="a", checkpoints="step-00000020")) == "a/step-00000010"
 
 
 def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):
@@ -86,17 +86,17 @@ def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
 
 def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repository(inputs_of, folder, tmp_path):
     found = inputs_of(models={"a": SIZES, "f": folder, "h": HUB})
-    origin, job = found.origin("weights"), Job(model="f", span="step-00000005")
+    origin, job = found.origin("weights"), Job(model="f", checkpoints="step-00000005")
     before, file = origin(job), tmp_path / "mine" / "step-5.safetensors"
     os.utime(file, (1e9, 1e9))
     assert origin(job) == before
     save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
     assert origin(job) != before
-    trained, again = Job(model="a", span="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
+    trained, again = Job(model="a", checkpoints="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
     assert found.digest("weights", trained) == inputs_of(**again).digest("weights", trained)
     again["training"] = TRAINING | {"learning_rate": 0.5}
     assert found.digest("weights", trained) != inputs_of(**again).digest("weights", trained)
-    assert origin(Job(model="h", span="step-00000007"))["repo"] == "a/b"
+    assert origin(Job(model="h", checkpoints="step-00000007"))["repo"] == "a/b"
     assert found.tokenizer(job) == [str(tmp_path)]
     assert found.tokenizer(Job(model="a")) == []
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
         """What a process plans with, the files that it opened, and what it hands to a job."""
         opened.clear()
         weight_files._stored_as_of.cache_clear()  # as in a process of its own
-        found, job = inputs_of(models={"f": folder}), Job(model="f", span="step-00000005")
+        found, job = inputs_of(models={"f": folder}), Job(model="f", checkpoints="step-00000005")
         planned = found.plan.models["f"], found.origin("weights")(job), found.sizes(job)
         return found, planned, set(opened)
 
@@ -207,7 +207,7 @@ def test_how_far_a_model_has_come(inputs_of):
 
 
 def test_what_was_noted_gives_the_sizes_of_a_published_checkpoint(inputs_of, folder, tmp_path):
-    found, job = inputs_of(models={"a": SIZES, "h": HUB, "f": folder}), Job(model="h", span="step-00000007")
+    found, job = inputs_of(models={"a": SIZES, "h": HUB, "f": folder}), Job(model="h", checkpoints="step-00000007")
     with pytest.raises(FileNotFoundError) as error:
         found.sizes(job)
     assert error.value.filename == "results/mine/checkpoints/h/step-00000007.json"
@@ -217,8 +217,8 @@ def test_what_was_noted_gives_the_sizes_of_a_published_checkpoint(inputs_of, fol
     assert set(found.sizes(job)) == {0}
     noted.write_text(json.dumps({"n_parameters": 9, "repeats": None}))
     assert found.sizes(job).n_parameters == 9
-    assert found.sizes(Job(model="f", span="step-00000001")).largest_matrix == 12
-    assert set(found.sizes(Job(model="a", span="all"))) == {0}
+    assert found.sizes(Job(model="f", checkpoints="step-00000001")).largest_matrix == 12
+    assert set(found.sizes(Job(model="a", checkpoints="all"))) == {0}
 
 
 def test_texts_stand_in_the_order_of_the_list_each_glob_sorted(inputs_of, tmp_path):
@@ -261,8 +261,8 @@ def test_what_is_configured_and_not_there_is_refused(inputs_of, tmp_path, monkey
 def test_a_job_asks_for_more_at_each_attempt_and_for_a_larger_checkpoint(inputs_of, folder):
     assert [parts.on_attempt(10)(None, attempt) for attempt in (1, 3)] == [10, 30]
     asked = inputs_of(models={"a": SIZES, "f": folder}).by_size(100, per_weight=1e6, per_matrix=0.5e6)
-    assert [asked(Job(model="a", span="all"), None, attempt) for attempt in (1, 2)] == [100, 200]
-    assert asked(Job(model="f", span="step-00000001"), None, 2) == 2 * (100 + 12 + 6)
+    assert [asked(Job(model="a", checkpoints="all"), None, attempt) for attempt in (1, 2)] == [100, 200]
+    assert asked(Job(model="f", checkpoints="step-00000001"), None, 2) == 2 * (100 + 12 + 6)
 
 
 def plan_of(**keys):
@@ -371,7 +371,7 @@ def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
 
 
 def test_a_checkpoint_carries_the_same_digest_whatever_one_job_trains(tables_of):
-    job = Job(model="a", span="step-00000010", source="")
+    job = Job(model="a", checkpoints="step-00000010", source="")
     whole, alone = (tables_of(training={**TRAINING, "jobs": jobs})._inputs for jobs in ("model", "checkpoint"))
     assert whole.digest("training", job) == alone.digest("training", job)
     before, corpus = "results/mine/checkpoints/a/step-00000000.safetensors", "results/mine/corpus/tokens.safetensors"

@@ -18,7 +18,7 @@ def test_every_pattern_lies_in_the_folder_of_its_run_and_no_two_are_the_same():
     assert len(set(patterns.values())) == len(patterns)
     assert {name for pattern in patterns.values() for name in re.findall(r"\{(.*?)\}", pattern)} == {
         "model",
-        "span",
+        "checkpoints",
         "source",
     }
 
@@ -30,7 +30,7 @@ def test_patterns_cannot_be_changed():
 
 def test_files_of_different_jobs_differ():
     """With every wildcard written out, no pattern makes the file of another one."""
-    jobs = [{"model": model, "span": "all", "source": source} for model in ("a", "b") for source in ("x", "y")]
+    jobs = [{"model": model, "checkpoints": "all", "source": source} for model in ("a", "b") for source in ("x", "y")]
     files = {pattern: {pattern.format(**job) for job in jobs} for pattern in dataclasses.asdict(PATHS).values()}
     assert sum(map(len, files.values())) == len(set().union(*files.values()))
 

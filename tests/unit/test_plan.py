@@ -53,15 +53,18 @@ def test_work_that_waits_falls_along_a_chain_and_grows_with_the_model():
 
 def test_file_names_sort_as_steps_do():
     steps = [143000, 0, 5, 1000]
-    assert sorted(map(plan.span_of, steps)) == [plan.span_of(step) for step in sorted(steps)]
-    assert [plan.step_of(plan.span_of(step)) for step in steps] == steps
+    assert sorted(map(plan.checkpoint_name, steps)) == [plan.checkpoint_name(step) for step in sorted(steps)]
+    assert [plan.step_of(plan.checkpoint_name(step)) for step in steps] == steps
 
 
 def test_jobs_of_a_checkpoint_and_of_a_model():
     """Of `a` one job does all checkpoints; `b` was published, and has a job a checkpoint."""
     work = plan.Producer({"a": (0, 10), "b": (5,)}, {"a"})
-    assert work.files("{source}/{model}/{span}", source="weights") == ["weights/a/all", "weights/b/step-00000005"]
-    assert work.files("{span}", ["b"]) == ["step-00000005"]
+    assert work.files("{source}/{model}/{checkpoints}", source="weights") == [
+        "weights/a/all",
+        "weights/b/step-00000005",
+    ]
+    assert work.files("{checkpoints}", ["b"]) == ["step-00000005"]
     assert work.steps_of("a", "all") == [0, 10]
     assert work.steps_of("a", "step-00000010") == [10]
     assert work.jobs() == [("a", "all"), ("b", "step-00000005")]
@@ -71,11 +74,15 @@ def test_a_batch_of_checkpoints_is_named_after_its_first():
     steps = tuple(range(0, 70, 10))
     work = plan.Producer({"a": steps}, batches={"a": 3})
     assert work.jobs() == [("a", "step-00000000"), ("a", "step-00000030"), ("a", "step-00000060")]
-    assert [step for _, span in work.jobs() for step in work.steps_of("a", span)] == list(steps)
+    assert [step for _, checkpoints in work.jobs() for step in work.steps_of("a", checkpoints)] == list(steps)
     # A further checkpoint changes the last job alone.
     longer = plan.Producer({"a": (*steps, 70)}, batches={"a": 3})
     assert longer.jobs() == work.jobs()
-    changed = [span for _, span in work.jobs() if longer.steps_of("a", span) != work.steps_of("a", span)]
+    changed = [
+        checkpoints
+        for _, checkpoints in work.jobs()
+        if longer.steps_of("a", checkpoints) != work.steps_of("a", checkpoints)
+    ]
     assert changed == ["step-00000060"]
 
 
@@ -131,7 +138,7 @@ def test_losses_of_other_steps_than_the_checkpoints_are_refused(tmp_path, monkey
 
 def test_files_of_a_live_monitor_are_those_of_its_folder():
     work = plan.Producer({"a": (0,), "b": (5,)}, monitor_folders={"b": "topology"}, run="results/mine")
-    assert work.files("results/mine/features/{model}/{span}") == [
+    assert work.files("results/mine/features/{model}/{checkpoints}") == [
         "results/mine/features/a/step-00000000",
         "topology/features/b/step-00000005",
     ]
@@ -140,7 +147,7 @@ def test_files_of_a_live_monitor_are_those_of_its_folder():
 def test_models_with_other_checkpoints_are_trained_by_a_rule_of_their_own():
     steps = {"a": (0, 2), "b": (0, 4), "c": (0, 2)}
     [one] = plan.training_rules(plan.Producer(steps))
-    assert one == ("{span}", ["{span}"], ["a", "b", "c"])
+    assert one == ("{checkpoints}", ["{checkpoints}"], ["a", "b", "c"])
     assert list(plan.training_rules(plan.Producer(steps, set(steps)))) == [
         ("all", ["step-00000000", "step-00000002"], ["a", "c"]),
         ("all", ["step-00000000", "step-00000004"], ["b"]),

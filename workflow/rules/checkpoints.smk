@@ -12,7 +12,7 @@ rule fetch:
         manifest=PATHS.manifest,
         folder=directory(PATHS.fetched) if KEPT else temp(directory(PATHS.fetched)),
     log:
-        f"{PATHS.logs}/fetch/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/fetch/{{model}}/{{checkpoints}}.log",
     wildcard_constraints:
         model=PLAN.wildcard_regex(PLAN.published),
     group:
@@ -32,6 +32,6 @@ rule fetch:
         leave_out=config["hub"]["duplicates"] == "leave_out",
         code=code_of("fetch.py"),
     message:
-        "Fetching {wildcards.model} at {wildcards.span}"
+        "Fetching {wildcards.model} at {wildcards.checkpoints}"
     script:
         "../../scripts/fetch.py"

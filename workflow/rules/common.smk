@@ -26,7 +26,7 @@ by_size = INPUTS.by_size
 
 wildcard_constraints:
     model=PLAN.wildcard_regex(PLAN.models),
-    span=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
+    checkpoints=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
 
 
 environment.prepare(ROOT)

@@ -8,7 +8,7 @@ rule weight_features:
     output:
         **INPUTS.outputs("weights"),
     log:
-        f"{PATHS.logs}/weight_features/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/weight_features/{{model}}/{{checkpoints}}.log",
     wildcard_constraints:
         model=PLAN.wildcard_regex(PLAN.with_weights),
     priority: MEASURED_FIRST
@@ -23,7 +23,7 @@ rule weight_features:
     params:
         **INPUTS.params("weights"),
     message:
-        "Topology of the weights of {wildcards.model}, {wildcards.span}"
+        "Topology of the weights of {wildcards.model}, {wildcards.checkpoints}"
     script:
         "../../scripts/weight_features.py"
 
@@ -36,7 +36,7 @@ rule embeddings:
     output:
         **INPUTS.outputs("embeddings"),
     log:
-        f"{PATHS.logs}/embeddings/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/embeddings/{{model}}/{{checkpoints}}.log",
     wildcard_constraints:
         model=PLAN.wildcard_regex(PLAN.embedded),
     priority: MEASURED_FIRST
@@ -52,7 +52,7 @@ rule embeddings:
     params:
         **INPUTS.params("embeddings"),
     message:
-        "Embeddings and perplexity of {wildcards.model}, {wildcards.span}"
+        "Embeddings and perplexity of {wildcards.model}, {wildcards.checkpoints}"
     script:
         "../../scripts/embeddings.py"
 

@@ -9,7 +9,7 @@ rule loss_landscape:
     output:
         **INPUTS.outputs("landscape"),
     log:
-        f"{PATHS.logs}/loss_landscape/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/loss_landscape/{{model}}/{{checkpoints}}.log",
     wildcard_constraints:
         model=PLAN.wildcard_regex(PLAN.landscaped),
     priority: MEASURED_FIRST
@@ -24,7 +24,7 @@ rule loss_landscape:
     params:
         **INPUTS.params("landscape"),
     message:
-        "Loss landscape of {wildcards.model}, {wildcards.span}"
+        "Loss landscape of {wildcards.model}, {wildcards.checkpoints}"
     script:
         "../../scripts/loss_landscape.py"
 

@@ -3,8 +3,7 @@
 
 # rule train; with several lists of checkpoints and a job a model, also rule train_2 and so on.
 for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]), 1):
-    span = training_rule.span
-    whole = span == plan.ALL
+    whole = training_rule.checkpoints == plan.ALL
 
     rule:
         name:
@@ -15,14 +14,14 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
             checkpoint=[] if whole else INPUTS.previous(PATHS.checkpoint),
             optimiser=[] if whole else INPUTS.previous(PATHS.optimiser),
         output:
-            checkpoints=[PATHS.checkpoint.replace("{span}", made) for made in training_rule.checkpoints],
+            checkpoints=[PATHS.checkpoint.replace("{checkpoints}", made) for made in training_rule.outputs],
             log=PATHS.model_log if whole else PATHS.training_log,
-            metrics=PATHS.training_metrics.replace("{span}", span),
-            sketch=PATHS.sketch.replace("{span}", span) if PLAN.with_trajectory else [],
+            metrics=PATHS.training_metrics.replace("{checkpoints}", training_rule.checkpoints),
+            sketch=PATHS.sketch.replace("{checkpoints}", training_rule.checkpoints) if PLAN.with_trajectory else [],
             # Twice the size of the weights, and needed by the next job alone.
             optimiser=[] if whole else temp(PATHS.optimiser),
         log:
-            f"{PATHS.logs}/train/{{model}}/{span}.log",
+            f"{PATHS.logs}/train/{{model}}/{training_rule.checkpoints}.log",
         wildcard_constraints:
             model=PLAN.wildcard_regex(training_rule.models),
         priority: lambda wildcards: PLAN.models[wildcards.model].remaining_cost(INPUTS.steps("training")(wildcards)[0])
@@ -35,7 +34,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
         params:
             **INPUTS.params("training"),
         message:
-            "Training {wildcards.model}" + ("" if whole else ", {wildcards.span}")
+            "Training {wildcards.model}" + ("" if whole else ", {wildcards.checkpoints}")
         script:
             "../../scripts/train.py"
 
