@@ -5,6 +5,7 @@ from _checkpoints import measured
 from _notes import note
 from toposcale import checkpoints
 from toposcale.features import weights
+from toposcale.features.adapters import adapter_sentences
 from toposcale.io import tables
 from toposcale.io.weight_files import all_tensors, replaced_objects
 
@@ -17,7 +18,7 @@ def measure(checkpoint, settings, model, frozen, warning_rows):
     matrices = checkpoints.iterate_matrices(path, frozen)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     features, diagrams = weights.compute_features(matrices, settings)
-    left_out += weights.undefined_sentences(features)
+    left_out += adapter_sentences(path, features) + weights.undefined_sentences(features)
     warning_rows += [note(model, "weights", sentence, "") for sentence in left_out]
     return features, diagrams
 

@@ -396,9 +396,55 @@ def test_a_checkpoint_without_weights_of_a_known_name_tells_what_it_holds(tmp_pa
         toposcale.describe(tmp_path / "ckpt.pt")
 
 
-def test_an_adapter_is_named_as_one(tmp_path):
-    torch.save({"q.lora_A.weight": torch.eye(3), "q.lora_B.weight": torch.ones(4, 3)}, tmp_path / "adapter_model.bin")
-    assert toposcale.describe(tmp_path, features=("norms",)).attrs["notes"][0].startswith("an adapter: ")
+def low_rank(rank, scale=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    named = {}
+    for layer in range(2):
+        prefix = f"base_model.model.h.{layer}.attn.c_attn.lora_"
+        named |= {
+            f"{prefix}A.weight": rng.standard_normal((rank, 30)),
+            f"{prefix}B.weight": scale * rng.standard_normal((40, rank)),
+        }
+    return {name: values.astype(np.float32) for name, values in named.items()}
+
+
+@pytest.mark.parametrize("rank", [1, 4, 20])
+def test_an_adapter_is_named_and_has_the_products_of_its_factors_beside_them(tmp_path, rank):
+    named = low_rank(rank)
+    save_file(named, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "gpt2", "r": rank}))
+    table = toposcale.describe(tmp_path)
+    assert table.attrs["notes"][0].startswith("an adapter of gpt2: lora_BA is the product of its factors")
+    long = by_key(toposcale.features_of(tmp_path))
+    for layer in range(2):
+        product = f"base_model.model.h.{layer}.attn.c_attn.lora_BA"
+        first, second = (named[product[:-2] + f"{factor}.weight"].astype(np.float64) for factor in "AB")
+        values = np.linalg.svd(second @ first, compute_uv=False)[:rank]
+        assert table.loc[product, "shape"] == (40, 30)
+        assert long[product, "frobenius_norm"] == pytest.approx(np.linalg.norm(values))
+        assert long[product, "nuclear_norm"] == pytest.approx(values.sum())
+        assert long[product, "stable_rank"] == pytest.approx((values**2).sum() / values[0] ** 2)
+        assert ((product, "powerlaw_alpha") in long) == (rank >= 16)
+        assert (product, "neural_persistence") not in long
+    # What is stored is what the whole is of.
+    assert table.loc["all", "parameters"] == sum(values.size for values in named.values())
+    stored = np.concatenate([values.ravel() for values in named.values()]).astype(np.float64)
+    assert table.loc["all", "frobenius_norm"] == pytest.approx(np.linalg.norm(stored))
+    assert len(table) == 7
+
+
+def test_a_fresh_adapter_adds_nothing_yet_and_a_broken_one_is_nan():
+    product = "base_model.model.h.0.attn.c_attn.lora_BA"
+    fresh = by_key(toposcale.features_of(low_rank(4, scale=0.0), features=("norms", "spectra")))
+    assert {name: value for (layer, name), value in fresh.items() if layer == product} == {
+        "frobenius_norm": 0.0,
+        "nuclear_norm": 0.0,
+    }
+    broken = low_rank(4)
+    broken[product[:-2] + "A.weight"][0, 0] = np.nan
+    with pytest.warns(RuntimeWarning, match="holds NaN"):
+        long = by_key(toposcale.features_of(broken, features=("norms", "spectra")))
+    assert np.isnan(long[product, "frobenius_norm"])
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:a8eda1\nsize 327657928\n"

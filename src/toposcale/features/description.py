@@ -12,6 +12,7 @@ import pandas as pd
 
 from toposcale.checkpoints import FolderSource, matrices
 from toposcale.features import diagram_distances, weights
+from toposcale.features.adapters import adapter_sentences, is_product, products
 from toposcale.features.feature import SUMMARY
 from toposcale.features.roles import odd_layers
 from toposcale.io import tables, weight_files
@@ -84,7 +85,7 @@ def describe(
     shown = _summary(features, order)
     summary = {layer: {name: features[layer].get(name, np.nan) for name in SUMMARY} for layer in shapes}
     odd = odd_layers(summary, shapes)
-    parameters = list(map(math.prod, shapes.values()))
+    parameters = [0 if is_product(layer) else math.prod(shape) for layer, shape in shapes.items()]
     table = shown.assign(odd=["; ".join(one.reason for one in odd if one.layer == layer) for layer in order])
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
     table.insert(1, "parameters", [*parameters, sum(parameters)])
@@ -285,7 +286,10 @@ def _measured(
         raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
     followed = progress(opened, len(shapes)) if progress else opened
     features, diagrams = weights.compute_features(followed, chosen, names=names)
-    measured = {name: wanted[name] for name in sorted(diagrams, key=_natural)}
+    wanted |= products(wanted)
+    measured = {name: wanted[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural)}
+    if isinstance(source, str | os.PathLike):
+        notes = adapter_sentences(os.fspath(source), features) + notes
     return _Measured(features, diagrams, measured, notes + weights.undefined_sentences(features))
 
 
@@ -308,11 +312,8 @@ def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
     """Return shape and type of the tensors by name, an iterator of the matrices, and notes on the source."""
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
-        tensors, files = weight_files.all_tensors(os.fspath(source)), weight_files.weight_files(os.fspath(source))
-        notes = weight_files.replaced_objects(source)
-        if files[0].name.startswith("adapter_model"):
-            notes += ["an adapter: these are its low-rank matrices, not the weights of the model that it adapts"]
-        return tensors, matrices.iterate_matrices(os.fspath(source)), notes
+        tensors, opened = weight_files.all_tensors(os.fspath(source)), matrices.iterate_matrices(os.fspath(source))
+        return tensors, opened, weight_files.replaced_objects(source)
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
         named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
         return matrices.stored_arrays(named), matrices.iterate_arrays(named), []

@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from toposcale import homology
+from toposcale.features.adapters import is_product, product_features
 from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model, without_undefined
-from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry
+from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry, norms, weight_spectra
 from toposcale.features.registry import aggregate
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
@@ -82,7 +83,8 @@ def compute_features(
     of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, layer) alone, not on
     the step or the model. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning
     that names it. Features that a shape leaves undefined (of one row or column, exponents of fewer than 16 eigenvalues) are
-    missing, and not in the aggregates. Features of both matrices of a feed-forward block belong to the second one, the
+    missing, and not in the aggregates, nor are the products of the factors of an adapter, which are layers beside them
+    with a norm and a spectrum alone. Features of both matrices of a feed-forward block belong to the second one, the
     projection. If features of some `names` alone are asked for, functions of a matrix that return none of them are not
     called.
     """
@@ -90,6 +92,11 @@ def compute_features(
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
+    factors: dict[str, Any] = {}
+    added: dict[str, Features] = {}
+    of_products = [
+        function for function, group in ((norms, NORM), (weight_spectra, SPECTRUM)) if settings.computes(group)
+    ]
     waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
     scale = largest_elsewhere if np.isfinite(largest_elsewhere) else np.nan
     for layer, weight in matrices:
@@ -104,6 +111,7 @@ def compute_features(
             finite = np.isfinite(first).all() and np.isfinite(second).all()
             value = homology.deep_graph_persistence(first, second) if finite else float("nan")
             features[projection]["deep_graph_persistence"] = value
+        added |= product_features(layer, weight, factors, of_products)
     if not seen:
         raise UserError("there is no matrix of weights in it")
     if not features:
@@ -118,7 +126,7 @@ def compute_features(
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate(features)
-    return features, diagrams
+    return features | added, diagrams
 
 
 def computed_names(features: Mapping[str, Mapping[str, float]]) -> set[str]:
@@ -132,7 +140,7 @@ def undefined_sentences(features: Mapping[str, Features]) -> list[str]:
     expected = computed_names(features) - {"deep_graph_persistence"}
     lacking: dict[tuple[str, ...], list[str]] = {}
     for layer, named in features.items():
-        if layer != ALL_LAYERS and (names := sorted(expected - named.keys())):
+        if layer != ALL_LAYERS and not is_product(layer) and (names := sorted(expected - named.keys())):
             lacking.setdefault(tuple(names), []).append(layer)
     return [f"no {listed(names, 4)} (too small): {listed(small, 3)}" for names, small in lacking.items()]
 
