@@ -1,6 +1,6 @@
 """Every command that README, docs/ and notebooks print does what it says, in a folder with a space in its path.
 
-The environment lies elsewhere. What the three doors of the README and the pages behind them print is run as it stands;
+The environment lies elsewhere. What the doors of the README and the pages behind them print is run as it stands;
 a run that would take long is planned.
 """
 
@@ -29,9 +29,8 @@ pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("commands")]
 
 README = (ROOT / "README.md").read_text()
 PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
-CHECKPOINTS, CURVE, TRAINING = (
-    README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    for heading in ("I have checkpoints", "I have a loss curve", "I am training now")
+CHECKPOINTS, TRAINING = (
+    README.split(f"\n## {heading}\n")[1].split("\n## ")[0] for heading in ("Checkpoints", "A training under way")
 )
 
 # Added to every configuration that is printed: the same run, shorter.
@@ -70,12 +69,12 @@ ADVICE = [
 
 
 def printed_configurations():
-    """Every whole configuration that a page prints, with the models that the page on own models adds to `mine`."""
+    """Every whole configuration that a page prints by its name, with the further models of the page on own models."""
     blocks_of_pages = [block for page in (README, *PAGES.values()) for block in blocks(page, "yaml")]
-    printed = [yaml.safe_load(block) for block in blocks_of_pages if block.startswith("run:")]
-    assert [config["run"] for config in printed] == ["mine", "curve", "live"]
-    [added] = blocks(PAGES["own-models"], "yaml")
-    models = printed[0]["models"]
+    printed = {config["run"]: config for block in blocks_of_pages if "run" in (config := yaml.safe_load(block))}
+    assert set(printed) == {"mine", "curve", "live"}
+    _, added = blocks(PAGES["own-models"], "yaml")
+    models = printed["mine"]["models"]
     models |= yaml.safe_load(added)["models"]
     # The same repository, with three of its checkpoints.
     models["pythia-70m"]["steps"] = models["pythia-70m"]["steps"][::5]
@@ -115,15 +114,15 @@ def place(project, tmp_path_factory):
             state = {
                 "global_step": step,
                 "max_steps": 1000,
-                "num_input_tokens_seen": 512 * step,
+                "num_input_tokens_seen": 524288 * step,
                 "log_history": history,
             }
             (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     curves = pd.read_csv(ROOT / "studies/decisions/published_runs/curves.csv.gz").set_index("run")
     curve = curves.loc["multi-power-law-25m-cosine-24000"]
     curve[curve["step"] <= 9600].to_csv(project / "losses.csv", index=False)
-    for config in printed_configurations():
-        (project / f"{config['run']}.yaml").write_text(yaml.safe_dump(config | SHORTER))
+    for name, config in printed_configurations().items():
+        (project / f"{name}.yaml").write_text(yaml.safe_dump(config | SHORTER))
     return project, environment
 
 
@@ -132,7 +131,7 @@ def hub(tmp_path_factory):
     """What the README's repository is here: a tiny model at each of the steps that are named."""
     folder = tmp_path_factory.mktemp("hub")
     saved = list(save_checkpoints(folder / "saved").values())
-    steps = printed_configurations()[0]["models"]["pythia-70m"]["steps"]
+    steps = printed_configurations()["mine"]["models"]["pythia-70m"]["steps"]
     files = [{file.name: file.read_bytes() for file in one.iterdir()} for one in saved]
     branches = {f"step{step}": files[i] for i, step in enumerate(steps)}
     with SmallHub() as running:
@@ -183,27 +182,31 @@ def done_as_printed(place, command, **variables):
 
 def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
     project, _ = place
+    compare, init, run = commands(CHECKPOINTS)
+    done_as_printed(place, compare)
+    assert (project / "changes.svg").exists()
+    shorter = (project / "mine.yaml").read_text()
+    (project / "mine.yaml").unlink()
+    assert "my-run: 5 checkpoints, steps 100 to 500" in done_as_printed(place, init)
+    assert yaml.safe_load((project / "mine.yaml").read_text())["models"].keys() == {"my-run"}
+    (project / "mine.yaml").write_text(shorter)
     own = commands(PAGES["own-models"])
-    assert own == ["make advice CONFIG=mine.yaml", "toposcale advise results/mine --json"]
-    printed = commands(CHECKPOINTS)
-    assert len(printed) == 3
-    assert printed[-1] == "make run CONFIG=mine.yaml"
-    for command in printed:
-        done_as_printed(place, command, **hub)
-    assert (project / "changes.csv").read_text().startswith("layer,feature,before,after,change\n")
-    told = done_as_printed(place, own[0], **hub)
+    assert own[0] == run
+    assert own[1:3] == ["make advice CONFIG=mine.yaml", "toposcale init FOLDER"]
+    done_as_printed(place, run, **hub)
+    told = done_as_printed(place, own[1], **hub)
     under_way = set(re.findall(r"^(\S+): step [\d,]+ of", told, re.MULTILINE))
     finished = set(re.findall(r"^(\S+): finished at step", told, re.MULTILINE))
     unknown = set(re.findall(r"^(\S+): no loss of it is known", told, re.MULTILINE))
-    assert under_way | finished | unknown == set(printed_configurations()[0]["models"]), told
+    assert under_way | finished | unknown == set(printed_configurations()["mine"]["models"]), told
     assert "trainer" in under_way
-    assert {advice["model"] for advice in json.loads(done_as_printed(place, own[1]))["models"]} == under_way
-    assert "Nothing to be done" in done_as_printed(place, "make run CONFIG=mine.yaml", **hub)
+    [as_json] = [command for command in own if command.endswith("--json")]
+    assert {advice["model"] for advice in json.loads(done_as_printed(place, as_json))["models"]} == under_way
+    assert "Nothing to be done" in done_as_printed(place, run, **hub)
 
 
 def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
-    [printed, check] = commands(CURVE)
-    assert check == "toposcale check FILE"
+    [printed] = [command for command in commands(README) if command.startswith("toposcale advise examples")]
     longer, in_a_run, before_its_start, of_the_folder = ADVICE
     for command, step in ((printed, "11,888"), (longer, "16,000")):
         told = done_as_printed(place, command)
@@ -268,7 +271,7 @@ model, images, labels = torch.nn.Linear(4, 2), torch.ones(3, 4), torch.tensor([0
 
 
 RUN_ABOVE = {
-    *(command for text in (CHECKPOINTS, CURVE, PAGES["own-models"]) for command in commands(text)),
+    *(command for text in (CHECKPOINTS, PAGES["own-models"]) for command in commands(text)),
     *ADVICE,
     *(command for command in commands(PAGES["monitor"]) if "live.yaml" in command or "watch topology" in command),
 }
