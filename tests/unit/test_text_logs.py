@@ -120,6 +120,7 @@ def test_learning_rates_and_norms_are_read(tmp_path):
         ("step 5: lm loss value: 3.20E+00 | mtp_1 loss: 3.4", 3.2),
         ("Step... (5 | Loss: 3.2, Learning Rate: 0.1)", 3.2),
         ("[5] loss 3.2", 3.2),
+        ("2024-05-01T10:00:00.123456789Z stdout F step 5 loss 3.2", 3.2),
         ("2024-01-01 10:00:05.123 | INFO | train:loop:42 - step=5 loss=3.2 lr=6.00e-04", 3.2),
         ("completed step: 5, seconds: 1.2, total_weights: 4194304, loss: 3.2", 3.2),
         ("loss at step 5: 3.2", 3.2),
@@ -245,6 +246,35 @@ def test_few_lines_that_are_not_understood_make_the_answer_unsure(tmp_path):
     curve = read(tmp_path, log)
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
     assert curve.low_confidence_reasons == ("1 lines with a loss were not understood, the first: line 61",)
+
+
+def test_the_summary_of_a_trainer_is_left_out(tmp_path):
+    log = [
+        *lines("{{'loss': {loss}, 'step': {step}, 'epoch': 0.1}}"),
+        "{'train_runtime': 9.0, 'train_loss': 4.1, 'epoch': 1.0}",
+    ]
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert curve.low_confidence_reasons == ()
+
+
+@pytest.mark.parametrize("host", ["host-b", "[rank1]"])
+def test_lines_of_two_processes_are_refused_or_their_mean_is_read(host, tmp_path):
+    first = host.replace("b", "a").replace("1", "0")
+    log = [
+        line
+        for pair in zip(
+            lines(first + " step {step} loss {loss}"), lines(host + " step {step} loss {other}"), strict=True
+        )
+        for line in pair
+    ]
+    if host == "host-b":
+        with pytest.raises(UserError, match="60 lines with a loss were not understood"):
+            read(tmp_path, "\n".join(log) + "\n")
+    else:
+        curve = read(tmp_path, "\n".join(log) + "\n")
+        assert curve.columns["loss"] == pytest.approx(np.array(LOSSES) + 0.15)
+        assert "column rank: the mean of 2 (0, 1) is read at each step" in curve.notes
 
 
 def test_a_best_loss_is_left_out(tmp_path):

@@ -19,7 +19,6 @@ from toposcale.io.files import parse_json
 _LIST, _LINES = ".json", (".jsonl", ".ndjson")
 SUFFIXES = (_LIST, *_LINES)
 FORM = "JSON, one object a row"
-_CLOSING = "train_runtime"  # key of the last entry of transformers' Trainer, a summary with the mean loss
 _BETWEEN = re.compile(r"[\s,]*+(?=[^\]])")
 
 
@@ -86,7 +85,7 @@ def _start_of(line: bytes) -> str:
 
 def _add(entry: Mapping[str, Any], line: int, gathered: RowGatherer, notes: list[str]) -> None:
     """Add a row, but not the summary at the end of transformers' Trainer."""
-    if _CLOSING not in entry:
+    if text_logs.SUMMARY not in entry:
         gathered.add(entry, line)
     elif (summary := "the summary of the whole training was left out") not in notes:
         notes.append(summary)

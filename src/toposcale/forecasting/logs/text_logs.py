@@ -102,17 +102,17 @@ _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
 _NAME_END = " :=|([{<\"'\t.,#~@\u2026-"
 _SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]")
-_JUNK, _NEVER, _RANKS, _NEAR_A_COUNTER = (
+_JUNK, _NEVER, _RANKS, _NO_COUNTER = (
     frozenset(words.split())
     for words in (
         "info debug warning root log logger main trainer",
         "best lowest min minimum previous prev last old scale scaler scaling",
         "rank local_rank global_rank worker gpu device",
-        "at global current optimizer after for on of in the saving dict results result loss losses lm number num no "
-        "completed finished done",
+        "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
+        "previous next each ago",
     )
 )
-_COUNTER_WORDS = _JUNK | _NEAR_A_COUNTER | TRAINING | VALIDATION | TEST
+SUMMARY = "train_runtime"  # key of the last entry of transformers' Trainer, which has the mean loss
 _FACTS = {
     "tokens_per_iteration_will_be": PER_STEP,
     "total_desired_batch_size": PER_STEP,
@@ -254,7 +254,7 @@ def _counter(name: str, before: str, after: str, at: int) -> str:
     *words, last = name.split("_")
     if "loss" in words and not {"at", "after", "for", "on"} & set(words):
         return ""
-    if last in ("step", "steps", "iteration", "iter", "update", "updates") and set(words) <= _COUNTER_WORDS:
+    if last in ("step", "steps", "iteration", "iter", "update", "updates") and not set(words) & _NO_COUNTER:
         return "global_step" if "global" in words else "optimizer_step" if "optimizer" in words else last
     return ""
 
@@ -284,6 +284,8 @@ def _classified(
     programs = frozenset(name for name, lines in _TEMPLATES.items() if any(line.fullmatch(key) for line in lines))
     if "MLflow" in programs:
         names, losses = {1: "loss", 2: "step"}, {1: LossName(TRAINING, False, False, False, False)}
+    if SUMMARY in key:
+        return Form(Kind.LEFT_OUT)
     if not losses or unread:
         kind = Kind.UNREAD if unread else Kind.LEFT_OUT if left_out else Kind.OTHER
         if not unread and set(names.values()) & (COUNTERS.keys() | {"batch"}):
@@ -483,15 +485,16 @@ def read(path: Path, content: bytes) -> LogRows:
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
         first = io.BytesIO(content).readlines()[unread[0] - 1][:80].decode("utf-8", "replace").strip()
         raise UserError(f"{path}: {missed} ({first!r}); {TEXT_LOGS}")
+    n_long = f"{lines.n_long:,} lines of over {LONGEST_LINE:,} bytes were not parsed" if lines.n_long else ""
     if not n_read:
-        raise UserError(f"{path}: no line with a step and a loss; {TEXT_LOGS}")
+        raise UserError("; ".join(filter(None, (f"{path}: no line with a step and a loss", n_long, TEXT_LOGS))))
     _name_counters(forms)
     columns, at_lines, headers = _assembled(lines, forms)
     notes = [f"read as a text log: {n_read:,} of {lines.n_lines:,} lines are those of {program or ANY}"]
     notes += [half_written(lines.cut)] if lines.cut else []
-    notes += [f"{lines.n_long:,} lines of over {LONGEST_LINE:,} bytes were not parsed"] if lines.n_long else []
+    notes += [n_long] if n_long else []
     if lines.left_out:
-        what = "a best loss, or an evaluation on another text"
+        what = "a best or mean loss, or an evaluation on another text"
         notes.append(f"{len(lines.left_out):,} lines were left out ({what}), the first: line {lines.left_out[0]:,}")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(path, columns)
