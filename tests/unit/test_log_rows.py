@@ -218,6 +218,17 @@ def test_evaluations_with_steps_of_their_own_are_refused():
         assert named.log()["loss"].tolist() == LOSSES.tolist()
 
 
+def test_a_second_run_whose_steps_go_on_is_another_run_and_a_spike_is_none():
+    second = BASE.iloc[:60].assign(step=8000 + 2 * STEPS[:60])
+    with pytest.raises(UserError, match=r"2 runs .* run 2: 60 rows, steps 8,000 to 13,900"):
+        curve_of(BASE, second)
+    for n in (1, 2, 10):
+        spike = np.where(np.isin(STEPS, 5000 + 50 * np.arange(n)), 9.0, LOSSES)
+        assert loss_curves.of_columns(BASE.assign(loss=spike)).log()["loss"].tolist() == spike.tolist()
+        end = np.where(np.arange(len(BASE)) >= len(BASE) - n, 9.0, LOSSES)
+        assert loss_curves.of_columns(BASE.assign(loss=end)).log()["loss"].tolist() == end.tolist()
+
+
 @pytest.mark.parametrize("factor", [4, 0.01])
 def test_evaluations_behind_the_training_in_another_unit_are_refused(factor):
     """Micro-steps, and hundreds of steps."""

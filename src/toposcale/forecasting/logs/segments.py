@@ -166,10 +166,11 @@ def _jumps(log: Log, logged: np.ndarray) -> list[int]:
     logged, jumps = logged[places], []
     logs, steps = _logs(log.main[logged]), log.steps[logged]
     for at in np.flatnonzero(np.diff(logs) > JUMP) + 1:
-        if at < 3 or np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < JUMP:
+        is_spike = np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < JUMP
+        if at < 3 or at + 3 > len(logs) or is_spike:
             continue
         before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
-        intervals = float(np.median(before)), float(np.median(after)) if len(after) else np.nan
+        intervals = float(np.median(before)), float(np.median(after))
         totals = log.marks.total(logged[at - 3 : at]), log.marks.total(logged[at : at + 3])
         between = range(int(logged[at - 1]) + 1, int(logged[at]) + 1)
         has_header = any(len(rows) < 8 and not rows.isdisjoint(between) for rows in log.marks.headers)
