@@ -1,6 +1,7 @@
 """Files with a training log as programs, spreadsheets and broken copies leave them."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -220,3 +221,126 @@ def test_decimal_commas_between_commas_are_named(tmp_path):
         UserError, match=r"line 2 has 3 fields .* if its decimals are written with commas, separate the columns by sem"
     ):
         log_files.read(tmp_path / "a.csv")
+
+
+EVALUATED = [{"step": row["step"], "loss": row["loss"] + 0.1} for row in ROWS[::5]]
+COLUMNS = {"step": STEPS, "loss": LOSSES}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"train": ROWS, "val": EVALUATED},
+        {"val": EVALUATED, "train": ROWS},
+        {"samples": [{"step": 0, "text": "x"}], "log": ROWS, "eval": EVALUATED, "test": [{"step": 0, "loss": 9.0}]},
+        {"history": {"train": COLUMNS, "validation": {name: [row[name] for row in EVALUATED] for name in COLUMNS}}},
+    ],
+)
+def test_lists_of_one_object_are_told_apart_by_their_names(tmp_path, content):
+    curve = read(tmp_path, "a.json", json.dumps(content))
+    assert curve.log()["loss"].tolist() == LOSSES
+    values = curve.columns["validation_loss"]
+    assert values[~np.isnan(values)].tolist() == [row["loss"] for row in EVALUATED]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"a": ROWS, "b": ROWS}, r"2 lists hold rows \(a, b\); give one: jq .a a.json > one.json"),
+        ({"train_loss": LOSSES, "val_loss": LOSSES[:5]}, r"not of one length \(train_loss 30, val_loss 5\)"),
+    ],
+)
+def test_lists_that_no_name_tells_apart_are_asked_about(tmp_path, content, said):
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, "a.json", json.dumps(content))
+
+
+def test_rows_without_a_step_and_a_loss_are_left_out(tmp_path):
+    summary = '{"event": "summary", "iterations": 1450, "best_val_loss": 3.0}\n'
+    rows = "".join(f"{step},{loss},\n,,0.9\n" for step, loss in zip(STEPS, LOSSES, strict=True))
+    for name, content in (("a.jsonl", lines('{{"iter": {step}, "loss": {loss}}}\n') + summary), ("a.csv", rows)):
+        curve = read(tmp_path, name, content if name == "a.jsonl" else "global_step,loss,gpu\n" + content)
+        assert curve.log()["loss"].tolist() == LOSSES
+        assert curve.notes == ()
+
+
+def test_a_test_loss_beside_a_validation_loss_is_left_out(tmp_path):
+    curve = read(tmp_path, "a.csv", "step,loss,val_loss,test_loss\n" + lines("{step},{loss},{loss},9.0\n"))
+    assert curve.columns["validation_loss"].tolist() == LOSSES
+    assert curve.notes == ("test_loss was left out, since there is a validation loss",)
+
+
+@pytest.mark.parametrize("field", ["log", "message"])
+def test_text_in_a_field_of_json_is_read_as_a_text_log(tmp_path, field):
+    content = lines(f'{{{{"{field}": "step {{step}} | loss {{loss}}\\n", "stream": "stdout"}}}}\n')
+    curve = read(tmp_path, "container.log", content)
+    assert curve.log()["loss"].tolist() == LOSSES
+    assert curve.notes[0] == f"the text in {field} was read, as jq -r .{field} prints it"
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged", "said"),
+    [
+        ("a.csv", "500,3", r"line 12 has 2 fields and the header 3: '500,3'; delete line 12"),
+        ("a.csv", "500,4.3,0.1550,4.2,0.1", r"line 12 has 5 fields"),
+        ("a.csv", "500,4.x,0.1", r"column loss contains values that are not numbers \(line 12 has '4.x'\)"),
+        ("a.csv", "50\0,4.3,0.1", r"NUL bytes in line 12, .* delete the line: sed 12d a.csv"),
+        (
+            "a.jsonl",
+            '{"step": 500, "loss": 4.3}{"step": 550, "loss": 4.2}',
+            r"line 11 holds two objects .* sed 11d a.jsonl",
+        ),
+        ("a.jsonl", '{"step": 500, "lo', r"line 11 is not JSON, .* delete it: sed 11d a.jsonl"),
+    ],
+)
+def test_a_damaged_line_before_others_is_named_with_the_remedy(tmp_path, name, damaged, said):
+    text = "{step},{loss},0.1\n" if name == "a.csv" else '{{"step": {step}, "loss": {loss}}}\n'
+    rows = lines(text).splitlines()
+    rows[10] = damaged
+    header = ["step,loss,lr"] if name == "a.csv" else []
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, name, "\n".join([*header, *rows]) + "\n")
+
+
+def test_a_column_that_begins_in_the_middle_is_named(tmp_path):
+    rows = [*lines("{step},{loss}\n").splitlines()[:20], *lines("{step},{loss},0.1\n").splitlines()[20:]]
+    with pytest.raises(UserError, match=r"line 22 has 3 fields and the header 2: .* so do all lines from there on"):
+        read(tmp_path, "a.csv", "\n".join(["step,loss", *rows]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.xlsx", b"PK\x03\x04rest", "such as an Excel workbook .* save the sheet with the losses as CSV"),
+        ("a.ipynb", b'{"cells": []}', "a notebook; copy the table of losses"),
+        ("model.gguf", b"GGUF\x03", "GGUF weights; give the log of the training"),
+    ],
+)
+def test_files_of_other_kinds_are_named_with_the_remedy(tmp_path, name, content, said):
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, name, content)
+
+
+def test_concatenated_tables_are_told_apart_by_their_headers(tmp_path):
+    curve = read(tmp_path, "a.csv", "step,loss\n" + LINES.replace(",", ",1") + "step,loss\n" + LINES)
+    assert curve.log()["loss"].tolist() == LOSSES
+    assert "2 runs (run 1: 30 rows" in curve.notes[1]
+
+
+@pytest.mark.parametrize("content", ["names", "keys"])
+def test_many_names_cost_no_more_than_their_length(tmp_path, content):
+    """Columns of one name, and objects with names of their own."""
+
+    def seconds(n):
+        rows = [{f"k{row}": row, "step": row, "loss": 3.0} for row in range(n)]
+        text = ",".join(["loss"] * n) + "\n1\n" if content == "names" else json.dumps(rows)
+        start = time.process_time()
+        if content == "names":
+            with pytest.raises(UserError, match="two columns are called loss"):
+                read(tmp_path, "a.csv", text)
+        else:
+            assert len(read(tmp_path, "a.json", text).columns["step"]) == n
+        return time.process_time() - start
+
+    seconds(1000)
+    assert seconds(40_000) < 16 * seconds(5000) + 0.5

@@ -396,3 +396,49 @@ def test_a_file_of_another_kind_is_one_printable_line(tmp_path, name, content, l
         loss_curves.read(tmp_path / name)
     assert line in str(error.value)
     assert str(error.value).isprintable()
+
+
+def events(folder, tag, points, *, as_tensors=False):
+    """Write an event file with the package that reads it."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from tensorboard.util.tensor_util import make_tensor_proto
+
+    writer = EventFileWriter(str(folder))
+    for at, (step, value) in enumerate(points):
+        held = {"tensor": make_tensor_proto(np.float32(value))} if as_tensors else {"simple_value": value}
+        summary = Summary(value=[Summary.Value(tag=tag, **held)])
+        writer.add_event(Event(wall_time=1e9 + at, step=step, summary=summary))
+    writer.close()
+
+
+POINTS = [(step, 3.0 + 1 / step) for step in range(100, 2001, 100)]
+
+
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize(("training", "validation"), [("loss_train", "loss_val"), ("train", "validation")])
+def test_folders_of_tensorboard_tell_training_and_validation(tmp_path, training, validation, as_tensors):
+    """Also tensors of TensorFlow 2."""
+    events(tmp_path / training, "loss", POINTS, as_tensors=as_tensors)
+    events(tmp_path / validation, "loss", [(step, loss + 0.5) for step, loss in POINTS[::5]], as_tensors=as_tensors)
+    curve = loss_curves.read(tmp_path)
+    assert curve.log()["loss"] == pytest.approx([loss for _, loss in POINTS])
+    values = curve.columns["validation_loss"]
+    assert values[~np.isnan(values)] == pytest.approx([loss + 0.5 for _, loss in POINTS[::5]])
+
+
+def test_losses_of_epochs_are_asked_about(tmp_path):
+    events(tmp_path / "train", "epoch_loss", [(epoch, 5.0 - epoch / 10) for epoch in range(20)], as_tensors=True)
+    with pytest.raises(UserError, match=r"epoch_loss count epochs, not steps: .* --loss-column"):
+        loss_curves.read(tmp_path)
+    assert loss_curves.read(tmp_path, loss_column="epoch_loss").columns["step"].max() == 19
+    events(tmp_path / "train", "batch_loss", POINTS, as_tensors=True)
+    assert loss_curves.read(tmp_path).names["loss"] == "batch_loss"
+
+
+def test_two_files_of_a_resumed_run_are_one(tmp_path):
+    for part in (POINTS[:12], POINTS[9:]):
+        events(tmp_path, "train/loss", part)
+    assert loss_curves.read(tmp_path).columns["step"].tolist() == [step for step, _ in POINTS]

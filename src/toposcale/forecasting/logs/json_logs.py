@@ -192,7 +192,7 @@ def _lists(path: Path, content: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
     """Return the rows of an object of columns; [] for another object. Raise UserError if their lengths differ."""
     columns = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
-    read = {name for name in columns if plain_name(name) in COUNTERS or loss_name(plain_name(name))}
+    read = [name for name in columns if plain_name(name) in COUNTERS or loss_name(plain_name(name))]
     if len(columns) < 2 or not read:
         return []
     lengths = {name: len(columns[name]) for name in read}

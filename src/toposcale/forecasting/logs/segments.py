@@ -297,7 +297,7 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     inside = (position > 0) & (position < len(training))
     reached = log.steps[training[np.maximum(position, 1) - 1]] if len(training) else steps
     are_apart = np.abs(steps - reached) > 0.5 * np.maximum(reached, steps)
-    behind = not inside.any() and len(own) > 2 and len(training) > 0
+    behind = len(own) > 2 and len(training) > 0 and np.all(position == len(training))
     is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
     if (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
         raise UserError(
