@@ -166,8 +166,7 @@ def _jumps(log: Log, logged: np.ndarray) -> list[int]:
     logged, jumps = logged[places], []
     logs, steps = _logs(log.main[logged]), log.steps[logged]
     for at in np.flatnonzero(np.diff(logs) > JUMP) + 1:
-        is_spike = np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < JUMP
-        if at < 3 or at + 3 > len(logs) or is_spike:
+        if at < 3 or at + 3 > len(logs) or np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < JUMP:
             continue
         before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
         intervals = float(np.median(before)), float(np.median(after))
@@ -182,8 +181,8 @@ def _jumps(log: Log, logged: np.ndarray) -> list[int]:
 def _starts_again(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether rows begin at the first steps of those before them."""
     steps, first = log.steps[one], log.steps[other[0]]
-    interval = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
-    is_near = first <= steps[0] + 2 * interval and steps[-1] > steps[0] + 10 * interval
+    intervals = [float(np.median(np.diff(log.steps[rows]))) if len(rows) > 1 else 0.0 for rows in (one, other)]
+    is_near = first <= steps[0] + 2 * max(intervals) and steps[-1] > steps[0] + 10 * intervals[0]
     return bool(first <= steps[0] or is_near)
 
 
