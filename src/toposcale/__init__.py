@@ -28,7 +28,7 @@ monitor
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 _DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
 __all__ = ["NoForecast", "UserError", "advise", "advise_run", "compare_runs", "plot_matrices", *_DESCRIPTIONS]
 
