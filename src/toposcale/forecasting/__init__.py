@@ -1,4 +1,14 @@
-"""Training runs, laws of the loss and decisions: the half of the library that takes a log to an advice."""
+"""Training runs, laws of the loss and decisions: the half of the library that takes a log to an advice.
+
+A log becomes a `TrainingRun`: steps, losses and learning rates, with the facts of the run and its `LearningRateSchedule`. A
+law is fitted to a run and the others of its family, and predicts the loss at a `Target`, such as the end of a run or of a
+size that has not started: ``Joint().fit(run, others).predict([run.target()])`` returns a `Prediction` for each target. The
+other laws (`PowerLaw`, `MultiPowerLaw`, `Chinchilla`) are fitted in the same way.
+
+`candidates` lists what could be done with the compute that is left, a `Decision` weighs them by their expected regret, and
+`advise` does all of this from a log: it returns an `Advice`. `compare_runs` compares runs with each other, and `on_track`
+with what is known of others. `NoForecast` is raised where there is no forecast, with the reason.
+"""
 
 from importlib import import_module
 from typing import Any

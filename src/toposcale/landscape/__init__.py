@@ -1,5 +1,11 @@
 """Loss landscapes of any loss of parameters: directions, surfaces, merge trees, curvature and profiles.
 
+`module_loss` turns a module and a function of it into a loss of named parameters, and `measure_landscape` measures that:
+surfaces, merge trees, curvature and gradients, by `LandscapeSettings`. Each step is also a function of its own.
+`random_directions` and `hessian_eigenpairs` span a plane, `loss_surface` evaluates the loss on it, `merge_tree` finds the
+minima and the losses at which their basins meet, and `landscape_features` counts and measures these. `spectral_density` and
+`hessian_traces` describe the curvature, `landscape_profile` the basins by their mass.
+
 Names are loaded when first used, so that merge trees and graphs work without torch, which the library alone does not
 install. Only `merge_tree` is loaded at once: the function and its module share their name, and the function must win.
 """
