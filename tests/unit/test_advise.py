@@ -718,6 +718,13 @@ def test_each_fact_has_its_provenance():
     assert "524,288 tokens per step, as the log states" in advice["assumed"]
 
 
+def test_the_end_of_a_known_run_under_another_schedule_is_assumed_at_its_last_row():
+    other = columns() | {"learning_rate": np.linspace(1e-3, 9e-4, len(columns()["step"]))}
+    [known] = toposcale.advise(columns(), **GIVEN, known=[{"curve": other, "n_parameters": 1e7}]).others
+    assert known.final_step == other["step"][-1] < FINAL
+    assert known.facts.provenance("final_step") is Provenance.ASSUMED
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

@@ -1,6 +1,7 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -177,5 +178,7 @@ def _under_a_schedule(stated: Mapping[str, Any], run: TrainingRun, of_schedule: 
     try:
         return run_of_curve(RunInput.of(**{**inherited, **stated}), assumed, None if is_inherited else run.schedule)
     except UserError:
-        last = int(read_curve(RunInput.of(**stated)).columns["step"].max())
-        return run_of_curve(RunInput.of(**{**stated, "steps": last}), assumed)
+        alone = RunInput.of(**stated)
+        last = int(read_curve(alone).columns["step"].max())
+        facts = alone.facts.with_provenance(Provenance.ASSUMED, final_step=last)
+        return run_of_curve(replace(alone, facts=facts), assumed)
