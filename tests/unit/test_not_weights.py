@@ -97,6 +97,13 @@ def test_no_random_tensor_is_taken_for_a_buffer(seed, shape):
     assert judged(np.cumsum(rng.standard_normal(shape), axis=0)) == ""  # smooth, as learned positions are
 
 
+def test_an_empty_matrix_and_a_small_one_of_zeros_and_ones_are_no_buffers(tmp_path):
+    assert judged([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]) == ""
+    save_file({"w": np.random.default_rng(0).random((4, 6)), "empty": np.ones((0, 96))}, tmp_path / "a.safetensors")
+    assert matrices.digests(tmp_path / "a.safetensors").keys() == {"w"}
+    assert checkpoints.inspect(tmp_path / "a.safetensors").unusable == ""
+
+
 class Head(torch.nn.Module):
     def __init__(self, name):
         super().__init__()

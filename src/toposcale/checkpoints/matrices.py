@@ -68,7 +68,7 @@ def digests(checkpoint: str | Path) -> dict[str, str]:
 
     A tensor with the same hash at every checkpoint of a training is a buffer or frozen.
     """
-    wanted = {name: tensor for name, tensor in stored_tensors(checkpoint).items() if tensor.shape}
+    wanted = {name for name, (shape, *_) in stored_tensors(checkpoint).items() if shape and 0 not in shape}
     hashes = {}
     for file in weight_files(checkpoint):
         with opened_rows(file) as (stored, rows):

@@ -29,6 +29,7 @@ _MOST_AXES = 64  # of an array of NumPy
 # Of the recurrence of a sine, by the size of the column: rounding to bfloat16 leaves a third of it, weights leave 1.
 _MAX_RESIDUAL = 1e-2
 _FEWEST_POSITIONS = 6
+_FEWEST_ENTRIES = 64  # from here on no weights are zeros and ones alone
 
 
 def is_buffer(name: str) -> bool:
@@ -87,7 +88,7 @@ def _is_mask(matrix: np.ndarray) -> bool:
     high = matrix == matrix.max()
     if excludes or min(high.sum(axis=1).max(), (~high).sum(axis=1).max()) <= 1:
         return excludes
-    if largest == 1 and matrix.min() == 0:
+    if largest == 1 and matrix.min() == 0 and matrix.size >= _FEWEST_ENTRIES:
         return True
     columns = high.shape[1]
     squares = high.reshape(-1, columns, columns) if len(high) % columns == 0 else high[None]
