@@ -374,7 +374,7 @@ def test_the_pages_tell_the_difference_to_the_published_surface():
     for rows in (differences, differences.xs("alone", level="setting")):
         low, high = scipy.stats.t.interval(0.95, len(rows) - 1, rows.mean(), rows.sem())
         parts.append((f"{rows.mean():+.4f}", f"{low:+.4f} to {high:+.4f}"))
-    assert "the difference is {} nats ({}; 95%, Student's t)".format(*parts[0]) in page
+    assert "the difference is {} nats ({})".format(*parts[0]) in page
     assert "Over the ten groups `alone` it is {} ({})".format(*parts[1]) in page
     assert (
         f"has [a mean regret](decisions.md#regret-of-the-policies) of {by_group['chinchilla'].mean():.4f} nats; the "
