@@ -3,7 +3,8 @@
     python -m studies.run_pairs [FOLDER ...]
 
 Replicates are runs of the project's own studies that differ by their seed alone: the share that is told to differ is the
-false-positive rate. Pairs are runs of one family of published runs (FOLDERS, by default studies/decisions/published_runs)
+false-positive rate. So are three published records of 124M models, of twelve seeds each; there a difference of `PLANTED`
+nats is planted, too. Pairs are runs of one family of published runs (FOLDERS, by default studies/decisions/published_runs)
 whose losses differ at the end: from 30 and 50% of both, the sign of the forecast difference is compared with the measured
 one. Nothing is trained.
 """
@@ -33,6 +34,10 @@ from toposcale.io.errors import UserError
 PAIRS, MOST_RUNS = 60, 8
 """Pairs of replicates of each configuration, and runs of each family and length."""
 SHARES = (0.3, 0.5)
+REPLICATE_TOKENS = 524_288.0
+"""Tokens of a step of the published replicates."""
+PLANTED = 0.01
+"""Difference that is planted between replicates, nats."""
 APART = 0.01
 """Least measured difference of a pair, nats: the sign of a smaller one is noise."""
 
@@ -59,6 +64,36 @@ def replicates() -> Iterator[tuple[str, RunPair]]:
             for _ in range(PAIRS):
                 one, other = rng.choice(len(runs), 2, replace=False)
                 yield path.name.removesuffix(".csv.gz"), compare(Joint(), [runs[one], runs[other]]).pairs[0]
+
+
+def published_replicates() -> pd.DataFrame:
+    """A row for each published record: pairs, the standard deviation of their difference and the median half-width of its
+    interval, nats, and the shares of pairs that are told to differ (significant), and of those where `PLANTED` is found."""
+    rows = []
+    for record, losses in pd.read_csv(PUBLISHED_RUNS / "replicates.csv.gz").query("step > 0").groupby("record"):
+        runs = [
+            TrainingRun(
+                RunFacts(str(log), 124_000_000, REPLICATE_TOKENS),
+                LearningRateSchedule(int(rows["steps"].iloc[0])),
+                checkpoint_steps=rows["step"].to_numpy(np.float64),
+                checkpoint_losses=rows["loss"].to_numpy(np.float64),
+                metric="validation loss",
+            )
+            for log, rows in losses.groupby("log")
+        ]
+        ends = [compare(Joint(), list(pair)).pairs[0].end for pair in combinations(runs, 2)]
+        value = np.array([end.value for end in ends])
+        half = np.array([(end.high - end.low) / 2 for end in ends])
+        row = {
+            "record": record,
+            "pairs": len(ends),
+            "deviation": float(value.std()),
+            "half_width": float(np.median(half)),
+        }
+        row["significant"] = float(np.mean(np.abs(value) > half))
+        found = [sign * value + PLANTED > half for sign in (1, -1)]
+        rows.append(row | {"found": float(np.mean(found))})
+    return pd.DataFrame(rows)
 
 
 def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
@@ -99,6 +134,7 @@ def main() -> None:
     table = pd.DataFrame(rows).groupby("configuration").mean()
     table.loc["all"] = table.mean()
     print(small_tables.markdown(table.reset_index()))
+    print(small_tables.markdown(published_replicates()))
     found = pd.DataFrame([row for folder in _folders() for row in pairs(read(folder))])
     means = []
     for source, part in found.groupby("source"):

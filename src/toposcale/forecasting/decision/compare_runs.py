@@ -28,7 +28,7 @@ from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.facts import Provenance
 from toposcale.forecasting.runs.from_curve import read_curve
 from toposcale.forecasting.runs.outliers import is_spike
-from toposcale.forecasting.runs.series import noise_of
+from toposcale.forecasting.runs.series import FEWEST_FOR_NOISE, noise_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import finite_or_none
@@ -36,7 +36,7 @@ from toposcale.io.files import finite_or_none
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.5
+SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.58
 """Standard deviation of a loss between seeds. A seed shifts a curve along the logarithm of the tokens D, by
 `SEED_SHIFT` (D / `SEED_TOKENS`)^-`SEED_EXPONENT`, and adds `SEED_FLOOR` times the loss. Estimated from replicates:
 1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (docs/compare.md)."""
@@ -488,13 +488,27 @@ def difference_at(axis: Axis, first: Curve, second: Curve, unit: tuple[float, fl
 def _at_the_end(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, float]:
     """Return the last of differences (n,) and its standard error, from a fitted line if there are enough rows."""
     if len(rows) < FEWEST_FOR_SCATTER:
-        noise = (noise_of(np.log(curve.losses)) * curve.losses[-1] for curve in (first, second))
-        return float(rows[-1]), float(np.hypot(*noise))
+        return float(rows[-1]), _noise_of_difference(first, second)
     x = np.linspace(-1, 0, len(rows))
     slope, value = np.polyfit(x, rows, 1)
     residuals = rows - value - slope * x
     scatter = float(np.std(residuals, ddof=2)) * np.sqrt(variance_inflation(residuals, 2))
     return float(value), float(2 * scatter / np.sqrt(len(rows)))
+
+
+def _noise_of_difference(first: Curve, second: Curve) -> float:
+    """Return the standard deviation of the noise of a difference of two rows, nats.
+
+    That of both curves, or that of their difference, in which noise and bends that both share cancel: the smaller one,
+    since a bend adds to either.
+    """
+    fewer, more = sorted((first, second), key=lambda curve: len(curve.steps))
+    common = fewer.steps[(fewer.steps >= more.steps[0]) & (fewer.steps <= more.steps[-1])]
+    logs = [np.interp(np.log(common), np.log(curve.steps), np.log(curve.losses)) for curve in (first, second)]
+    relative = float(np.linalg.norm([noise_of(np.log(curve.losses)) for curve in (first, second)]))
+    if len(common) >= FEWEST_FOR_NOISE:
+        relative = min(relative, noise_of(logs[1] - logs[0]))
+    return relative * float(np.mean([curve.losses[-1] for curve in (first, second)]))
 
 
 def difference_of_ends(
@@ -508,9 +522,10 @@ def difference_of_ends(
     if reasons:
         return Difference(Axis.END, np.nan, *steps, reason="; ".join(reasons))
     losses, deviations = [], []
+    noise = _noise_of_difference(*curves) / np.sqrt(2)
     for run, end, curve in zip(runs, ends, curves, strict=True):
         forecast = end.law.forecast(run) if end.law else None
-        loss, deviation = (forecast.value, forecast.deviation) if forecast else _last_loss(curve)
+        loss, deviation = (forecast.value, forecast.deviation) if forecast else _last_loss(curve, noise)
         losses.append(loss)
         deviations.append(deviation)
     correlation = SHARED if all(end.law for end in ends) else 0.0
@@ -518,9 +533,8 @@ def difference_of_ends(
     return Difference(Axis.END, np.nan, *steps, losses[1] - losses[0], float(np.hypot(np.sqrt(variance), seeds)))
 
 
-def _last_loss(curve: Curve) -> tuple[float, float]:
-    """Return the last loss, the median of up to 50 last rows, and its standard error."""
-    noise = noise_of(np.log(curve.losses)) * curve.losses[-1]
+def _last_loss(curve: Curve, noise: float) -> tuple[float, float]:
+    """Return the last loss, the median of up to 50 last rows, and its standard error; noise: that of a row, nats."""
     count = min(max(len(curve.losses) // 50, 1), 50)
     return float(np.median(curve.losses[-count:])), float(noise * np.sqrt((np.pi / 2 if count > 2 else 1.0) / count))
 

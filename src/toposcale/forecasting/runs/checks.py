@@ -180,5 +180,5 @@ def in_early_steps(run: TrainingRun) -> bool:
 
 
 def first_half(run: TrainingRun) -> TrainingRun:
-    """Return the run as it stood at half of the steps that were seen."""
-    return run.first(0.5 * run.loss_curve.steps[-1] / run.final_step)
+    """Return the run as it stood at half of the steps that were seen, without rows that are known to be outliers by now."""
+    return run.without_outliers().first(0.5 * run.loss_curve.steps[-1] / run.final_step)

@@ -40,8 +40,14 @@ def after_warmup(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSc
     return Curve(steps[usable], values[usable]).since(max(schedule.warmup_steps, 1))
 
 
+def is_outlier(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> np.ndarray:
+    """Return whether each value (rows,) after the warm-up is a spike, or belongs to an excursion or a dip."""
+    found = np.isfinite(values) & (steps >= max(schedule.warmup_steps, 1))
+    found[found] = is_spike(values[found]) | is_excursion(values[found]) | is_dip(values[found])
+    return found
+
+
 def binned(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> Curve:
     """Return medians of values (rows,) after the warm-up, in `LOG_BINS` geometric bins and more in a decay."""
-    steps, values = after_warmup(steps, values, schedule)
-    usable = ~(is_spike(values) | is_excursion(values) | is_dip(values))
-    return Curve(*bin_medians(steps[usable], values[usable], LOG_BINS, schedule.rates))
+    steps, values = after_warmup(steps, np.where(is_outlier(steps, values, schedule), np.nan, values), schedule)
+    return Curve(*bin_medians(steps, values, LOG_BINS, schedule.rates))

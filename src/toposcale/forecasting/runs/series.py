@@ -64,11 +64,16 @@ def bin_medians(
     )
 
 
+FEWEST_FOR_NOISE = 7
+"""Fewest values from which their noise is estimated."""
+
+
 def noise_of(log_losses: np.ndarray) -> float:
-    """Estimate the standard deviation of the noise of a smooth series, by the MAD of its second differences."""
-    if len(log_losses) < 7:
+    """Estimate the standard deviation of the noise of a series (0 if too short) by the MAD of its fourth differences."""
+    if len(log_losses) < FEWEST_FOR_NOISE:
         return 0.0
-    return float(1.4826 * np.median(np.abs(np.diff(log_losses, 2))) / np.sqrt(6))
+    # Second differences of a dozen validation losses are curvature: they exceed the noise of replicates fivefold.
+    return float(1.4826 * np.median(np.abs(np.diff(log_losses, 4))) / np.sqrt(70))
 
 
 TREND_DEGREE, CLIP = 5, 4.0

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.forecasting.runs.curves import Curve, after_warmup, binned
+from toposcale.forecasting.runs.curves import Curve, after_warmup, binned, is_outlier
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
@@ -270,6 +270,10 @@ class TrainingRun:
         theirs = np.concatenate([logged, measured])
         comparable = np.isfinite(mine) & np.isfinite(theirs)
         return int(comparable.sum()) >= MINIMUM_POINTS and bool(np.all(mine[comparable] == theirs[comparable]))
+
+    def without_outliers(self) -> Self:
+        """Return the run without the losses of its log that are outliers."""
+        return replace(self, losses=np.where(is_outlier(self.steps, self.losses, self.schedule), np.nan, self.losses))
 
     def _metric_offset(self, steps: np.ndarray, losses: np.ndarray) -> float:
         """Return the median of (metric - log) over the last three checkpoints."""
