@@ -10,12 +10,14 @@ from planted_laws import run, wsd
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.reasons import CONFIDENT
+from toposcale.forecasting.laws.published_law import refuse_young
 from toposcale.forecasting.runs.checks import looks_smoothed, smoothing_unknown_because
 from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_moving_average, rise
 from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
 
 FINAL = 9600
 OPTIONS = {"n_parameters": 60e6, "tokens_per_step": 1e5, "steps": FINAL}
@@ -80,7 +82,8 @@ def test_three_sizes_tell_the_law_of_sizes_where_no_published_training_was():
 
 
 def test_an_answer_is_sure_where_it_is_probable_enough_to_be_the_best():
-    early, late = (advise_on(run("100M", 100_000_000, until=share), []) for share in (0.15, 0.4))
+    live = (run("100M", 100_000_000, until=share) for share in (0.2, 0.4))
+    early, late = (advise_on(one, [], Request(multiples=(1.25,))) for one in live)
     assert early.decision.best.probability < CONFIDENT < late.decision.best.probability
     assert late.is_confident
     assert f"its probability of being the best is {early.decision.best.probability:.1%}, below 90%" in early.reasons
@@ -324,3 +327,35 @@ def test_a_log_of_many_rows_needs_no_memory_for_each_window():
     dipped = np.where(abs(rows - 150_000) < 5_000, 0.8 * losses, losses)
     assert rise(dipped, 5) is None
     assert is_dip(dipped)[148_000:152_000].all()
+
+
+def test_a_young_run_is_told_when_to_ask_again():
+    advice = advise(falling(np.arange(10, 401, 10), 0.01), np.arange(10, 401, 10), schedule="constant")
+    assert advice.sentence == (
+        "No advice: 400 steps and 4e+07 tokens are too few for a forecast, whose intervals hold from 700 steps and 5e+07 "
+        "tokens on; ask again from step 700 on."
+    )
+    small_batch = advise(falling(STEPS[:100], 0.01), STEPS[:100], tokens_per_step=8192)
+    assert "ask again from step 6,104 on" in small_batch.sentence
+    short = advise(falling(STEPS[:100], 0.01), STEPS[:100], tokens_per_step=4096)
+    assert "this run ends before that: compare it with other runs at equal steps" in short.sentence
+
+
+@pytest.mark.parametrize(
+    ("n_parameters", "tokens_per_step", "first"),
+    [(60e6, 1e5, 700), (60e6, 25_000, 2000), (12e6, 25_000, 960), (60e6, np.nan, 700), (9e6, 100.0, 0)],
+)
+def test_the_age_of_a_first_forecast(n_parameters, tokens_per_step, first):
+    """Two tokens per parameter suffice for a smaller model, and any age below 10M parameters."""
+
+    def is_refused(last):
+        facts = RunFacts("m", int(n_parameters), tokens_per_step)
+        steps = np.arange(1.0, last + 1)
+        try:
+            refuse_young(TrainingRun(facts, LearningRateSchedule(10_000), steps=steps, losses=falling(steps, 0.0)))
+        except NoForecast:
+            return True
+        return False
+
+    assert not is_refused(max(first, 1))
+    assert is_refused(first - 1) == (first > 0)

@@ -7,7 +7,7 @@ import pytest
 
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
-from toposcale.forecasting.laws.family_law import FamilyLaw
+from toposcale.forecasting.laws.family_law import FamilyLaw, l0_below_loss
 from toposcale.forecasting.laws.joint import SECOND_WEIGHT, Joint, largest_run
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.priors import PUBLISHED, Gaussian
@@ -201,3 +201,33 @@ def jumped(sound, by):
 def test_the_published_law_is_not_fitted():
     assert isinstance(PublishedLaw(), Law)
     assert not hasattr(PublishedLaw, "fit")
+
+
+@pytest.mark.parametrize("seen", [200, 400, 800])
+def test_a_young_run_is_expected_to_lose_more_than_an_old_one(seen):
+    """A power law that has 2 nats to lose after 10 million tokens: with 0.45 nats at any age it ends 0.5 nats too high."""
+    steps = np.arange(20, 4001, 20)
+    losses = 3.0 + 2.0 * (steps / 400) ** -0.5
+    whole = changed(
+        run("134M", 134_000_000, np.full(4001, 1e-3), tokens=24_576),
+        checkpoint_steps=steps,
+        checkpoint_losses=losses,
+        provenance="given",
+    )
+    end = fitted(whole.first(seen / 4000)).forecast(whole)
+    assert end.low < losses[-1] < end.high
+    assert end.value == pytest.approx(losses[-1], abs=0.25)
+
+
+def test_what_is_left_to_lose_falls_with_the_tokens_to_a_least():
+    assert l0_below_loss(6.0, 1e7) == pytest.approx(0.5 * 410.7 / 1e7**0.28)
+    assert l0_below_loss(2.0, 1e7) == 1.0  # no more than half of the loss
+    assert l0_below_loss(3.0, 1e11) == l0_below_loss(3.0, np.nan) == 0.45
+
+
+def test_sizes_nearer_than_half_as_much_again_are_not_read():
+    live = run("100M", 100_000_000, until=0.5)
+    near = [run(f"{n}M", n * 1_000_000) for n in (70, 120, 149)]
+    assert fitted(live, near).runs_ == [live]
+    far = [run(f"{n}M", n * 1_000_000) for n in (66, 150)]
+    assert {read.model for read in fitted(live, [*near, *far]).runs_} == {"100M", "66M", "150M"}

@@ -74,17 +74,16 @@ def test_one_curve_is_compared_with_published_runs():
 
 
 def test_tokens_per_step_of_a_micro_batch_are_found_and_no_answer_is_confident():
-    """12,288 for 491,520, without accumulation and devices: the factor that fits is said."""
+    """12,288 for 491,520, without accumulation and devices: it passes for a young run, and the factor that fits is said."""
     right, wrong = (advise_on(published_run(tokens), [], Request(multiples=(2,))) for tokens in (491_520, 12_288))
     assert right["confident"]
     assert "On track   yes: published runs of 124,000,000 parameters" in str(right)
     [track] = wrong["on_track"]
     assert track["tokens_factor"] == pytest.approx(40)
-    assert wrong["probability"] > 0.9
+    assert "too few for a forecast" in wrong.sentence
     assert not wrong["confident"]
-    assert "about x 40 would fit" in wrong.sentence
-    assert "about x 40 would fit" in wrong["find_out_first"]
     assert "On track   no, below since" in str(wrong)
+    assert "about x 40 would fit" in " ".join(str(wrong).split())
 
 
 def test_a_loss_that_no_number_of_tokens_gives_has_no_factor():

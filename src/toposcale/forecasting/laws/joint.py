@@ -26,7 +26,7 @@ from toposcale.forecasting.laws.priors import (
     Prior,
     decades_away,
 )
-from toposcale.forecasting.laws.published_law import published_losses, refuse_level
+from toposcale.forecasting.laws.published_law import published_losses, refuse_level, refuse_young
 from toposcale.forecasting.runs.checks import (
     first_half,
     has_known_rates,
@@ -41,6 +41,10 @@ from toposcale.io.errors import NoForecast
 
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and other runs of each size, the longest ones."""
+
+LEAST_SIZE_RATIO = 1.5
+"""Ratio from which on another size is read. Nearer ones differ by their shape as much as by their size: with one of them
+known, 76% of the ends of the Gemstones were inside."""
 
 
 class Joint(Law):
@@ -106,7 +110,8 @@ class Joint(Law):
         run : TrainingRun
             The run that is decided on, as far as it has come.
         others : sequence of TrainingRun, optional
-            Runs of its family; those of its own size and of the eight nearest other ones are read, two of each size.
+            Runs of its family; those of its own size are read, and of the eight nearest that differ by a factor of at least
+        1.5, two of each size.
 
         Returns
         -------
@@ -219,10 +224,11 @@ def largest_run(runs: Sequence[TrainingRun]) -> TrainingRun:
 
 
 def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Return the longest runs of the size of `about` and of each of the other sizes nearest to it."""
+    """Return the longest runs of the size of `about`, and of each of the nearest sizes that are far enough from it."""
     by_size: dict[float, list[TrainingRun]] = {}
     for run in sorted(known, key=lambda run: (-run.progress.step * run.tokens_per_step, run.model)):
-        if run.model != about.model:
+        ratio = run.n_parameters / about.n_parameters
+        if run.model != about.model and (ratio == 1 or max(ratio, 1 / ratio) >= LEAST_SIZE_RATIO):
             by_size.setdefault(run.n_parameters, []).append(run)
     nearest = sorted(by_size, key=lambda size: (abs(np.log(size / about.n_parameters)), size))
     n_read = MOST_SIZES + (about.n_parameters in by_size)
@@ -234,4 +240,5 @@ def refuse_run(run: TrainingRun) -> None:
     if len(run.loss_curve.steps) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
     refuse_decision_point(run)
+    refuse_young(run)
     refuse_level(run)

@@ -1,6 +1,7 @@
 """The published scaling law with the scatter of runs around it: forecasts without a curve, the usual level of a loss."""
 
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
 
@@ -8,7 +9,11 @@ from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.priors import (
     LEVEL_SD,
     MAX_LEVEL_RATIO,
+    MIN_AGED_SIZE,
     MIN_LEVEL_RATIO,
+    MIN_STEPS,
+    MIN_TOKENS,
+    MIN_TOKENS_PER_PARAMETER,
     RUN_SD,
     SIZES_KNOWN,
     UNIFORM_LOSS,
@@ -16,6 +21,7 @@ from toposcale.forecasting.laws.priors import (
     YOUNG_TOKENS,
 )
 from toposcale.forecasting.laws.published_surface import published_surface
+from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -66,3 +72,27 @@ def refuse_level(run: TrainingRun) -> None:
                 f"tokens from scratch, and this run has {loss:.4g}: the law is for the pretraining of language models on "
                 "the next token, not for fine-tuning, continued pretraining or other losses"
             )
+
+
+def refuse_young(run: TrainingRun) -> None:
+    """Raise NoForecast where fewer steps or tokens were seen than a forecast needs."""
+    if run.n_parameters < MIN_AGED_SIZE or not has_steps_left(run):
+        return
+    step, tokens = run.progress.step, min(MIN_TOKENS, MIN_TOKENS_PER_PARAMETER * run.n_parameters)
+    first = ceil(np.nanmax([MIN_STEPS, tokens / run.tokens_per_step]))
+    if step >= first:
+        return
+    seen = (
+        f"{step:,} steps and {step * run.tokens_per_step:.2g} tokens"
+        if np.isfinite(run.tokens_per_step)
+        else f"{step:,} steps"
+    )
+    advice = (
+        f"ask again from step {first:,} on"
+        if first < run.final_step
+        else "this run ends before that: compare it with other runs at equal steps (curves)"
+    )
+    raise NoForecast(
+        f"{seen} are too few for a forecast, whose intervals hold from {MIN_STEPS:g} steps and {tokens:.2g} tokens on; "
+        f"{advice}"
+    )

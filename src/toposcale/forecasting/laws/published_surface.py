@@ -5,7 +5,12 @@ import numpy as np
 
 def published_surface(n_parameters: float, n_tokens: float) -> float:
     """Return the loss of Hoffmann et al. 2022 at N parameters and D tokens, nats per token."""
-    return _published_floor(n_parameters) + float(_B / n_tokens**_BETA)
+    return _published_floor(n_parameters) + published_reducible_loss(n_tokens)
+
+
+def published_reducible_loss(n_tokens: float) -> float:
+    """Return by how much that surface lies above its value after infinitely many tokens, nats per token."""
+    return float(_B / n_tokens**_BETA)
 
 
 def published_tokens(n_parameters: float, loss: float) -> float:
