@@ -12,7 +12,7 @@ from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
 from studies.decisions.published import SHARES, Run, judged_runs
 from toposcale.analysis.methods import forecast, make
-from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.joint import LEAST_SIZE_RATIO, Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -21,6 +21,9 @@ from toposcale.io.errors import NoForecast
 JOINT = "joint"
 METHODS = (JOINT, "multi_power_law", "power_law")
 ALONE, ONE_KNOWN = "alone", "one smaller run known"
+
+LAST = 0.02
+"""Last share of the steps, whose mean loss is forecast."""
 
 PENALTY = 40
 """What the interval score adds to the width of a 95% interval: so many times what the truth lies outside (Gneiting and
@@ -58,13 +61,18 @@ def _rows(
         facts = {"run": run.history.model, "source": source, "family": run.family}
         for share in SHARES:
             now = run.history.first(share)
-            point = facts | {"share": share, "actual": float(run.history.losses[-1])}
+            point = facts | {"share": share, "actual": expected_end(run.history)}
             for method in methods:
                 known = ((ALONE, None), (ONE_KNOWN, smaller)) if method == JOINT else ((ALONE, None),)
                 for what, other in known:
                     if what == ALONE or other is not None:
                         end = _joint(now, other, prior) if method == JOINT else forecast(make(method), now)
                         yield point | {"method": method, "known": what} | _told(end)
+
+
+def expected_end(whole: TrainingRun) -> float:
+    """The loss that an interval is about: the mean of the last rows of a finished run, without the noise of one step."""
+    return float(np.mean(whole.losses[whole.steps >= (1 - LAST) * whole.steps[-1]]))
 
 
 def _joint(now: TrainingRun, other: TrainingRun | None, prior: Prior) -> Prediction:
@@ -79,13 +87,13 @@ def _told(end: Prediction) -> dict[str, object]:
 
 
 def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
-    """The largest smaller run of a family and shape of schedule that had no more steps and tokens, as it is known to who
-    tried a smaller size first. None: there is none."""
+    """The largest smaller run that the law reads, of a family and shape of schedule, that had no more tokens, as it is
+    known to who tried a smaller size first. None: there is none."""
     known = [
         other
         for other in runs
         if (other.family, other.shape) == (run.family, run.shape)
-        and other.n_parameters < run.n_parameters
+        and other.n_parameters * LEAST_SIZE_RATIO <= run.n_parameters
         and other.tokens <= run.tokens
         and other.is_usual
     ]

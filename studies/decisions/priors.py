@@ -21,7 +21,9 @@ from studies.decisions.published import CONSTANT, FEWEST_ROWS, Run, spread_out
 from toposcale.forecasting.laws.family_law import FamilyLaw
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.priors import PEAK_SPREAD, Gaussian, Prior, decay_covariates
+from toposcale.forecasting.laws.published_law import refuse_young
 from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
 
 START = Prior(
     log_alpha=Gaussian(np.log(0.5), 0.5),
@@ -56,7 +58,11 @@ MOST_OF_A_FAMILY = 24
 
 
 def is_readable(now: TrainingRun) -> bool:
-    """Whether a run has come past two warm-ups, with rows enough for a law."""
+    """Whether a run has come past two warm-ups and the youth that the program refuses, with rows enough for a law."""
+    try:
+        refuse_young(now)
+    except NoForecast:
+        return False
     return len(now.loss_curve.steps) >= FEWEST_ROWS and now.progress.step >= 2 * now.schedule.warmup_steps
 
 

@@ -49,6 +49,10 @@ ROUNDED = 1.005
 NEXT_TOKEN, MOST_EPOCHS = "next token", 4
 """Runs of another objective, or of more epochs, are no pretraining as the prior means it."""
 
+JUDGED_ONLY = ("cs336-zli12", "engram-wsl", "gpt3-digitised", "svg-chirantan")
+"""Sources that came after the prior had been learnt. They judge, and teach nothing: the digitised curves leave a ramp of
+the batch out, and their log alpha is 1.4 above that of the others."""
+
 CONSTANT, GIVEN = "constant", "given"
 ALONE, WITH_SMALLER, SEVERAL = "alone", "with smaller sizes", "several"
 
@@ -86,7 +90,7 @@ class Run:
     @property
     def is_learnt_from(self) -> bool:
         """Whether the prior is learnt from it: pretraining of a language model of a usual shape, on few epochs."""
-        return not self.kind and self.is_usual
+        return not self.kind and self.is_usual and self.source not in JUDGED_ONLY
 
     @cached_property
     def is_usual(self) -> bool:

@@ -20,6 +20,7 @@ from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_tabl
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
 from studies.decisions.published import Run, best_of_sweeps, decision_points, read
 from studies.decisions.standing import WRONG_BATCHES, standing_points, standing_table
+from studies.run_pairs import published_replicates
 from toposcale.forecasting.laws.priors import PEAK, PUBLISHED
 
 TOKENS = 1e6
@@ -168,7 +169,7 @@ def test_peak_batch_and_optimizer_move_what_is_believed_of_b():
     assert high.mean - low.mean == pytest.approx(PUBLISHED.b_by_peak * np.log(4))
     assert PUBLISHED.log_b_of(PEAK, 2e5, 1e8).mean > PUBLISHED.log_b_of(PEAK, 4e5, 1e8).mean
     assert low.sd == PUBLISHED.log_b.sd
-    widths = [PUBLISHED.log_b_of(PEAK, 5e5, 1e8, optimizer).sd for optimizer in ("AdamW", "", "muon")]
+    widths = [PUBLISHED.log_b_of(PEAK, 5e5, 1e8, optimizer).sd for optimizer in ("AdamW", "Muon", "", "lion")]
     assert widths == sorted(set(widths))
     for unknown in ((1.0, 5e5), (PEAK, np.nan)):  # a rate that is a share of the peak; an unknown batch
         b = PUBLISHED.log_b_of(*unknown, 1e8)
@@ -396,11 +397,10 @@ def test_the_page_tells_the_committed_forecasts():
     rows = pd.read_csv(PUBLISHED_RUNS / "forecasts.csv").query("method == 'joint' and known == @ALONE")
     page = " ".join((ROOT / "docs/decisions.md").read_text().split())
     for source, row in rows.set_index("source").drop(index="all").iterrows():
-        assert (
-            f"| {source} | {row['n']} | {row['refused']:.0%} | {row['mean_error']:.3f} | {row['bias']:+.3f} "
-            f"| {row['inside']:.0%} | {row['score']:.3f} |"
-        ) in page
-    pretraining = rows[~rows["source"].str.contains(", ") & (rows["source"] != "all")]
+        numbers = f"{row['mean_error']:.3f} | {row['bias']:+.3f} | {row['inside']:.0%} | {row['score']:.3f}"
+        numbers = numbers if row["refused"] < 1 else "| | |"
+        assert f"| {source} | {row['n']} | {row['refused']:.0%} | {numbers} |" in page
+    pretraining = rows[~rows["source"].str.contains(", |^all$")]
     often = pretraining["n"] >= 20
     assert (
         f"a mean error of {pretraining['mean_error'].mean():.3f} and a score of {pretraining['score'].mean():.2f}"
@@ -408,7 +408,7 @@ def test_the_page_tells_the_committed_forecasts():
     )
     assert f"20 or more forecasts have a mean error of {pretraining.loc[often, 'mean_error'].mean():.3f} nats" in page
     rest = pretraining[~often]
-    assert f"the other four have {rest['n'].min()} to {rest['n'].max()} forecasts" in page
+    assert f"the other five have {rest['n'].min()} to {rest['n'].max()} forecasts" in page
     assert set(pretraining.nlargest(3, "mean_error")["source"]) <= set(rest["source"])
 
 
@@ -454,3 +454,12 @@ def test_the_scatter_of_a_source_is_that_of_the_others():
     assert table.loc["c", "level_scatter"] == pytest.approx(np.sqrt((0.3**2 + 0.4**2) / 2))
     assert table.loc["c", "run_scatter"] == pytest.approx(0.1 / np.sqrt(2))
     assert table.loc["c", "inside_left_out"] == 0.5
+
+
+def test_published_replicates_rarely_differ_as_the_page_tells():
+    table = published_replicates()
+    assert table["significant"].mean() < 0.05
+    page = (ROOT / "docs/compare.md").read_text()
+    for row in table.to_dict("records"):
+        numbers = f"{row['deviation']:.4f} | {row['half_width']:.4f} | {row['significant']:.0%} | {row['found']:.0%}"
+        assert f"| {row['record']} | {row['pairs']} | {numbers} |" in page

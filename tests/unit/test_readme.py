@@ -47,8 +47,8 @@ def test_forecasts():
     rows = pd.read_csv(PUBLISHED_RUNS / "forecasts.csv")
     rows = rows[(rows["method"] == "joint") & (rows["known"] == ALONE)]
     sources = rows[(rows["n"] >= 20) & ~rows["source"].str.contains(", ") & (rows["source"] != "all")]
-    assert len(sources) == 7
-    assert f"a mean error of {sources['mean_error'].mean():.3f} nats, in the seven sources with 20 or more" in TEXT
+    assert len(sources) == 9
+    assert f"a mean error of {sources['mean_error'].mean():.3f} nats, in the nine sources with 20 or more" in TEXT
 
 
 def test_topology():
