@@ -695,7 +695,7 @@ def test_an_adapter_does_not_tell_the_parameters_of_its_model(tmp_path):
 @pytest.mark.parametrize("is_adapter", [True, False])
 def test_the_weights_of_an_adapter_are_a_reason_for_low_confidence(tmp_path, is_adapter):
     beside = {"adapter_config": {"base_model_name_or_path": "gpt2"}} if is_adapter else {}
-    state_of(tmp_path / "run", 1200, 3.0 + 10 * np.arange(10, 1201, 10) ** -0.3, **beside)
+    state_of(tmp_path / "run", 800, 3.0 + 10 * np.arange(10, 801, 10) ** -0.3, **beside)
     advice = toposcale.advise(tmp_path / "run", n_parameters=1e8, tokens_per_step=1e5, warmup_steps=0)
     assert any("an adapter" in reason for reason in advice.reasons) is is_adapter
 
