@@ -306,7 +306,7 @@ def is_there(words):
     if words[0] == "toposcale":
         arguments = words[1 : words.index(">") if ">" in words else None]
         # A subcommand that is mentioned alone stands without its arguments.
-        assert _parser(arguments).parse_args(arguments).run if arguments[1:] else arguments[0] in _COMMANDS
+        assert _parser(arguments).parse_args(arguments).function if arguments[1:] else arguments[0] in _COMMANDS
         return
     programs = [
         path
