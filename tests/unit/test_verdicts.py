@@ -234,7 +234,7 @@ def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(ru
     rows = rows[(rows.feature == "neural_persistence") & (rows.question == "beyond_the_norm")]
     assert set(rows.model) == {*SIZES, POOLED}
     assert (rows.answer == "not tested").all()
-    assert (rows.reason == "the warm-up is not known; give models.{name}.warmup_steps").all()
+    assert (rows.reason == "the warm-up is not known; give warmup_steps in the entry of the model").all()
     assert (tables["sensitivity"].found == "not tested").all()
     assert len(tables["power"]) == 0
 
@@ -252,7 +252,7 @@ def test_the_reason_that_is_named_is_that_of_the_weights(run):
     unknown = models.drop(columns="warmup_steps")
     tables = verdict_tables(pd.concat([weights, *coarse]), metrics, unknown, seed=1, resamples=20)
     said = one(tables["sensitivity"], question="beyond_the_norm").reason
-    assert said == "the warm-up is not known; give models.{name}.warmup_steps"
+    assert said == "the warm-up is not known; give warmup_steps in the entry of the model"
 
 
 def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown_it(run):
