@@ -11,8 +11,8 @@ import numpy as np
 
 from toposcale.forecasting.logs import text_logs
 from toposcale.forecasting.logs.columns import COUNTERS, TEST, TRAINING, VALIDATION, loss_name, plain_name
-from toposcale.forecasting.logs.rows import LogRows, RowGatherer
-from toposcale.forecasting.logs.trainer_states import FILE_NAME
+from toposcale.forecasting.logs.rows import LogRows, RowGatherer, half_written
+from toposcale.forecasting.logs.trainer_states import FILE_NAME, SUMMARY
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json
 
@@ -65,7 +65,7 @@ def _add_lines(path: Path, content: bytes, suffix: str, gathered: RowGatherer, n
         except (ValueError, TypeError) as error:
             is_last = not content[content.find(line) + len(line) :].strip()
             if len(gathered) and is_last and isinstance(error, ValueError) and "Extra data" not in str(error):
-                notes.append(text_logs.half_written(line.decode("utf-8", "replace")))
+                notes.append(half_written(line.decode("utf-8", "replace")))
                 break
             if suffix not in SUFFIXES and not any(loss_name(plain_name(name)) for name in gathered.columns()):
                 return False
@@ -85,7 +85,7 @@ def _start_of(line: bytes) -> str:
 
 def _add(entry: Mapping[str, Any], line: int, gathered: RowGatherer, notes: list[str]) -> None:
     """Add a row, but not the summary at the end of transformers' Trainer."""
-    if text_logs.SUMMARY not in entry:
+    if SUMMARY not in entry:
         gathered.add(entry, line)
     elif (summary := "the summary of the whole training was left out") not in notes:
         notes.append(summary)
@@ -117,7 +117,7 @@ def _add_entries(path: Path, content: bytes, suffix: str, gathered: RowGatherer,
                 return False
             line = text.count("\n", 0, len(text) - len(text[end:].lstrip())) + 1
             raise UserError(f"{path}: not JSON from line {line:,} on: {rest[:60]!r}; mend that object, or delete it")
-        notes.append(text_logs.half_written(" ".join(rest.split())))
+        notes.append(half_written(" ".join(rest.split())))
     if alone is not None:
         n_others, n_values = _add_content(path, alone, suffix, gathered, notes)
     if n_others == n_values:

@@ -8,7 +8,7 @@ import numpy as np
 
 from toposcale.forecasting.logs import json_logs, text_logs
 from toposcale.forecasting.logs.columns import COUNTERS, loss_name, plain_name
-from toposcale.forecasting.logs.rows import LogRows
+from toposcale.forecasting.logs.rows import LogRows, half_written
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_plain_or_gzip
 
@@ -118,7 +118,7 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> LogRows:
     notes = []
     content, cut = _without_cut_line(content)
     if cut:
-        notes.append(text_logs.half_written(cut))
+        notes.append(half_written(cut))
     header = content[: content.find(b"\n") + 1]
     starts = [match.start() for match in re.finditer(re.escape(b"\n" + header), content)] if header.strip() else []
     again = np.searchsorted(np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n")), starts) if starts else starts

@@ -25,7 +25,7 @@ from toposcale.forecasting.logs.columns import (
     refuse_missing,
 )
 from toposcale.forecasting.logs.rows import LogRows, rows_of
-from toposcale.forecasting.logs.text_logs import GRAMMARS
+from toposcale.forecasting.logs.text_forms import GRAMMARS
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
@@ -98,7 +98,7 @@ def read(
     """Read the loss curve of a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
     A table is CSV (with commas, semicolons, tabs, spaces or bars) or Parquet; JSON is one object per line, or a list of
-    objects; text logs are those of `text_logs.GRAMMARS`, and others with a step and a loss on each line. A step and a loss
+    objects; text logs are those of `text_forms.GRAMMARS`, and others with a step and a loss on each line. A step and a loss
     of training or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are
     those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since
     Lightning writes one for training and one for validation. Files may be compressed with gzip; without a known suffix

@@ -99,3 +99,8 @@ def rows_of(
     for entry in entries:
         gathered.add(entry, 0)
     return LogRows(gathered.columns(named), form, tuple(notes))
+
+
+def half_written(line: str) -> str:
+    """Return the note on a half-written last line."""
+    return f"the last line, {line[:40]!r}, is half-written: it was dropped"

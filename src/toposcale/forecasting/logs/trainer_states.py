@@ -8,6 +8,7 @@ from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json, read_text
 
 FILE_NAME = "trainer_state.json"  # beside every checkpoint
+SUMMARY = "train_runtime"  # key of the last entry of transformers' Trainer, which has the mean loss
 _UNMEASURED = ("_runtime", "_per_second", "_time", "_flos")
 
 
