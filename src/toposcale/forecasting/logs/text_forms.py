@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import pairwise
 from typing import NamedTuple
 
 from toposcale.forecasting.logs.columns import (
@@ -22,7 +21,6 @@ from toposcale.forecasting.logs.columns import (
     TEST,
     TRAINING,
     VALIDATION,
-    LossName,
     loss_name,
     plain_name,
 )
@@ -159,54 +157,111 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
 
     whole: positions of whole numbers, after a word such as `train` that has a loss or something else behind it.
     """
-    literals = key.lower().split(MARK)
-    names: dict[int, str] = {}
-    counters: dict[int, str] = {}
-    decimals, pending, unread, left_out = [], "", False, False
-    skipped = -1
-    for at, (before, after) in enumerate(pairwise(literals)):
-        if at == skipped or at in whole:
-            continue
-        name, pending = _name(before) or pending, ""
-        is_unit = bool(re.match(r"[a-z%]", after))
-        is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
-        if is_ratio and not name and not before.endswith("/") and not literals[at + 2].startswith("/"):
-            names |= {at: "batch", at + 1: "batches"}
-            skipped = at + 1
-        elif (counter := _counter(name, before, after, at)) and not is_unit:
-            counters[at] = counter
-            if is_ratio:
-                names[at + 1], skipped = END, at + 1
-            pending = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
+    if SUMMARY in key:
+        return Form(Kind.LEFT_OUT)
+    programs = frozenset(name for name, lines in _TEMPLATES.items() if any(line.fullmatch(key) for line in lines))
+    line = _Line(key.lower().split(MARK))
+    for at in range(len(line.literals) - 1):
+        if at not in whole and at not in line.names:
+            line.read(at)
+    line.count_by_first()
+    names = {1: "loss", 2: "step"} if "MLflow" in programs else dict(sorted(line.names.items()))
+    losses = {at: said for at, name in names.items() if (said := loss_name(name)) and not said.is_part}
+    if line.is_unread or not losses:
+        return line.without_loss(names, programs)
+    words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(line.literals[: min(losses) + 1])))
+    is_evaluation = any(template.fullmatch(key) for template in _EVALUATIONS)
+    has_training = any(said.split is TRAINING for said in losses.values())
+    return Form(
+        Kind.TRAINING if has_training else Kind.EVALUATION,
+        names,
+        " ".join(words),
+        (frozenset(words) & (VALIDATION | TEST)) | ({"eval"} if is_evaluation else frozenset()),
+        tuple(line.decimals),
+        losses=tuple(losses),
+        key=key,
+        fast=_fast(key, names, line.decimals, (*losses,)),
+        programs=programs,
+        is_evaluation=is_evaluation,
+    )
+
+
+@dataclass
+class _Line:
+    """Numbers of a line, read from left to right by the words around each.
+
+    literals: texts around the numbers. names, decimals: as in `Form`. is_unread: whether a loss is of an unknown kind, or
+    has a decimal comma. has_other_loss: whether there is a best or mean loss. starts_with_number: whether the first
+    number may count the steps. name: that of the next number, if it has none of its own.
+    """
+
+    literals: list[str]
+    names: dict[int, str] = field(default_factory=dict)
+    decimals: list[int] = field(default_factory=list)
+    is_unread: bool = False
+    has_other_loss: bool = False
+    starts_with_number: bool = False
+    name: str = ""
+
+    def read(self, at: int) -> None:
+        """Find the columns of a number and, if it is one of several (`3/10`, `3 of 10`), of the next one."""
+        before, after = self.literals[at : at + 2]
+        name, self.name = _name(before) or self.name, ""
+        has_unit = bool(re.match(r"[a-z%]", after))
+        is_ratio = after.strip() in ("/", "of") and at + 2 < len(self.literals)
+        column = most = ""
+        if is_ratio and not name and not before.endswith("/") and not self.literals[at + 2].startswith("/"):
+            column, most = "batch", "batches"
+        elif at == 0 and not name and before.strip(" [(#") == "" and re.match(r"[\])]?[ :|,]", after):
+            self.starts_with_number, most = True, END
+        elif not has_unit and (counter := _counter(name, after, at)):
+            column, most = counter if counter not in self.names.values() else "", END
+            self.name = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
         elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
-            names[at] = "epoch"
-            if is_ratio:
-                names[at + 1], skipped = "epochs", at + 1
-        elif is_unit and not PERPLEXITY.search(name) and name not in _FACTS:
-            continue
-        elif (
-            (said := loss_name(name)) or name in ("trl", "tel") or set(name.split("_")) <= TRAINING | VALIDATION | TEST
-        ):
-            if not name:
-                continue
-            unread |= after == "," and at + 2 < len(literals)  # a decimal comma
-            if said is None:
-                said = loss_name({"trl": "loss", "tel": "val_loss"}.get(name, f"{name}_loss"))
-                decimals += [] if name in ("trl", "tel") else [at]
-            names[at] = name if said is None or said.is_part else _loss_column(name, said.split, names)
-        elif PERPLEXITY.search(name):
-            names[at] = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
-        elif "loss" in name.split("_") or "loss" in re.split(r"\W", name):
-            words = set(re.split(r"[^a-z]+", name))
-            left_out |= bool(words & (_NEVER | VALIDATION | TEST))
-            unread |= not words & (_NEVER | VALIDATION | TEST)
-        elif name in _FACTS or name in OF_THE_BATCH or name in _RANKS:
-            names[at] = _FACTS.get(name, name)
-        elif name in ("lr", "learning_rate") or name.endswith(("_norm", "gnorm")) or name == "norm":
-            names[at] = "learning_rate" if name.startswith("l") else "gradient_norm"
-    names |= _distinct_counters(counters, names)
-    names = dict(sorted(names.items()))
-    return _classified(key, literals, names, tuple(decimals), unread, left_out)
+            column, most = "epoch", "epochs"
+        elif PERPLEXITY.search(name) and loss_name(name) is None:
+            column = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
+        elif not has_unit or name in _FACTS:
+            column = self._loss(at, name, after) or _other_column(name)
+        self.names |= {at: column} if column else {}
+        self.names |= {at + 1: most} if is_ratio and most else {}
+
+    def count_by_first(self) -> None:
+        """Make the number at the start the step where nothing else counts."""
+        if self.starts_with_number and not set(self.names.values()) & (COUNTERS.keys() | {"batch"}):
+            self.names[0] = "step"
+
+    def without_loss(self, names: Mapping[int, str], programs: frozenset[str]) -> Form:
+        """Return the form of a line whose loss is not read: a fact, a step of later lines, or something else."""
+        found = set(names.values())
+        if self.is_unread:
+            return Form(Kind.UNREAD, names, programs=programs)
+        if found & {*_FACTS.values()}:
+            unit = re.match(r"[kmb](?![a-z])", self.literals[min(names) + 1])
+            return Form(Kind.FACT, names, unit=unit[0].upper() if unit else "", programs=programs)
+        if self.has_other_loss:
+            return Form(Kind.LEFT_OUT, names, programs=programs)
+        return Form(Kind.STEP if found & (COUNTERS.keys() | {"batch"}) else Kind.OTHER, names, programs=programs)
+
+    def _loss(self, at: int, name: str, after: str) -> str:
+        """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
+        said, words = loss_name(name), set(re.split(r"[^a-z]+", name))
+        if said is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
+            said = loss_name(f"{name}_loss")
+            self.decimals.append(at)
+        if said is None and "loss" in words:
+            is_other = bool(words & (_NEVER | VALIDATION | TEST))
+            self.has_other_loss |= is_other
+            self.is_unread |= not is_other
+        if said is None:
+            return ""
+        self.is_unread |= after == "," and at + 2 < len(self.literals)  # a decimal comma
+        content = [
+            word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}
+        ]
+        prefix = "validation_" if said.split is VALIDATION else "test_" if said.split is TEST else ""
+        column = prefix + "_".join(dict.fromkeys(content or ["loss"]))
+        return name if said.is_part or column in self.names.values() else column
 
 
 def _name(before: str) -> str:
@@ -217,19 +272,16 @@ def _name(before: str) -> str:
     words = name.split("_")
     while words and words[0] in _JUNK and len(words) > 1:
         words = words[1:]
-    return "_".join(words) if re.search("[a-z]", name) else ""
+    name = "_".join(words) if re.search("[a-z]", name) else ""
+    return {"trl": "train_loss", "tel": "val_loss"}.get(name, name)  # llm.c
 
 
-def _counter(name: str, before: str, after: str, at: int) -> str:
+def _counter(name: str, after: str, at: int) -> str:
     """Return the column of a number that counts steps, "" if it counts something else."""
-    if name in COUNTERS:
-        return name
-    if name == "batch":
-        return "iteration"
+    if name in COUNTERS or name == "batch":
+        return name if name in COUNTERS else "iteration"
     if at == 0 and (name == "s" or (name in VALIDATION | TEST and after.startswith((":", " |")))):
         return "step"
-    if at == 0 and not name and before.strip(" [(#") == "" and re.match(r"[\])]?[ :|,]", after):
-        return "first"
     *words, last = name.split("_")
     if "loss" in words and not {"at", "after", "for", "on"} & set(words):
         return ""
@@ -238,61 +290,13 @@ def _counter(name: str, before: str, after: str, at: int) -> str:
     return ""
 
 
-def _loss_column(name: str, split: frozenset[str], names: Mapping[int, str]) -> str:
-    """Return the column of a loss, such as `validation_loss`, or its own name beside another of that one."""
-    content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
-    content = ["loss"] if content in ([], ["trl"], ["tel"]) else content
-    prefix = "validation_" if split is VALIDATION else "test_" if split is TEST else ""
-    column = prefix + "_".join(dict.fromkeys(content))
-    return name if column in names.values() else column
-
-
-def _distinct_counters(counters: Mapping[int, str], names: Mapping[int, str]) -> dict[int, str]:
-    """Return the columns of counters: a number at the start of a line counts only where nothing else does."""
-    named = {at: counter for at, counter in counters.items() if counter != "first"}
-    if not named and "batch" not in names.values():
-        named = dict.fromkeys(counters, "step")
-    return {at: counter for at, counter in named.items() if counter not in [named[one] for one in named if one < at]}
-
-
-def _classified(
-    key: str, literals: Sequence[str], names: dict[int, str], decimals: tuple[int, ...], unread: bool, left_out: bool
-) -> Form:
-    """Return the form of a line with these names: a row, a step that later lines belong to, a fact, or something else."""
-    losses = {at: said for at, name in names.items() if (said := loss_name(name)) and not said.is_part}
-    programs = frozenset(name for name, lines in _TEMPLATES.items() if any(line.fullmatch(key) for line in lines))
-    if "MLflow" in programs:
-        names, losses = {1: "loss", 2: "step"}, {1: LossName(TRAINING, False, False, False, False)}
-    if SUMMARY in key:
-        return Form(Kind.LEFT_OUT)
-    if not losses or unread:
-        kind = Kind.UNREAD if unread else Kind.LEFT_OUT if left_out else Kind.OTHER
-        if not unread and set(names.values()) & (COUNTERS.keys() | {"batch"}):
-            kind = Kind.STEP if kind is Kind.OTHER else kind
-        if not unread and set(names.values()) & {*_FACTS.values()}:
-            kind = Kind.FACT
-        found = re.match(r"[kmb](?![a-z])", literals[min(names) + 1]) if kind is Kind.FACT else None
-        unit = found[0].upper() if found else ""
-        return Form(kind, names, unit=unit, programs=programs)
-    text = _OPENING_BAR.sub("", MARK.join(literals[: min(losses) + 1]))
-    words = re.findall(r"[a-z][a-z_/]*", text)
-    marks = frozenset(words) & (VALIDATION | TEST)
-    is_evaluation = any(line.fullmatch(key) for line in _EVALUATIONS)
-    marks |= {"eval"} if is_evaluation else frozenset()
-    has_training = any(said.split is TRAINING for said in losses.values())
-    kind = Kind.TRAINING if has_training else Kind.EVALUATION
-    return Form(
-        kind,
-        names,
-        " ".join(words),
-        marks,
-        decimals,
-        losses=tuple(losses),
-        key=key,
-        fast=_fast(key, names, decimals, (*losses,)),
-        programs=programs,
-        is_evaluation=is_evaluation,
-    )
+def _other_column(name: str) -> str:
+    """Return the column of a fact, of the batch, of a process, or of a learning rate or gradient norm; "" if none."""
+    if name in _FACTS or name in OF_THE_BATCH or name in _RANKS:
+        return _FACTS.get(name, name)
+    if name in ("lr", "learning_rate"):
+        return "learning_rate"
+    return "gradient_norm" if name.endswith(("_norm", "gnorm")) or name == "norm" else ""
 
 
 def _fast(
