@@ -81,6 +81,7 @@ def read(tmp_path, name, content):
         ("cut.csv", "step,loss\n" + LINES + "1500,3", CUT),
         ("step.csv", "step,loss\n" + LINES + "15", CUT),
         ("cut.jsonl", lines('{{"step": {step}, "loss": {loss}}}\n') + '{"step": 1500, "loss": 3', CUT),
+        ("cut_inside.jsonl", lines('{{"step": {step}, "loss": {loss}}}\n') + '{"step": 1500, "train": {"loss": 3', CUT),
         ("cut.log", lines("step {step} | loss {loss} | x\n") + "step 1500 | loss 3", CUT),
     ],
 )

@@ -1,9 +1,8 @@
 """JSON logs: one object a line, a list of objects, or an object that holds lists or columns."""
 
-import io
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,54 +32,81 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
     is_printed = first.startswith((b"{'", b"[{'"))  # a dictionary as Python prints it
     if is_printed or (suffix not in SUFFIXES and not first.startswith((b"{", b"["))):
         return None
-    gathered, notes = RowGatherer(), list[str]()
-    if rest.strip() and isinstance(_parsed(first), dict):
-        is_json = _add_lines(path, content, suffix, gathered, notes)
+    gathered, notes, text = RowGatherer(), list[str](), content.decode("utf-8", "replace")
+    is_lines = bool(rest.strip()) and isinstance(_whole(first.decode("utf-8", "replace")), dict)
+    alone = None if is_lines or first.startswith(b"[") else _whole(text)
+    if isinstance(alone, dict):
+        n_others, n_values = _add_content(path, alone, suffix, gathered, notes)
     else:
-        is_json = _add_entries(path, content, suffix, gathered, notes)
-    if not is_json:
-        return None
+        n_others, n_values, end = _add_values(text, gathered, notes, is_lines=is_lines)
+        damaged = text[end:].strip().strip(",]").strip()
+        if (damaged or not n_values) and suffix not in SUFFIXES and not any(map(_is_loss, gathered.columns())):
+            return None
+        if damaged:
+            is_last = "\n" not in damaged if is_lines else damaged.count("{") == 1
+            if not len(gathered) or not is_last or not damaged.startswith("{"):
+                raise _damage(path, text, text.index(damaged, end), suffix, is_lines=is_lines)
+            notes.append(half_written(" ".join(damaged.split())))
+    if n_others == n_values:
+        raise _no_rows(path)
+    if n_others:
+        notes.append(f"{n_others} of {n_values:,} entries are not objects: they were left out")
     lines = np.array(gathered.lines)
     rows = LogRows(gathered.columns(named), FORM, tuple(notes), lines=lines if lines.any() else None)
-    has_losses = any(plain_name(name) in COUNTERS or loss_name(plain_name(name)) for name in rows.columns)
+    has_losses = any(plain_name(name) in COUNTERS or _is_loss(name) for name in rows.columns)
     return rows if has_losses or named else _text_inside(path, rows) or rows
 
 
-def _parsed(line: bytes) -> Any:
+def _whole(text: str) -> Any:
+    """Return the value of a text that is JSON, None of another."""
     try:
-        return parse_json(line)
+        return parse_json(text)
     except ValueError:
         return None
 
 
-def _add_lines(path: Path, content: bytes, suffix: str, gathered: RowGatherer, notes: list[str]) -> bool:
-    """Add the rows of one object a line; return whether it is that, and no text log."""
-    for number, line in enumerate(io.BytesIO(content), 1):
-        if not line.strip():
-            continue
+def _is_loss(name: str) -> bool:
+    return loss_name(plain_name(name)) is not None
+
+
+def _add_values(text: str, gathered: RowGatherer, notes: list[str], *, is_lines: bool) -> tuple[int, int, int]:
+    """Add the objects of a list, or one after another, as rows; return the numbers of others and of all, and the end.
+
+    The end is that of the last value before one that is damaged or, in lines, no object or not on a line of its own.
+    """
+    decoder, n_others, n_values, line = json.JSONDecoder(), 0, 0, 1
+    end = text.index("[") + 1 if text.lstrip().startswith("[") else 0
+    while following := _BETWEEN.match(text, end):
+        n_newlines = text.count("\n", end, following.end())
         try:
-            entry = parse_json(line)
-            if not isinstance(entry, dict):
-                raise TypeError("it holds something else")
-        except (ValueError, TypeError) as error:
-            is_last = not content[content.find(line) + len(line) :].strip()
-            if len(gathered) and is_last and isinstance(error, ValueError) and "Extra data" not in str(error):
-                notes.append(half_written(line.decode("utf-8", "replace")))
-                break
-            if suffix not in SUFFIXES and not any(loss_name(plain_name(name)) for name in gathered.columns()):
-                return False
-            is_glued = b"}{" in line.replace(b" ", b"")
-            what = "holds two objects and is not JSON" if is_glued else "is not JSON"
-            raise UserError(
-                f"{path}: line {number:,} {what}, one object a line ({error}): {_start_of(line)}; mend the line, or delete "
-                f"it: sed {number}d {path.name} > mended{suffix}"
-            ) from error
-        _add(entry, number, gathered, notes)
-    return True
+            value, after = decoder.raw_decode(text, following.end())
+        except (ValueError, RecursionError):
+            break
+        if is_lines and not (isinstance(value, dict) and (n_newlines or not end)):
+            break
+        n_values += 1
+        line += n_newlines
+        if isinstance(value, dict):
+            _add(value, line if is_lines else 0, gathered, notes)
+        else:
+            n_others += 1
+        line += text.count("\n", following.end(), after)
+        end = after
+    return n_others, n_values, end
 
 
-def _start_of(line: bytes) -> str:
-    return repr(line[:60].decode("utf-8", "replace").strip())
+def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -> UserError:
+    """Return the message on the damage of a file that begins at a character."""
+    number, line = text.count("\n", 0, start) + 1, text[text.rfind("\n", 0, start) + 1 :].partition("\n")[0].strip()
+    if not is_lines:
+        return UserError(
+            f"{path}: not JSON from line {number:,} on: {text[start : start + 60]!r}; mend that object, or delete it"
+        )
+    fault = "holds two objects and is not JSON" if "}{" in line.replace(" ", "") else "is not JSON"
+    return UserError(
+        f"{path}: line {number:,} {fault}, one object a line: {line[:60]!r}; mend the line, or delete it: "
+        f"sed {number}d {path.name} > mended{suffix}"
+    )
 
 
 def _add(entry: Mapping[str, Any], line: int, gathered: RowGatherer, notes: list[str]) -> None:
@@ -91,57 +117,10 @@ def _add(entry: Mapping[str, Any], line: int, gathered: RowGatherer, notes: list
         notes.append(summary)
 
 
-def _add_entries(path: Path, content: bytes, suffix: str, gathered: RowGatherer, notes: list[str]) -> bool:
-    """Add the rows of a list, of objects one after another, or of one object; return whether it is JSON."""
-    text = content.decode("utf-8", "replace")
-    is_list = text.lstrip().startswith("[")
-    start = end = text.index("[") + 1 if is_list else 0
-    alone: dict[str, Any] | None = None
-    n_values = n_others = 0
-    for value, end in _values(text, start):  # noqa: B007 (its last value counts)
-        n_values += 1
-        if not isinstance(value, dict):
-            n_others += 1
-        elif n_values == 1 and not is_list:
-            alone = value  # it may hold the rows
-        else:
-            if alone is not None:
-                _add(alone, 0, gathered, notes)
-            _add(value, 0, gathered, notes)
-            alone = None
-    rest = text[end:].strip().strip(",]").strip()
-    if rest or not (n_values or is_list):
-        n_objects = n_values - n_others
-        if n_objects < 2 or rest.count("{") > 1 or not rest.startswith("{"):
-            if suffix not in SUFFIXES and not n_objects:
-                return False
-            line = text.count("\n", 0, len(text) - len(text[end:].lstrip())) + 1
-            raise UserError(f"{path}: not JSON from line {line:,} on: {rest[:60]!r}; mend that object, or delete it")
-        notes.append(half_written(" ".join(rest.split())))
-    if alone is not None:
-        n_others, n_values = _add_content(path, alone, suffix, gathered, notes)
-    if n_others == n_values:
-        raise _no_rows(path)
-    if n_others:
-        notes.append(f"{n_others} of {n_values:,} entries are not objects: they were left out")
-    return True
-
-
 def _no_rows(path: Path) -> UserError:
     return UserError(
         f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
     )
-
-
-def _values(text: str, start: int) -> Iterator[tuple[Any, int]]:
-    """Yield the JSON values from a place of a text on, and where each ends, up to the first that is damaged."""
-    decoder = json.JSONDecoder()
-    while following := _BETWEEN.match(text, start):
-        try:
-            value, start = decoder.raw_decode(text, following.end())
-        except (ValueError, RecursionError):
-            return
-        yield value, start
 
 
 def _add_content(
