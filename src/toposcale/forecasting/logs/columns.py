@@ -164,7 +164,7 @@ def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple
         return next(iter(counters)), []
     sure = {name: COUNTERS[plain_name(name)] for name in counters}
     ranked = sorted(counters, key=lambda name: -sure[name])
-    steps = {name: known for name in ranked if (known := _numbers(counters[name])) is not None and _is_whole(known)}
+    steps = {name: known for name in ranked if _is_whole(known := numbers_or_nan(counters[name]))}
     best, *others = [*steps, *(name for name in ranked if name not in steps)]
     for name in others:
         if name not in steps or sure[name] is Counter.TRACKER:
@@ -238,17 +238,17 @@ def _one_loss(
 def _differ(values: Any, others: Any) -> bool:
     """Return whether two columns of losses differ where both are known; columns that are never both known do."""
     known = known_cells(values) & known_cells(others)
-    numbers = _numbers(values), _numbers(others)
-    if not known.any() or numbers[0] is None or numbers[1] is None:
-        return True
-    return not np.allclose(numbers[0][known], numbers[1][known], rtol=1e-6, atol=1e-12)
+    one, other = numbers_or_nan(values)[known], numbers_or_nan(others)[known]
+    return not len(one) or not np.allclose(one, other, rtol=1e-6, atol=1e-12)
 
 
-def _numbers(values: Any) -> np.ndarray | None:
+def numbers_or_nan(values: Any) -> np.ndarray:
+    """Return a column as numbers (rows,), all NaN if it holds something else."""
     try:
-        return np.asarray(values, dtype=np.float64)
+        numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        return None
+        numbers = np.empty((0, 0))
+    return numbers if numbers.ndim == 1 else np.full(len(values), np.nan)
 
 
 def known_cells(values: Any) -> np.ndarray:

@@ -16,6 +16,7 @@ from toposcale.forecasting.logs.columns import (
     loss_name,
     plain_name,
 )
+from toposcale.forecasting.logs.trainer_states import number_of
 from toposcale.io.errors import UserError, listed
 
 Columns = Mapping[str, Any]
@@ -73,18 +74,11 @@ def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
     for labels in labels_of(columns, METRICS) if value else []:
         if not any(loss_name(plain_name(text)) for text in labels.texts):
             continue
-        numbers = np.array([_number(cell) for cell in columns[value]])
+        numbers = np.array([number_of(cell) for cell in columns[value]], dtype=np.float64)
         rest = {column: columns[column] for column in columns if column not in (labels.column, value)}
         by_metric = {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
         return rest | by_metric, (f"columns {labels.column} and {value}: one metric a row; read by its name",)
     return columns, ()
-
-
-def _number(cell: Any) -> float:
-    try:
-        return np.nan if cell is None else float(cell)
-    except (TypeError, ValueError):
-        return np.nan
 
 
 def refuse_table_of_runs(columns: Columns, where: object, steps: np.ndarray | None = None) -> None:

@@ -20,12 +20,14 @@ from toposcale.forecasting.logs.columns import (
     VALIDATION,
     known_cells,
     matched,
+    numbers_or_nan,
     plain_name,
     refuse_bits,
     refuse_missing,
 )
 from toposcale.forecasting.logs.rows import LogRows, rows_of
 from toposcale.forecasting.logs.text_forms import GRAMMARS
+from toposcale.forecasting.logs.trainer_states import number_of
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
@@ -34,7 +36,7 @@ from toposcale.io.errors import UserError
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
-_TRAINER_KEYS = ("loss", "grad_norm", "learning_rate", "lr")
+_TRAINER_KEYS = ("step", "loss", "grad_norm", "learning_rate", "lr")
 MOST_LOST = 1 / 20  # largest share of the losses whose step is missing
 
 
@@ -109,8 +111,7 @@ def read(
     """
     path, chosen = Path(path), _chosen(loss_column, step_column)
     if state := trainer_states.latest_state(path):
-        rows, metrics = _rows_of_state(state)
-        curve = _of_rows(rows, state.path, {}, run, metrics)
+        curve = _of_rows(_rows_of_state(state), state.path, {}, run)
         return curve._replace(notes=(*state.notes, *curve.notes), trainer=state)
     if path.is_dir() or ".tfevents." in path.name:
         return _of_rows(event_files.read(path, is_named="loss" in chosen), path, chosen, run)
@@ -134,54 +135,47 @@ def _chosen(loss_column: str | None, step_column: str | None) -> dict[str, str]:
     return {key: name for key, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
 
 
-def _rows_of_state(state: trainer_states.TrainerState) -> tuple[LogRows, tuple[str, ...]]:
+def _rows_of_state(state: trainer_states.TrainerState) -> LogRows:
     """Return the log of transformers' Trainer, whose losses are means since the entry before, and its other metrics."""
     history = state.content["log_history"]
-    steps = [trainer_states.number_of(entry.get("step")) if isinstance(entry, dict) else np.nan for entry in history]
-    entries = [entry for entry, step in zip(history, steps, strict=True) if step == step and step is not None]
+    steps = [number_of(entry.get("step")) if isinstance(entry, dict) else None for entry in history]
+    entries = [history[row] for row in np.flatnonzero(~np.isnan(np.array(steps, dtype=np.float64)))]
     rate = "learning_rate" if any("learning_rate" in entry for entry in entries) else "lr"
+    evaluations = [*map(trainer_states.evaluated, entries)]
     rows = [
-        {"step": entry["step"], **trainer_states.evaluated(entry)}
-        | {
-            rate if name == "lr" else name: trainer_states.number_of(entry[name])
-            for name in _TRAINER_KEYS
-            if name in entry
-        }
-        for entry in entries
+        {rate if name == "lr" else name: entry[name] for name in _TRAINER_KEYS if name in entry} | metrics
+        for entry, metrics in zip(entries, evaluations, strict=True)
     ]
-    names = dict.fromkeys(name for row in rows for name in row)
+    metrics = tuple(dict.fromkeys(name for row in evaluations for name in row if name != "validation_loss"))
     left_out = len(history) - len(entries)
     notes = (f"{left_out} of {len(history):,} entries have no step: they were left out",) if left_out else ()
-    metrics = tuple(name for name in names if name not in ("step", "validation_loss", *_TRAINER_KEYS))
-    return rows_of(rows, "state of a Trainer", notes, [*names]), metrics
+    return rows_of(rows, "state of a Trainer", notes, (*_TRAINER_KEYS, *metrics))._replace(metrics=metrics)
 
 
-def _of_rows(
-    rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: int | None, metrics: Sequence[str] = ()
-) -> LossCurve:
-    """Return the loss curve of one run of a log; metrics: columns that are other metrics."""
+def _of_rows(rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: int | None) -> LossCurve:
+    """Return the loss curve of one run of a log."""
     labels.refuse_table_of_runs(rows.columns, where)
     columns, pivoted = labels.pivoted(rows.columns)
-    names, remarks = matched({name: columns[name] for name in columns if name not in metrics}, where, chosen)
+    names, remarks = matched({name: columns[name] for name in columns if name not in rows.metrics}, where, chosen)
     if rows.form != "state of a Trainer":
         refuse_bits(names, columns, where)
         refuse_missing(names, columns, where, f" ({rows.form})" if rows.form else "")
     n_rows = len(next(iter(columns.values()), ()))
     series = {name: _floats(columns[column], column, where, rows.lines) for name, column in names.items()}
-    series |= {name: np.asarray(columns[name], dtype=np.float64) for name in metrics}
+    series |= {name: np.asarray(columns[name], dtype=np.float64) for name in rows.metrics}
     _refuse_lengths(series, names, where)
     series.setdefault("step", np.empty(0))
     others = {
         name: values
         for name, values in columns.items()
-        if name not in (*names.values(), *metrics) and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
+        if name not in (*names.values(), *rows.metrics) and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
     }
     series, others, lines, unmeasured = _measured(series, others, names, where, rows.lines)
     series, in_bits = _broken_off(series, others), tuple[str, ...]()
     if "loss" not in chosen:
         series, in_bits = _in_nats(series, others, rows, names, where)
-    logged = {name: _numbers_of(others[name]) for name in others if plain_name(name) in (*OF_THE_BATCH, PARAMETERS)}
-    totals = next((_numbers_of(others[name]) for name in others if plain_name(name) in LAST_STEP), None)
+    logged = {name: numbers_or_nan(others[name]) for name in others if plain_name(name) in (*OF_THE_BATCH, PARAMETERS)}
+    totals = next((numbers_or_nan(others[name]) for name in others if plain_name(name) in LAST_STEP), None)
     steps = series["step"]
     series, labelled = labels.of_one_training(series, others, where)
     if len(series["step"]) == len(steps):
@@ -273,7 +267,7 @@ def _between_evaluations(values: np.ndarray) -> list[int]:
 
 def _refuse_epochs(series: Mapping[str, np.ndarray], others: Mapping[str, Any], where: str | Path) -> None:
     """Raise UserError if the steps go back wherever an epoch begins."""
-    epochs = next((_numbers_of(others[name]) for name in others if name.strip().lower() == "epoch"), None)
+    epochs = next((numbers_or_nan(others[name]) for name in others if name.strip().lower() == "epoch"), None)
     if epochs is None:
         return
     logged = np.flatnonzero(~np.isnan(labels.main_loss(series)))
@@ -329,7 +323,7 @@ def _in_nats(
     for column in others:
         if not PERPLEXITY.search(column.lower()):
             continue
-        perplexity = _numbers_of(others[column])
+        perplexity = numbers_or_nan(others[column])
         is_of_validation = bool(set(re.split(r"[\W_]+", column.lower())) & VALIDATION)
         for name in ("validation_loss",) if is_of_validation else ("loss", "validation_loss"):
             losses = labels.column_or_nan(series, name)
@@ -352,7 +346,7 @@ def _floats(values: Any, name: str, where: str | Path, lines: np.ndarray | None 
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        row = next((row for row, value in enumerate(values) if value is not None and _is_no_number(value)), 0)
+        row = next((row for row, value in enumerate(values) if value is not None and number_of(value) is None), 0)
         place = f"row {row + 1:,}" if lines is None else f"line {lines[row]:,}"
         reason = f"{place} has {str(values[row])[:40]!r}" if len(values) else str(error).splitlines()[0]
         raise UserError(
@@ -361,22 +355,6 @@ def _floats(values: Any, name: str, where: str | Path, lines: np.ndarray | None 
     if numbers.ndim != 1:
         raise UserError(f"{where}: column {name} is not a list of numbers")
     return numbers
-
-
-def _is_no_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return True
-    return False
-
-
-def _numbers_of(values: Any) -> np.ndarray:
-    """Return an optional column as numbers, all NaN if it holds something else."""
-    try:
-        return _floats(values, "", "")
-    except UserError:
-        return np.full(len(values), np.nan)
 
 
 def _joined(columns: Mapping[str, np.ndarray], restarts: Sequence[float], path: str | Path) -> LossCurve:

@@ -18,6 +18,7 @@ class LogRows(NamedTuple):
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
     form: format of the file. notes, low_confidence_reasons: on what was left out. lines: line of each row, if known.
     headers: the rows before which a header stands, for each kind of header. program: training program of a text log.
+    metrics: columns that are other metrics than losses.
     """
 
     columns: Mapping[str, Any]
@@ -27,6 +28,7 @@ class LogRows(NamedTuple):
     lines: np.ndarray | None = None
     headers: Sequence[frozenset[int]] = ()
     program: str = ""
+    metrics: Sequence[str] = ()
 
 
 class RowGatherer:

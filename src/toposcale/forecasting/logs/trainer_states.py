@@ -158,6 +158,6 @@ def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
 def number_of(value: Any) -> float | None:
     """Return a number, which some programs log as text; None for anything else."""
     try:
-        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
-    except ValueError:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
         return None
