@@ -775,3 +775,22 @@ def test_a_command_loads_what_it_calls_alone(curve):
     )
     done = subprocess.run([sys.executable, "-c", code, "check", curve], capture_output=True, text=True, check=True)
     assert done.stderr == "set()\n"
+
+
+def test_a_stated_objective_other_than_the_next_token_is_refused():
+    advice = toposcale.advise(columns(), **GIVEN, objective="masked")
+    assert advice.decision is None
+    assert advice.no_advice_because == (
+        "its objective (--objective) is masked; the law was learnt from next-token prediction alone"
+    )
+    assert toposcale.advise(**GIVEN, objective="span corruption").decision is None
+
+
+@pytest.mark.parametrize("objective", ["next-token", "Next token prediction", "causal LM", "CLM"])
+def test_names_of_next_token_prediction_change_nothing(objective):
+    assert f"{toposcale.advise(columns(), **GIVEN, objective=objective)}" == f"{toposcale.advise(columns(), **GIVEN)}"
+
+
+def test_an_objective_is_a_name():
+    with pytest.raises(UserError, match='objective: a name such as "next-token", but it is 3'):
+        toposcale.advise(columns(), **GIVEN, objective=3)

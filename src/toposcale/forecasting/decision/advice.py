@@ -22,7 +22,7 @@ from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.pictures import Drawn, rendered
-from toposcale.forecasting.runs.checks import has_steps_left
+from toposcale.forecasting.runs.checks import has_steps_left, refuse_objective
 from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
@@ -355,6 +355,7 @@ def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), re
     """
     advice, law = Advice(run, tuple(others), request), PublishedLaw()
     try:
+        refuse_objective(run)
         return replace(advice, law=law, decision=decide(law, run, others, request), reasons=(NOT_STARTED,))
     except NoForecast as error:
         return replace(advice, no_advice_because=str(error))

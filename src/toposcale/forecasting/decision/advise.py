@@ -40,6 +40,7 @@ def advise(
     unique_tokens: float | None = None,
     epochs: float | None = None,
     optimizer: str = "",
+    objective: str = "",
     name: str = "this run",
     **unknown: Any,
 ) -> Advice:
@@ -72,8 +73,8 @@ def advise(
         run that has not started half and a quarter, too.
     known : sequence of mapping, optional
         Other runs of the family: each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column, run, unique_tokens, epochs, optimizer and name. What is not stated is as
-        in this run, unless the logged learning rates contradict it.
+        warmup_steps, loss_column, step_column, run, unique_tokens, epochs, optimizer, objective and name. What is not
+        stated is as in this run, unless the logged learning rates contradict it.
     remaining : float, optional
         Compute that will still be spent, FLOP; by default what the schedule needs.
     target_loss : float, optional
@@ -86,6 +87,8 @@ def advise(
         Unique tokens of the training text, or epochs of the whole run over it: repeated tokens are worth less.
     optimizer : str, optional
         Name of the optimizer. The law is for "adamw"; under another or unknown one the interval of a decay is wider.
+    objective : str, optional
+        Objective of the training. The law is for "next-token"; a run with another one is refused.
     name : str, optional
         Name of the run in texts.
     **unknown : Any

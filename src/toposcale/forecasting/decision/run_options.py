@@ -23,11 +23,12 @@ OPTIONS = {
     "unique_tokens": "unique tokens of the training text, if it is repeated",
     "epochs": "epochs of the whole run over the training text",
     "optimizer": "such as adamw; under another or unknown one the forecast of a decay is less certain",
+    "objective": "next-token if left out; there is no forecast for another one, such as masked",
 }
 """Help texts of the options."""
 
 PLOT = "also write a picture, .svg, .png or .pdf"
-_TEXTS = ("schedule", "loss_column", "step_column", "optimizer")
+_TEXTS = ("schedule", "loss_column", "step_column", "optimizer", "objective")
 _OF_A_SHAPE = ("decay_start", "peak", "final")
 _ALIASES = {"n_parameters": "--parameters", "warmup_steps": "--warmup", "sizes": "--size", "target_loss": "--target"}
 NAMES_IN_OTHER_TOOLS = {

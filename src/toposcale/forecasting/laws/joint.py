@@ -35,6 +35,7 @@ from toposcale.forecasting.runs.checks import (
     refuse_curve,
     refuse_decision_point,
     refuse_forecast,
+    refuse_objective,
 )
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
@@ -237,6 +238,7 @@ def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingR
 
 def refuse_run(run: TrainingRun) -> None:
     """Raise NoForecast where a sound curve has too few losses, comes too early, or is not that of a pretraining."""
+    refuse_objective(run)
     if len(run.loss_curve.steps) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
     refuse_decision_point(run)

@@ -53,10 +53,12 @@ class RunInput:
         unique_tokens: Any = None,
         epochs: Any = None,
         optimizer: str = "",
+        objective: str = "",
     ) -> Self:
         """Return the input of these arguments of `advise`, None where not stated; UserError for one out of bounds."""
-        if not isinstance(optimizer, str):
-            raise UserError(f'optimizer: a name such as "adamw", but it is {optimizer!r:.60}')
+        for what, text, example in (("optimizer", optimizer, "adamw"), ("objective", objective, "next-token")):
+            if not isinstance(text, str):
+                raise UserError(f'{what}: a name such as "{example}", but it is {text!r:.60}')
         of_a_step = ": a step reads sequences x tokens per sequence (--tokens-per-step)"
         tokens = number(tokens_per_step, "tokens_per_step", LEAST_TOKENS, MOST_TOKENS, of_a_step)
         size = parameters(n_parameters, "n_parameters")
@@ -72,6 +74,7 @@ class RunInput:
             final_step=fields.get("steps") if stated is None else stated.steps,
             warmup_steps=fields.get("warmup_steps"),
             optimizer=optimizer,
+            objective=objective,
             unique_tokens=number(unique_tokens, "unique_tokens", 1) or np.nan,
             epochs=number(epochs, "epochs", 0.01) or np.nan,
         )

@@ -1,5 +1,7 @@
 """Checks on a loss curve: each raises NoForecast with the reason why no forecast is made from it."""
 
+import re
+
 import numpy as np
 
 from toposcale.forecasting.runs.curves import after_warmup, binned
@@ -28,6 +30,9 @@ LARGEST_DEPARTURE = 0.03
 HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
 """Nats per token: a uniform guess among a million tokens costs 13.8; a loss near zero means memorisation."""
 
+NEXT_TOKEN = frozenset(("nexttoken", "nexttokenprediction", "causal", "causallm", "clm", "autoregressive"))
+"""Names of the objective that the law was learnt from, in letters alone."""
+
 FIRST_STEPS = 50
 """Steps during which a bad initialisation may have a loss far above a uniform guess."""
 
@@ -52,6 +57,15 @@ def refuse_curve(run: TrainingRun) -> None:
         raise NoForecast(
             f"a loss of {highest:.4g} is above the {HIGHEST_LOSS:g} nats of a uniform guess among a million tokens: is it "
             "a sum over the batches of a step (gradient accumulation), or a perplexity? Give the mean, or its logarithm"
+        )
+
+
+def refuse_objective(run: TrainingRun) -> None:
+    """Raise NoForecast where the stated objective is not the prediction of the next token."""
+    objective = run.facts.objective
+    if objective and re.sub(r"[^a-z]", "", objective.lower()) not in NEXT_TOKEN:
+        raise NoForecast(
+            f"its objective (--objective) is {objective}; the law was learnt from next-token prediction alone"
         )
 
 

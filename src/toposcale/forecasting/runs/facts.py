@@ -49,6 +49,8 @@ class RunFacts:
         Steps of warm-up, where its schedule does not state them.
     optimizer : str
         Name of the optimizer, such as "adamw".
+    objective : str
+        Objective of the training, such as "next-token" or "masked".
     unique_tokens : float
         Unique tokens of the training text. A run that reads more tokens repeats the text.
     epochs : float
@@ -73,6 +75,7 @@ class RunFacts:
     final_step: int | None = None
     warmup_steps: int | None = None
     optimizer: str = ""
+    objective: str = ""
     unique_tokens: float = np.nan
     epochs: float = np.nan
     adapter_of: str = ""
