@@ -35,14 +35,17 @@ def test_the_reproduced_paper_is_cited_where_its_values_are():
 
 
 def test_every_source_of_curves_is_listed_with_its_licence():
-    runs = pd.read_csv(ROOT / "studies/decisions/published_runs/runs.csv")["source"].value_counts()
+    folder = ROOT / "studies/decisions/published_runs"
+    runs = pd.read_csv(folder / "runs.csv")["source"].value_counts().to_dict()
+    replicates = pd.read_csv(folder / "replicates.csv.gz").groupby(["record", "code", "log"]).ngroups
     page = (ROOT / "studies/README.md").read_text().split("## Data that is redistributed")[1]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
     ]
-    listed = {name.partition(",")[0].lower(): (licence, n) for name, _, licence, n in rows[2:]}
-    assert {name: int(n) for name, (_, n) in listed.items()} == runs.to_dict()
+    listed = {name.partition(",")[0].lower(): (licence, int(n)) for name, _, licence, n in rows[2:]}
+    assert {name: n for name, (_, n) in listed.items()} == runs | {"replicates of 124m models": replicates}
     assert all(licence for licence, _ in listed.values())
+    assert f"{sum(runs.values())} published runs" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_the_extra_all_installs_every_extra_for_users_and_what_dev_needs_is_locked():
