@@ -224,6 +224,23 @@ def lines(text, *, every=0, evaluation=""):
         ("test run 7: step {step} loss {loss}", "test run 7: step {step} val loss {loss}", True),
         ("dev-3 [train] step {step} loss {loss}", "dev-3 [valid] step {step} loss {loss}", True),
         ("step {step} loss {loss}", "Evaluation at step {step}: loss {loss}", True),
+        ("s:{step} trl:{loss}", "s:{step} tel:{loss}\ns:{step} eval:0.3012", True),
+        (
+            "iteration {step}/ 9000 | lm loss: {loss} |",
+            "validation loss at iteration {step} on validation set | lm loss value: {loss} | lm loss PPL: 4.5 |\n"
+            "validation loss at iteration {step} on test set | lm loss value: 3.9 | lm loss PPL: 4.5 |",
+            True,
+        ),
+        (
+            "[step={step}/9000]\n train/CrossEntropyLoss={loss}",
+            "[eval_step=1/8]\n eval/c4/CrossEntropyLoss={loss}",
+            True,
+        ),
+        (
+            "[batch={step}/9000]:\n Train loss/train/total: {loss}",
+            "[Eval batch=5/5] Eval on data:\n Eval metrics/c4/LanguageCrossEntropy: {loss}",
+            True,
+        ),
         ("step {step} loss {loss}", "c4 step {step} loss {loss}", False),
         ("step {step} loss {loss}", "after step {step} the c4 loss is {loss}", False),
     ],
@@ -239,6 +256,50 @@ def test_evaluations_are_read_or_named(text, evaluation, reads, tmp_path):
     values = points(curve, "validation_loss")
     assert [value for _, value in values] == [round(loss + 0.05, 4) for loss in LOSSES[9::10]]
     assert values[-1][0] == 6000
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "reason"),
+    [
+        ("step {step} | Validation bpb: 1.2", "in bits"),
+        ("step {step} eval: 0.31", "an evaluation that is not called a loss"),
+        ("eval/c4/CrossEntropyLoss=3.9\neval/pile/CrossEntropyLoss=3.1", "evaluations on several texts"),
+    ],
+)
+def test_evaluations_of_another_kind_are_left_out_and_said(evaluation, reason, tmp_path):
+    log = "\n".join(lines("step {step}/9000 | train loss {loss}", every=1000, evaluation=evaluation)) + "\n"
+    curve = read(tmp_path, log)
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert "validation_loss" not in curve.names
+    assert any(f"lines were left out ({reason}" in note and "line 11" in note for note in curve.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("step {step} | loss {loss} bits | lr 5e-4", "in bits"),
+        ("Train Epoch: 1 [{step}/512000 (1%)]\tLoss: {loss}", "they count samples"),
+        ("Train Epoch: 0 [  {step}/512000 (1%)] Loss: {loss} (avg 4.0) Batch (t): 0.5", "they count samples"),
+        ("samples {step} | loss {loss}", "they count samples"),
+        ("tokens: {step} loss: {loss}", "they count tokens"),
+        ("on:train {step}it/8.00kit rate:1.2it/s postfix:loss={loss}", "abbreviates its steps"),
+    ],
+)
+def test_losses_and_counts_in_other_units_are_refused_by_name(line, reason, tmp_path):
+    with pytest.raises(UserError, match=reason):
+        read(tmp_path, "\n".join(lines(line)) + "\n")
+
+
+def test_a_smoothed_loss_gives_way_to_the_raw_one(tmp_path):
+    curve = read(tmp_path, "\n".join(lines("step {step}/6000 | loss {other} (raw {loss}) | lr 5e-4")) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert any("smoothed_loss, a total or a mean by its name, was left out" in note for note in curve.notes)
+    assert not any("llm.c" in note for note in curve.notes)
+
+
+def test_redrawn_lines_are_counted_as_lines(tmp_path):
+    curve = read(tmp_path, "".join(lines("\rEpoch 0: 1%|# | {step}/6000 [01:00<02:00, 5it/s, train_loss={loss}]")))
+    assert "60 of 60 lines" in curve.notes[0]
 
 
 def test_few_lines_that_are_not_understood_make_the_answer_unsure(tmp_path):

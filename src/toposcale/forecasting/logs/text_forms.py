@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from toposcale.forecasting.logs.columns import (
+    BITS,
     COUNTERS,
     END,
     OF_THE_BATCH,
@@ -47,7 +48,7 @@ GRAMMARS = {
         ("step # | loss: # | lr # | norm: # | ...", "# train #"), ("validation loss: #", "# val #"), precedes=True
     ),
     "llm.c": Grammar(
-        ("step #/# | loss # ...", "step #/# | train loss # ...", "s:# trl:# ..."),
+        ("step #/# | loss # (...z)...", "step #/# | train loss # ...", "s:# trl:# ..."),
         ("val loss #", "s:# tel:#"),
         precedes=True,
     ),
@@ -118,8 +119,8 @@ class Form:
 
     names: column of each number that is read, by its position in the line. opening: words up to the loss. marks: words of a
     split in it. decimals, losses: positions of numbers that must be decimal to be losses, and of all losses. unit: that of
-    a fact, such as M. fast: an expression of whole lines. programs, is_evaluation: grammars that take them. rows, lines,
-    values: what they held.
+    a fact, such as M. reason: why they are left out. text: name of the text of an evaluation. fast: an expression of whole
+    lines. programs, is_evaluation: grammars that take them. rows, lines, values: what they held.
     """
 
     kind: Kind
@@ -130,6 +131,8 @@ class Form:
     losses: tuple[int, ...] = ()
     key: str = ""
     unit: str = ""
+    reason: str = ""
+    text: str = ""
     fast: re.Pattern[bytes] | None = None
     programs: frozenset[str] = frozenset()
     is_evaluation: bool = False
@@ -158,7 +161,7 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
     whole: positions of whole numbers, after a word such as `train` that has a loss or something else behind it.
     """
     if SUMMARY in key:
-        return Form(Kind.LEFT_OUT)
+        return Form(Kind.LEFT_OUT, reason="a summary of the training")
     programs = frozenset(name for name, lines in _TEMPLATES.items() if any(line.fullmatch(key) for line in lines))
     line = _Line(key.lower().split(MARK))
     for at in range(len(line.literals) - 1):
@@ -170,16 +173,19 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
     if line.is_unread or not losses:
         return line.without_loss(names, programs)
     words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(line.literals[: min(losses) + 1])))
+    marks = [word for word in words if word in VALIDATION | TEST]
+    is_test = bool(marks) and marks[-1] in TEST  # the nearest to the loss
     is_evaluation = any(template.fullmatch(key) for template in _EVALUATIONS)
     has_training = any(said.split is TRAINING for said in losses.values())
     return Form(
         Kind.TRAINING if has_training else Kind.EVALUATION,
         names,
         " ".join(words),
-        (frozenset(words) & (VALIDATION | TEST)) | ({"eval"} if is_evaluation else frozenset()),
+        frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if is_evaluation else frozenset()),
         tuple(line.decimals),
         losses=tuple(losses),
         key=key,
+        text=line.text,
         fast=_fast(key, names, line.decimals, (*losses,)),
         programs=programs,
         is_evaluation=is_evaluation,
@@ -191,15 +197,16 @@ class _Line:
     """Numbers of a line, read from left to right by the words around each.
 
     literals: texts around the numbers. names, decimals: as in `Form`. is_unread: whether a loss is of an unknown kind, or
-    has a decimal comma. has_other_loss: whether there is a best or mean loss. starts_with_number: whether the first
-    number may count the steps. name: that of the next number, if it has none of its own.
+    has a decimal comma. reason: why a loss is left out. text: name of the text of an evaluation. starts_with_number:
+    whether the first number may count the steps. name: that of the next number, if it has none of its own.
     """
 
     literals: list[str]
     names: dict[int, str] = field(default_factory=dict)
     decimals: list[int] = field(default_factory=list)
     is_unread: bool = False
-    has_other_loss: bool = False
+    reason: str = ""
+    text: str = ""
     starts_with_number: bool = False
     name: str = ""
 
@@ -207,13 +214,19 @@ class _Line:
         """Find the columns of a number and, if it is one of several (`3/10`, `3 of 10`), of the next one."""
         before, after = self.literals[at : at + 2]
         name, self.name = _name(before) or self.name, ""
-        has_unit = bool(re.match(r"[a-z%]", after))
+        has_unit = bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$", before))
         is_ratio = after.strip() in ("/", "of") and at + 2 < len(self.literals)
         column = most = ""
         if is_ratio and not name and not before.endswith("/") and not self.literals[at + 2].startswith("/"):
-            column, most = "batch", "batches"
+            counts_samples = re.search(r"\[ ?\0/\0 \(\0%\)", MARK.join(["", before, *self.literals[at + 1 : at + 4]]))
+            column, most = ("", "") if counts_samples else ("batch", "batches")
         elif at == 0 and not name and before.strip(" [(#") == "" and re.match(r"[\])]?[ :|,]", after):
             self.starts_with_number, most = True, END
+        elif name == "raw" and loss_name(self.names.get(at - 1, "")):
+            column = self.names[at - 1]
+            self.names[at - 1] = f"smoothed_{column}"
+        elif is_ratio and set(name.split("_")) & VALIDATION:  # batches of an evaluation
+            pass
         elif not has_unit and (counter := _counter(name, after, at)):
             column, most = counter if counter not in self.names.values() else "", END
             self.name = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
@@ -239,19 +252,29 @@ class _Line:
         if found & {*_FACTS.values()}:
             unit = re.match(r"[kmb](?![a-z])", self.literals[min(names) + 1])
             return Form(Kind.FACT, names, unit=unit[0].upper() if unit else "", programs=programs)
-        if self.has_other_loss:
-            return Form(Kind.LEFT_OUT, names, programs=programs)
+        if self.reason:
+            return Form(Kind.LEFT_OUT, names, reason=self.reason, programs=programs)
         return Form(Kind.STEP if found & (COUNTERS.keys() | {"batch"}) else Kind.OTHER, names, programs=programs)
 
     def _loss(self, at: int, name: str, after: str) -> str:
         """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
         said, words = loss_name(name), set(re.split(r"[^a-z]+", name))
+        if BITS.search(name) or (said and BITS.match(after.lstrip(" (["))):
+            self.reason = "in bits; a loss must be in nats per token: bits per token x 0.6931"
+            return ""
         if said is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
+            has_loss = any("loss" in literal for literal in self.literals) or any(map(loss_name, self.names.values()))
+            if name == "eval" and not has_loss:
+                self.reason = "an evaluation that is not called a loss, such as an accuracy"
+                return ""
             said = loss_name(f"{name}_loss")
             self.decimals.append(at)
+        if said is None and (found := text_of_evaluation(name)):
+            self.text, name = found
+            said = loss_name(name)
         if said is None and "loss" in words:
             is_other = bool(words & (_NEVER | VALIDATION | TEST))
-            self.has_other_loss |= is_other
+            self.reason = "a best or mean loss, or an evaluation on another text" if is_other else self.reason
             self.is_unread |= not is_other
         if said is None:
             return ""
@@ -262,6 +285,15 @@ class _Line:
         prefix = "validation_" if said.split is VALIDATION else "test_" if said.split is TEST else ""
         column = prefix + "_".join(dict.fromkeys(content or ["loss"]))
         return name if said.is_part or column in self.names.values() else column
+
+
+def text_of_evaluation(name: str) -> tuple[str, str] | None:
+    """Return the text and the plain rest of a name such as `eval/c4/cross_entropy`; None if it is another one."""
+    first, *between = name.split("/")
+    plain = f"{first}/{between.pop()}" if between else name
+    said = loss_name(plain)
+    is_cross_entropy = said is not None and said.is_cross_entropy and said.split is VALIDATION
+    return ("/".join(between), plain) if between and is_cross_entropy else None
 
 
 def _name(before: str) -> str:

@@ -5,6 +5,7 @@ training lines must have one form up to the loss.
 """
 
 import io
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,15 @@ LONGEST_LINE, MOST_FORMS = 16384, 10_000
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
+_NO_STEP = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
+_DIVIDE = "they count {0}: divide these by the {0} of a step, and give a CSV with the columns step and loss"
+_OTHER_AXES = {
+    r"\[\s*\d+/\d+ \(\d+%\)\]|\bsamples?\b(?!/)": _DIVIDE.format("samples"),
+    r"\btokens?\b(?!/)": _DIVIDE.format("tokens"),
+    r"\d\s?k?it/": "the progress bar abbreviates its steps (8.00kit): export the losses of the tracker as CSV",
+}
+"""What counts in place of steps, by a pattern of its lines, and what to do."""
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
 
@@ -60,7 +70,7 @@ class _Lines:
         self.n_rows = self.n_lines = self.n_long = 0
         self.without_step: list[int] = []
         self.unread: list[int] = []
-        self.left_out: list[int] = []
+        self.left_out: dict[str, list[int]] = {}
         self.headers: dict[str, set[int]] = {}
         self.facts: list[tuple[int, str, float]] = []
         self._context = _Context()
@@ -74,11 +84,12 @@ class _Lines:
     def _read(self, content: bytes, n_lines: int) -> None:
         form, fast = Form(Kind.OTHER), None
         for number, raw in zip(range(1, n_lines + 1), io.BytesIO(content), strict=False):
-            self.n_lines = number
             if fast is not None and (found := fast(raw)):
+                self.n_lines += 1
                 self._add(form, number, [*map(_number, found.groups())])
                 continue
             for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
+                self.n_lines += bool(piece)
                 if len(piece) > LONGEST_LINE:
                     self.n_long += 1
                 elif piece and not piece.isspace() and (read := self._slow(number, piece)) and read.fast:
@@ -107,7 +118,7 @@ class _Lines:
         if form.kind is Kind.UNREAD or any("," in texts[at] for at in form.losses):
             self.unread.append(number)
         elif form.kind is Kind.LEFT_OUT:
-            self.left_out.append(number)
+            self.left_out.setdefault(form.reason, []).append(number)
         elif form.kind is Kind.FACT:
             values = (number_of(texts[at] + form.unit) for at in form.names)
             self.facts += [(self.n_rows, name, value) for name, value in zip(form.names.values(), values, strict=True)]
@@ -184,29 +195,51 @@ def read(path: Path, content: bytes) -> LogRows:
     unread = sorted([*lines.unread, *unread])
     n_read = sum(len(form.rows) for form in forms)
     if len(lines.without_step) > n_read:
-        raise UserError(
-            f"{path}: {len(lines.without_step):,} lines have a loss and no step; give a log with both, or the {FILE_NAME} "
-            "that transformers' Trainer writes beside its checkpoints"
+        text = _line(content, lines.without_step[0])
+        remedy = next(
+            (remedy for axis, remedy in _OTHER_AXES.items() if re.search(axis, text, re.IGNORECASE)), _NO_STEP
         )
+        raise UserError(f"{path}: {len(lines.without_step):,} lines have a loss and no step; {remedy}")
+    if texts := _several_texts(forms):
+        for form in texts:
+            lines.left_out.setdefault("evaluations on several texts", []).extend(form.lines)
+        forms = [form for form in forms if form not in texts]
+        n_read -= _n_rows(texts)
+    left_out = [
+        f"{len(numbers):,} lines were left out ({reason}), the first: line {min(numbers):,} "
+        f"({_line(content, min(numbers))[:80]!r})"
+        for reason, numbers in lines.left_out.items()
+    ]
     unread = sorted([*unread, *lines.without_step])
     missed = f"{len(unread):,} lines with a loss were not understood, the first: line {unread[0]:,}" if unread else ""
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
-        first = io.BytesIO(content).readlines()[unread[0] - 1][:80].decode("utf-8", "replace").strip()
-        raise UserError(f"{path}: {missed} ({first!r}); {TEXT_LOGS}")
+        raise UserError(f"{path}: {missed} ({_line(content, unread[0])[:80]!r}); {TEXT_LOGS}")
     n_long = f"{lines.n_long:,} lines of over {LONGEST_LINE:,} bytes were not parsed" if lines.n_long else ""
     if not n_read:
-        raise UserError("; ".join(filter(None, (f"{path}: no line with a step and a loss", n_long, TEXT_LOGS))))
+        raise UserError(
+            "; ".join(filter(None, (f"{path}: no line with a step and a loss", *left_out, n_long, TEXT_LOGS)))
+        )
     _name_counters(forms)
     columns, at_lines, headers = _assembled(lines, forms)
     notes = [f"read as a text log: {n_read:,} of {lines.n_lines:,} lines are those of {program or ANY}"]
     notes += [half_written(lines.cut)] if lines.cut else []
     notes += [n_long] if n_long else []
-    if lines.left_out:
-        what = "a best or mean loss, or an evaluation on another text"
-        notes.append(f"{len(lines.left_out):,} lines were left out ({what}), the first: line {lines.left_out[0]:,}")
+    notes += left_out
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(path, columns)
     return LogRows(columns, "text log", tuple(notes), (missed,) if missed else (), at_lines, headers, program)
+
+
+def _line(content: bytes, number: int) -> str:
+    """Return the start of a line."""
+    start = next(itertools.islice(io.BytesIO(content), number - 1, None)).lstrip(b"\r")[:2000]
+    return start.decode("utf-8", "replace").split("\r")[0].strip()
+
+
+def _several_texts(forms: Sequence[Form]) -> list[Form]:
+    """Return the evaluations on named texts if there are several, or others."""
+    evaluations = [form for form in forms if _has_validation(form)]
+    return [form for form in evaluations if form.text] if len({form.text for form in evaluations}) > 1 else []
 
 
 def _program(forms: Sequence[Form]) -> str:
