@@ -119,7 +119,7 @@ def test_what_is_read_is_the_last_run_or_a_question(form, tmp_path):
             continue
         truth = runs[-1]
         assert points(curve, "loss") == truth.losses, seed
-        if any("have no step" in note for note in curve.notes):  # of the row before or after
+        if any(" no step: that of the row" in note for note in curve.notes):  # of the row before or after
             assert sorted(points(curve, "validation_loss").values()) == sorted(truth.validation.values()), seed
         else:
             assert points(curve, "validation_loss") == truth.validation, seed

@@ -202,7 +202,7 @@ def test_a_stray_last_row_ends_nothing(step, loss):
 
 
 def test_the_first_rows_of_a_second_run_are_not_stray():
-    with pytest.raises(UserError, match=r"run 2: 1 rows, steps 0 to 0, losses 10.9 to 10.9"):
+    with pytest.raises(UserError, match=r"run 2: 1 row, steps 0 to 0, losses 10.9 to 10.9"):
         curve_of(BASE, pd.DataFrame({"step": [0], "loss": [10.9]}))
 
 

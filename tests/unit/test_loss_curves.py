@@ -253,7 +253,7 @@ def test_scalars_of_tensorboard_are_read(tmp_path):
         ({"step": [], "loss": []}, "no rows"),
         ({"step": [1.5], "loss": [1]}, "step holds 1.5"),
         ({"step": [-1], "loss": [1]}, "step holds -1"),
-        ({"step": [1, None], "loss": [1, 2]}, "step is missing in 1 rows"),
+        ({"step": [1, None], "loss": [1, 2]}, "step is missing in 1 row"),
         ({"step": [1], "loss": [None], "val_loss": [None]}, "loss and val_loss holds no number"),
         ({"step": [1], "loss": ["low"]}, "column loss contains values that are not numbers"),
         (

@@ -132,7 +132,7 @@ def test_what_is_a_loss(line, loss, tmp_path):
 
 @pytest.mark.parametrize("line", ["step 210ms loss 3.2", "step 5: loss 3,25", "loss of generality 5", "c4 loss 3.2"])
 def test_what_is_no_loss_is_named(line, tmp_path):
-    with pytest.raises(UserError, match=r"1 lines with a loss were not understood, the first: line 1 \('"):
+    with pytest.raises(UserError, match=r"1 line with a loss was not understood, the first: line 1 \('"):
         read(tmp_path, line)
 
 
@@ -306,7 +306,7 @@ def test_few_lines_that_are_not_understood_make_the_answer_unsure(tmp_path):
     log = "\n".join([*lines("step {step} loss {loss}"), "c4 loss 3.9"]) + "\n"
     curve = read(tmp_path, log)
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
-    assert curve.low_confidence_reasons == ("1 lines with a loss were not understood, the first: line 61",)
+    assert curve.low_confidence_reasons == ("1 line with a loss was not understood, the first: line 61",)
 
 
 def test_the_summary_of_a_trainer_is_left_out(tmp_path):
@@ -402,7 +402,7 @@ def test_lines_that_are_too_long_are_counted_and_not_parsed(tmp_path):
     log = "\n".join([*lines("step {step} loss {loss}"), "step 7000 loss 2.9 " + "x" * text_logs.LONGEST_LINE]) + "\n"
     curve = read(tmp_path, log)
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
-    assert "1 lines of over 16,384 bytes were not parsed" in curve.notes
+    assert "not parsed: 1 line of over 16,384 bytes" in curve.notes
 
 
 @pytest.mark.parametrize("piece", ["train ", "%|", "%|| 1/2 ", "Num Epochs", "\r", "loss 1 ", "1,1"])

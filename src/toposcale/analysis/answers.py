@@ -19,6 +19,7 @@ from toposcale.features.names import feature_name, sentence
 from toposcale.features.registry import group_of
 from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND
 from toposcale.forecasting.runs.metrics import metric_name
+from toposcale.io.errors import counted
 from toposcale.statistics.multiple_testing import holm
 
 UNTESTED = "Could not be tested"
@@ -167,11 +168,6 @@ def _rank_correlation_text(row: pd.Series, several: bool) -> str:
 def name_with_source(row: pd.Series) -> str:
     """Name a feature and its source: "H₀ total persistence of the weights"."""
     return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a count with its noun: "1 feature", "2 features"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:

@@ -11,6 +11,7 @@ from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.io import schemas
+from toposcale.io.errors import counted
 
 NEEDS_A_LOSS = f"No loss is known, so the features are compared with none; {HOW_TO_ADD_A_LOSS}."
 DOES_IT_IMPROVE = "Does topology improve the forecast of the final loss?"
@@ -88,9 +89,9 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
         return f"This run could not test whether topology adds information to the norm of the weights: {why}."
     passed = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
     beyond_norm = passed[passed["question"] == "beyond_the_norm"]
-    runs = answers.counted(power["n_runs"], "run")
+    runs = counted(power["n_runs"], "run")
     if len(beyond_norm):
-        count = answers.counted(len(beyond_norm), "topological feature")
+        count = counted(len(beyond_norm), "topological feature")
         also = len(beyond_norm.merge(passed[passed["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
         return (
             f"A search of {int(power['n_tested'])} features over {runs} found {count} adding information about "

@@ -74,3 +74,8 @@ def listed(names: Iterable[str], most: int) -> str:
     """Return names for a message: the first `most`, and the number of further ones."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun, "1 feature" or "2 features"; plural: if it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

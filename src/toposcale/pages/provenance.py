@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from toposcale.analysis.answers import counted
 from toposcale.analysis.series import all_in_nats
 from toposcale.checkpoints.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 from toposcale.features.ripser_check import ROUNDING
+from toposcale.io.errors import counted
 from toposcale.io.files import read_json
 
 TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "WikiText-2"}

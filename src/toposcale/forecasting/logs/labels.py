@@ -17,7 +17,7 @@ from toposcale.forecasting.logs.columns import (
     plain_name,
 )
 from toposcale.forecasting.logs.trainer_states import number_of
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import UserError, counted, listed
 
 Columns = Mapping[str, Any]
 Series = dict[str, np.ndarray]
@@ -145,7 +145,8 @@ def _by_split(series: Series, labels: Labels, where: object) -> tuple[Series, li
         changed["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
         for name in {"gradient_norm", "learning_rate"} & series.keys():
             changed[name] = np.where(is_validation, np.nan, series[name])
-    notes = [f"column {labels.column}: {is_validation.sum():,} losses are validation losses"] if validation else []
+    count = counted(int(is_validation.sum()), "loss is a validation loss", "losses are validation losses")
+    notes = [f"column {labels.column}: {count}"] if validation else []
     dropped = sorted(labels.texts[code] for code in others)
     notes += [f"column {labels.column}: the losses of {listed(dropped, 4)} were left out"] if dropped else []
     return changed, notes

@@ -32,7 +32,7 @@ from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.forecasting.runs.series import logged_again
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, counted
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
@@ -236,8 +236,8 @@ def _measured(
         has_loss = ~np.all(np.isnan(losses), axis=0)
         if lost := int(np.sum(missing & has_loss)):
             if lost > MOST_LOST * has_loss.sum():
-                raise UserError(f"{where}: {names['step']} is missing in {lost:,} rows")
-            notes.append(f"{lost:,} rows have a loss and no step: they were left out")
+                raise UserError(f"{where}: {names['step']} is missing in {counted(lost, 'row')}")
+            notes.append(f"left out: {counted(lost, 'row')} with a loss and no step")
         series = {name: values[~missing] for name, values in series.items()}
         others = {name: np.asarray(values)[~missing] for name, values in others.items()}
         lines = None if lines is None else lines[~missing]
@@ -245,10 +245,12 @@ def _measured(
         values = series["validation_loss"].copy()
         is_zero, name = (values == 0) | (values == -1), names["validation_loss"]
         if is_zero.any():
-            notes.append(f"{name} is 0 or -1 in {is_zero.sum():,} rows, where nothing was measured")
+            notes.append(f"{name} is 0 or -1 in {counted(int(is_zero.sum()), 'row')}, where nothing was measured")
             values[is_zero] = np.nan
         if between := _between_evaluations(values):
-            notes.append(f"{name} is NaN in {len(between):,} rows between evaluations, where nothing was measured")
+            notes.append(
+                f"{name} is NaN in {counted(len(between), 'row')} between evaluations, where nothing was measured"
+            )
             values[between] = np.nan
         series = series | {"validation_loss": values}
     return series, others, lines, tuple(notes)

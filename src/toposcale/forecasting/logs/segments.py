@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, counted
 
 SAME_LEVEL = 0.15
 """Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
@@ -101,11 +101,12 @@ def one_run(log: Log, number: int | None = None) -> Selection:
     rows, stray_evaluations = _checked_evaluations(log, np.setdiff1d(run.rows, stray) if stray else run.rows)
     if stray := [*stray, *stray_evaluations]:
         rows_of = ", ".join(f"{log.place(row)}: step {steps[row]:,.0f}" for row in stray)
-        notes.append(f"{len(stray)} last rows do not go on with the run: left out ({rows_of}), a summary or a test?")
+        count = counted(len(stray), "last row does", "last rows do")
+        notes.append(f"{count} not go on with the run: left out ({rows_of}), a summary or a test?")
     restarts = tuple(float(steps[segment.logged[0]]) for segment in run.segments[1:])
     if restarts:
         times = f"goes back {len(restarts)} times, at last" if len(restarts) > 1 else "goes back"
-        dropped = f"{run.dropped:,} rows before that were left out"
+        dropped = f"{counted(run.dropped, 'row before that was', 'rows before that were')} left out"
         notes.append(f"the log {times} to step {restarts[-1]:,.0f}, as after a restart: {dropped}")
     return Selection(rows, tuple(notes), restarts)
 
@@ -270,7 +271,7 @@ def _described(log: Log, runs: Sequence[Run]) -> str:
     for number, run in enumerate(runs, 1):
         steps, losses = log.steps[run.logged], log.main[run.logged]
         ends = f"steps {steps[0]:,.0f} to {steps[-1]:,.0f}, losses {losses[0]:.4g} to {losses[-1]:.4g}"
-        texts.append(f"run {number}: {len(run.logged):,} rows, {ends}")
+        texts.append(f"run {number}: {counted(len(run.logged), 'row')}, {ends}")
     shown = texts if len(texts) <= 6 else [*texts[:3], "...", *texts[-2:]]
     return f"{len(runs)} runs ({'; '.join(shown)})"
 

@@ -28,7 +28,7 @@ from toposcale.forecasting.logs.columns import (
 from toposcale.forecasting.logs.rows import LogRows, half_written
 from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, Form, Kind, form_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, counted
 
 ANY = "an unknown program, with a step and a loss"
 TEXT_LOGS = f"text logs of {', '.join(GRAMMARS)} are read; else make a CSV with the columns step and loss"
@@ -199,22 +199,24 @@ def read(path: Path, content: bytes) -> LogRows:
         remedy = next(
             (remedy for axis, remedy in _OTHER_AXES.items() if re.search(axis, text, re.IGNORECASE)), _NO_STEP
         )
-        raise UserError(f"{path}: {len(lines.without_step):,} lines have a loss and no step; {remedy}")
+        count = counted(len(lines.without_step), "line has", "lines have")
+        raise UserError(f"{path}: {count} a loss and no step; {remedy}")
     if texts := _several_texts(forms):
         for form in texts:
             lines.left_out.setdefault("evaluations on several texts", []).extend(form.lines)
         forms = [form for form in forms if form not in texts]
         n_read -= _n_rows(texts)
     left_out = [
-        f"{len(numbers):,} lines were left out ({reason}), the first: line {min(numbers):,} "
+        f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: line {min(numbers):,} "
         f"({_line(content, min(numbers))[:80]!r})"
         for reason, numbers in lines.left_out.items()
     ]
     unread = sorted([*unread, *lines.without_step])
-    missed = f"{len(unread):,} lines with a loss were not understood, the first: line {unread[0]:,}" if unread else ""
+    count = counted(len(unread), "line with a loss was", "lines with a loss were")
+    missed = f"{count} not understood, the first: line {unread[0]:,}" if unread else ""
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
         raise UserError(f"{path}: {missed} ({_line(content, unread[0])[:80]!r}); {TEXT_LOGS}")
-    n_long = f"{lines.n_long:,} lines of over {LONGEST_LINE:,} bytes were not parsed" if lines.n_long else ""
+    n_long = f"not parsed: {counted(lines.n_long, 'line')} of over {LONGEST_LINE:,} bytes" if lines.n_long else ""
     if not n_read:
         raise UserError(
             "; ".join(filter(None, (f"{path}: no line with a step and a loss", *left_out, n_long, TEXT_LOGS)))
@@ -368,7 +370,8 @@ def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
         if name in columns:
             columns[name] = np.where(known, columns[name], columns[name][source])
     place = "after" if precedes else "before"
-    return [f"{np.sum(~known):,} validation losses have no step: that of the row {place} each was taken"]
+    count = counted(int(np.sum(~known)), "validation loss has", "validation losses have")
+    return [f"{count} no step: that of the row {place} each was taken"]
 
 
 def _count_over_epochs(path: Path, columns: dict[str, np.ndarray]) -> None:
