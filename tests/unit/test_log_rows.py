@@ -123,7 +123,7 @@ def test_evaluations_that_an_unknown_column_labels_are_refused(apart):
 
 def test_rows_that_a_restart_made_void_are_left_out():
     """Also those past the present end, and the validation losses among them."""
-    abandoned = BASE.iloc[60:100].assign(loss=7.0, val_loss=8.0)
+    abandoned = BASE.iloc[60:100].assign(loss=7.0, val_loss=LOSSES[60:100] + 4)
     curve = curve_of(BASE.iloc[:60], abandoned, BASE.iloc[60:80])
     assert curve.log()["loss"].tolist() == LOSSES[:80].tolist()
     assert len(validation_of(curve)) == 0
@@ -235,6 +235,24 @@ def test_evaluations_behind_the_training_in_another_unit_are_refused(factor):
     evaluated = EVALUATED.rename(columns={"loss": "val_loss"}).assign(step=(EVALUATED["step"] * factor).astype(int))
     with pytest.raises(UserError, match="the validation losses have steps of their own"):
         curve_of(BASE, evaluated)
+
+
+@pytest.mark.parametrize("first", [0, 500])
+def test_an_evaluation_that_is_carried_forward_is_read_once(first):
+    evaluated = np.where((STEPS % 500 == 0) & (first <= STEPS), LOSSES + 0.1, np.nan)
+    column = pd.Series(evaluated).ffill().bfill().to_numpy()
+    curve = loss_curves.of_columns(BASE.assign(val_loss=column))
+    assert validation_of(curve).tolist() == evaluated[np.isfinite(evaluated)].tolist()
+    steps = curve.metric_series()["validation_loss"][0]
+    assert steps.tolist() == STEPS[np.isfinite(evaluated)].tolist()
+    assert "val_loss repeats the value of the row before in" in " ".join(curve.notes)
+
+
+def test_a_value_that_two_evaluations_share_is_read_twice():
+    rounded = np.round(LOSSES, 2)
+    curve = loss_curves.of_columns(BASE.assign(val_loss=rounded))
+    assert len(np.unique(rounded)) < len(rounded)
+    assert validation_of(curve).tolist() == rounded.tolist()
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf])

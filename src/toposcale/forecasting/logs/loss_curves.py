@@ -252,6 +252,10 @@ def _measured(
                 f"{name} is NaN in {counted(len(between), 'row')} between evaluations, where nothing was measured"
             )
             values[between] = np.nan
+        repeated = _carried_forward(values, ~np.isnan(labels.column_or_nan(series, "loss")))
+        if len(repeated):
+            notes.append(f"{name} repeats the value of the row before in {len(repeated):,} rows: they were left out")
+            values[repeated] = np.nan
         series = series | {"validation_loss": values}
     return series, others, lines, tuple(notes)
 
@@ -265,6 +269,19 @@ def _between_evaluations(values: np.ndarray) -> list[int]:
     longest = int(np.diff(places).max(initial=1)) - 1
     is_after = np.arange(len(rows)) > places[-1]
     return rows[~numbers & (~is_after | (is_after.sum() <= longest))].tolist()
+
+
+def _carried_forward(values: np.ndarray, is_training: np.ndarray) -> np.ndarray:
+    """Return the rows with a training loss that repeat the last evaluation, if that is how the log is written."""
+    known = np.flatnonzero(~np.isnan(values))
+    is_new = np.append(True, (values[known][1:] != values[known][:-1]) | ~is_training[known][1:])[: len(known)]
+    starts = np.flatnonzero(is_new)
+    if 2 * len(starts) > len(known) + 1 or not np.isfinite(values[known]).all():
+        return np.empty(0, int)
+    lengths = np.diff(starts)
+    if len(lengths) > 1 and lengths[0] > lengths[1:].max():  # also written before it was measured
+        is_new[0], is_new[lengths[0] - lengths[1:].max()] = False, True
+    return known[~is_new]
 
 
 def _refuse_epochs(series: Mapping[str, np.ndarray], others: Mapping[str, Any], where: str | Path) -> None:
