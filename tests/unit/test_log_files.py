@@ -1,9 +1,13 @@
 """Files with a training log as programs, spreadsheets and broken copies leave them."""
 
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from toposcale.forecasting.logs import log_files, loss_curves
@@ -345,3 +349,19 @@ def test_many_names_cost_no_more_than_their_length(tmp_path, content):
 
     seconds(1000)
     assert seconds(40_000) < 16 * seconds(5000) + 0.5
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+@pytest.mark.parametrize("name", ["losses.csv", "losses.parquet"])
+def test_tables_are_read_without_threads_that_outlive_the_interpreter(tmp_path, name):
+    frame = pd.DataFrame(ROWS)
+    frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name)
+    code = (
+        "import os, sys\n"
+        "from toposcale.forecasting.logs import loss_curves, table_files\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
+        "loss_curves.read(sys.argv[1])\n"
+        "sys.exit(len(os.listdir('/proc/self/task')) - before)\n"
+    )
+    added = subprocess.run([sys.executable, "-c", code, tmp_path / name], check=False).returncode
+    assert added <= 1  # that of Ctrl-C, which pyarrow ends itself

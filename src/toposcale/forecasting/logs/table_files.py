@@ -59,7 +59,7 @@ def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
     try:
         if content.startswith(b"ARROW1"):
             return pa.ipc.open_file(pa.BufferReader(content)).read_all()
-        return pq.ParquetFile(pa.BufferReader(content)).read()
+        return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
 
@@ -88,6 +88,7 @@ def parse_csv(content: bytes, path: str | Path, first_line: int = 0) -> tuple[pa
         empty = ["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None", "-", "No log"]
         return csv.read_csv(
             pa.BufferReader(content),
+            csv.ReadOptions(use_threads=False),  # threads that outlive the interpreter may abort it
             parse_options=csv.ParseOptions(delimiter=separator),
             convert_options=csv.ConvertOptions(null_values=empty, column_types=dict.fromkeys(texts, pa.string())),
         )
