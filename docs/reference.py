@@ -91,7 +91,7 @@ def gallery() -> str:
             if figure.subject == subject:
                 command = f".venv/bin/snakemake --cores 1 results/default/figures/{name}.svg"
                 tables = ", ".join(f"`{table}`" for table in figure.tables)
-                lines += [f"### {figure.title}", "", *_picture(name, figure.title), figure.caption, ""]
+                lines += [f"### {figure.title}", "", *_picture(name, figure.title), figure.full_caption(2), ""]
                 lines += [f"Drawn from the tables {tables} by `{command}`.", ""]
     return _page(
         "Gallery",

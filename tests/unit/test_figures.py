@@ -337,6 +337,28 @@ def test_running_median_by_hand_and_nan_is_not_hidden():
     assert np.flatnonzero(np.isnan(smoothed["value"])).tolist() == [200]
 
 
+def test_what_is_not_known_of_a_training_has_neither_a_panel_nor_a_legend_entry(run):
+    tables = run["metrics"], run["models"]
+    whole = loss_curves(run["training"], *tables)
+    assert len(whole.axes) == 2
+    assert "training" in words(whole)
+    assert "learning rate" in words(whole)
+    without_rate = loss_curves(run["training"].assign(learning_rate=np.nan), *tables)
+    assert len(without_rate.axes) == 1
+    assert without_rate.axes[0].get_xlabel() == whole.axes[1].get_xlabel()
+    assert "learning rate" not in words(without_rate)
+    keys = [text.get_text() for legend in loss_curves(run["training"][:0], *tables).legends for text in legend.texts]
+    assert "validation" in keys
+    assert not any(key.startswith("training") for key in keys)
+    no_validation = loss_curves(run["training"], run["metrics"][:0], run["models"])
+    assert "validation" not in [text.get_text() for legend in no_validation.legends for text in legend.texts]
+
+
+def test_the_caption_of_the_verdict_names_what_is_drawn():
+    assert "given the norm of the weights, and given the norm and the spectrum." in FIGURES["verdict"].caption
+    assert "training step" not in FIGURES["verdict"].caption
+
+
 def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypatch):
     tables = run["verdicts"], run["pooled_correlations"]
     monkeypatch.setattr(statistics, "MOST_VERDICTS", 4)

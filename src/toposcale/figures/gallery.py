@@ -25,6 +25,10 @@ class FigureEntry(NamedTuple):
     tables: tuple[str, ...] = ("features", "models")
     of: str = "run"
 
+    def full_caption(self, n_models: int) -> str:
+        """Return the caption, with the model that is drawn where the run has several."""
+        return f"{self.caption} Of the largest model." if self.of == "model" and n_models > 1 else self.caption
+
 
 _overview = partial(FigureEntry, "Overview", "weights")
 _training = partial(FigureEntry, "Training", "metrics")
@@ -50,20 +54,22 @@ FIGURES: dict[str, FigureEntry] = {
         "Correlation with the loss, and partial correlations",
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over "
         "configurations; the line spans the lowest to the highest), and the medians of its partial correlations given the "
-        "norm of the weights and the training step. Right: the answers. The test of prewhitened residuals decides whether "
-        'a feature adds information to the norm, corrected for the number of features. "Not tested" does not mean "no".',
+        "norm of the weights, and given the norm and the spectrum. Right: the answers. The test of prewhitened "
+        "residuals decides whether a feature adds information to the norm, corrected for the number of features. "
+        '"Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
     ),
     "loss_curves": _training(
         "training",
         "Loss over training",
-        "Training loss of every step (smoothed), validation loss at the checkpoints, and the learning rate.",
+        "Training loss (a running median where it has many rows), validation loss at the checkpoints, and the learning "
+        "rate, as far as they are known.",
         tables=("training", "metrics", "models"),
     ),
     "layer_heat_map": _weights(
         "layers",
         "Features layer by layer over training",
-        "Features layer by layer over training, for the largest model, each layer relative to its first checkpoint.",
+        "Features layer by layer over training, each layer relative to its first checkpoint.",
         of="model",
     ),
     "scaling": _statistics(
@@ -101,13 +107,13 @@ FIGURES: dict[str, FigureEntry] = {
     "crocker": _embeddings(
         "layers",
         "CROCKER plot: Betti numbers by step and radius",
-        "CROCKER plot of the largest model: Betti numbers of the embedded texts by step and radius.",
+        "CROCKER plot: Betti numbers of the embedded texts by step and radius.",
         tables=("diagrams", "models"),
         of="model",
     ),
     "surface_and_merge_tree": _landscape(
         "Loss surface and its merge tree",
-        "The loss around the last checkpoint of the largest model, on a fixed probe batch, and beside it "
+        "The loss around the last checkpoint, on a fixed probe batch, and beside it "
         "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. One row for each "
         "plane: the one that distinguishes checkpoints best, and a random one, as published.",
         tables=("surfaces", "models"),
@@ -121,14 +127,14 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "contour_with_path": _landscape(
         "Training trajectory on the loss surface",
-        "Training trajectory of the largest model, in the plane through its last checkpoint that contains most of "
+        "Training trajectory in the plane through its last checkpoint that contains most of "
         "the trajectory (principal components of the differences), and the loss of the probe batch in that plane.",
         tables=("path_surfaces", "trajectories", "models"),
         of="model",
     ),
     "landscape_profile": _landscape(
         "Landscape profile: the basins and their mass",
-        "Landscape profiles (Geniesse et al. 2024) of the largest model's last checkpoint: on each plane, along "
+        "Landscape profiles (Geniesse et al. 2024) of the last checkpoint: on each plane, along "
         "the line from the previous checkpoint, and, if the configuration has landscape.ball_points, of random points "
         "in a ball beside a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
         tables=("profiles", "models"),

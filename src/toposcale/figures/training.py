@@ -113,23 +113,24 @@ def embeddings_over_training(features: pd.DataFrame, models: pd.DataFrame) -> Fi
 
 
 def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw the training loss (running median) with the validation loss on it, and the learning rate beneath."""
+    """Draw the training loss (running median), the validation loss on it, and beneath the learning rate if it is known."""
     validation = panels.metric_series(metrics, VALIDATION_LOSS)
     if training.empty and validation.empty:
         return panels.missing_figure("no training log and no validation loss")
-    figure = panels.new_figure(5.6)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    rates = panels.finite(training, ["learning_rate"])
+    figure = panels.new_figure(4.2 if rates.empty else 5.6)
+    upper = figure.add_subplot() if rates.empty else _over_learning_rate(figure, training)
     smoothed, window = smooth(training)
     drawn, left_out = panels.draw_lines(upper, smoothed, models, marker="")
     markers = {"linestyle": "", "markerfacecolor": "white", "markevery": None}
     points, points_left_out = panels.draw_lines(upper, validation, models, **markers)
     upper.set(yscale="log", ylabel=f"loss ({LOSS_UNIT})" if all_in_nats(models) else "loss")
     panels.plain_log_ticks(upper.yaxis)
-    _learning_rate_panel(lower, training)
-    panels.step_axis(lower, validation["step"] if points else training["step"])
+    panels.step_axis(figure.axes[-1], validation["step"] if points else training["step"])
+    training_label = "training" if window == 1 else f"training, median\nof {window} steps"
     keys = [
-        Line2D([], [], color=MUTED, label="training" if window == 1 else f"training, median\nof {window} steps"),
-        panels.mark_key("validation", color=MUTED, marker="o", markerfacecolor="white"),
+        *([Line2D([], [], color=MUTED, label=training_label)] if drawn else []),
+        *([panels.mark_key("validation", color=MUTED, marker="o", markerfacecolor="white")] if points else []),
     ]
     panels.model_legend(figure, [*drawn, *points], models, keys)
     panels.add_note(figure, [panels.left_out_note(left_out + points_left_out)])
@@ -146,12 +147,11 @@ def smooth(training: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     return rows[["model", "step"]].assign(value=median.where(np.isfinite(rows["loss"]), rows["loss"])), window
 
 
-def _learning_rate_panel(axes: Axes, training: pd.DataFrame) -> None:
-    """Draw the learning rate: one line if all models have the same, else one for each different schedule."""
-    if training.empty:
-        panels.say_missing(axes, "no training log: learning rate unknown")
-        return
+def _over_learning_rate(figure: Figure, training: pd.DataFrame) -> Axes:
+    """Draw the learning rate, one line for each different schedule, and return the panel above it."""
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     logs = training.sort_values("step").groupby("model")[["step", "learning_rate"]]
     for schedule in {rows.to_numpy(dtype=float).tobytes(): rows for _, rows in logs}.values():
-        axes.plot(schedule["step"], schedule["learning_rate"], color=MUTED)
-    axes.set(ylim=(0, None), ylabel="learning rate\n(per step)")
+        lower.plot(schedule["step"], schedule["learning_rate"], color=MUTED)
+    lower.set(ylim=(0, None), ylabel="learning rate\n(per step)")
+    return upper
