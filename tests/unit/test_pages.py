@@ -15,6 +15,10 @@ import report as report_script
 from page_data import held
 from toposcale.analysis.series import with_metrics
 from toposcale.figures import FIGURES, load, style
+from toposcale.forecasting.runs.facts import RunFacts
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io import schemas
 from toposcale.landscape.planes import most_informative
 from toposcale.monitor import records
 from toposcale.monitor.folder import Folder
@@ -103,6 +107,69 @@ def test_long_tables_are_listed_by_whole_models_and_say_how_many_rows_there_are(
     assert listed.total == 2
 
 
+def report_of(warnings, models=None):
+    """The report of made-up tables without figures."""
+    models = figure_tables.models_table() if models is None else models
+    in_it = {
+        name: table[table["model"].isin(models["model"])]
+        for name, table in (("features", figure_tables.features_table()), ("metrics", figure_tables.metrics_table()))
+    }
+    return report.report(
+        run="mine",
+        config_text="run: mine",
+        models=models,
+        **in_it,
+        summary=schemas.TABLES["summary"].frame([]),
+        claims=None,
+        warnings=report.listing("warnings", schemas.TABLES["warnings"].frame(warnings)),
+        advice=schemas.TABLES["advice"].frame([]),
+        pictures=[],
+        listings=[],
+        comparison=None,
+        runtimes=pd.DataFrame({"rule": ["summary"]}),
+        lede="Models.",
+        facts=[],
+        agreement="",
+        rerun=provenance.rerun({}, run="mine", lock_name="lock", lock_hash="0"),
+    )
+
+
+FACT = {"model": "a", "steps": "", "concerns": "weights", "warning": "no powerlaw_alpha (too small): 4.weight"}
+
+
+@pytest.mark.parametrize(
+    ("remedies", "said", "listed"),
+    [
+        ([""], "There are no warnings.", 0),
+        (["", "train longer"], 'There is <a href="#warnings">1 warning</a>.', 1),
+        (["train", "train longer"], 'There are <a href="#warnings">2 warnings</a>.', 2),
+    ],
+)
+def test_what_has_no_remedy_stands_apart_from_the_warnings(remedies, said, listed):
+    page = report_of([FACT | {"remedy": remedy} for remedy in remedies])
+    assert said in page
+    assert ('id="data-table-warnings"' in page) == (listed > 0)
+    if listed:
+        assert held(page, "data-table-warnings").count('"group"') == listed
+    assert ("<h3>What was left out</h3>" in page) == (listed < len(remedies))
+    if listed < len(remedies):
+        assert held(page, "data-table-left_out").count('"group"') == 1
+
+
+@pytest.mark.parametrize("n_models", [1, 3])
+def test_the_heading_counts_the_models(n_models):
+    page = report_of([], figure_tables.models_table()[:n_models])
+    assert f"<h1>Run “mine”: {n_models} model{'s' * (n_models > 1)}</h1>" in page
+
+
+def test_a_caption_names_the_largest_model_only_where_there_are_several():
+    heat_map, overview = FIGURES["layer_heat_map"], FIGURES["overview"]
+    assert heat_map.full_caption(1) == heat_map.caption
+    assert heat_map.full_caption(2) == f"{heat_map.caption} Of the largest model."
+    assert overview.full_caption(2) == overview.caption
+    assert not any("largest model" in entry.caption for entry in FIGURES.values())
+
+
 CORPUS = {"source": "python-docs", "tokenizer": "characters", "tokens": {"train": 9000, "validation": 700}}
 TRAINING = {
     "steps": 500,
@@ -126,8 +193,14 @@ def provenance_of(kinds, sources=("weights",), seeds=(42,)):
     models = pd.DataFrame(
         {"model": names, "n_parameters": 1000, "d_model": np.nan, "n_layers": np.nan, "n_heads": np.nan}
     )
-    rows = [(name, step, source, "h0_total") for name in names for step in (0, 500) for source in sources]
-    features = pd.DataFrame(rows, columns=["model", "step", "source", "feature"])
+    rows = [
+        (name, step, source, layer, feature)
+        for name in names
+        for step in (0, 500)
+        for source in sources
+        for layer, feature in (("all", "h0_total"), ("wte", "h0_total"), ("wte", "cosine"))
+    ]
+    features = pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature"])
     facts = provenance.what_was_run(config, CORPUS, models, features)
     return facts["lede"], dict(facts["facts"])
 
@@ -137,6 +210,13 @@ def test_a_run_that_trains_its_models_says_on_what():
     assert lede.startswith("1 language model of 1,000 parameters, trained for 500 steps on 9,000 tokens")
     assert "700 for validation" in facts["Text"]
     assert "500 steps of 4 × 16 tokens" in facts["Training"]
+
+
+def test_the_features_of_layers_are_counted_beside_those_of_the_whole_model():
+    measured = provenance_of(["gpt"], sources=("weights", "embeddings"))[1]["Measured"]
+    assert measured.split("; ") == [
+        f"2 features of the {source}, 1 of them of the whole model" for source in ("embeddings", "weights")
+    ]
 
 
 def test_a_run_of_models_that_were_not_trained_here_names_no_training_and_no_text_it_did_not_read():
@@ -347,6 +427,17 @@ def test_the_page_that_follows_a_training_tells_what_is_wrong_with_a_file_and_st
     folder.facts_file.write_text('{"n_parameters": 9, "tokens_per_step": 1, "final_step": 9}')
     follower.refresh()
     assert follower.parts["run"]["state"] == "No checkpoint yet."
+
+
+@pytest.mark.parametrize("tokens_per_step", [np.nan, 100.0])
+def test_without_tokens_no_advice_says_that_it_may_be_no_language_model(tokens_per_step):
+    steps = np.arange(10.0, 60.0, 10.0)
+    log = {"step": steps, "loss": np.linspace(1, 2, 5), "learning_rate": np.full(5, 1e-3)}  # rises: no advice
+    schedule = LearningRateSchedule(100, np.full(101, 1e-3))
+    training = TrainingRun.of(RunFacts("mlp", 1000, tokens_per_step), schedule, log, {})
+    told = watch._outlook(training, [training], 50)["advice"]
+    assert "No advice: " in told
+    assert ("It is not known to be a language model" in told) == np.isnan(tokens_per_step)
 
 
 def test_the_page_that_follows_a_training_tells_an_alert(tmp_path):

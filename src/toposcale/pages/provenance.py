@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from toposcale.analysis.series import all_in_nats
+from toposcale.analysis.series import all_in_nats, whole_model
 from toposcale.checkpoints.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 from toposcale.features.ripser_check import ROUNDING
 from toposcale.io.errors import counted
@@ -47,10 +47,16 @@ def what_was_run(
         facts.append(("Training", schedule))
     if text := _text(corpus, config, kinds, set(features["source"])):
         facts.append(("Text", text))
-    counts = features.groupby("source")["feature"].nunique()
-    measured = [f"{counted(count, 'feature')} of the {source}" for source, count in counts.items()]
-    facts.append(("Measured", ", ".join(measured) or "no features"))
+    measured = [_measured(str(source), rows) for source, rows in features.groupby("source")]
+    facts.append(("Measured", "; ".join(measured) or "no features"))
     return {"lede": lede, "facts": facts}
+
+
+def _measured(source: str, features: pd.DataFrame) -> str:
+    """Return how many features of a source there are, and how many of them are of the whole model."""
+    n_features, n_whole = features["feature"].nunique(), whole_model(features)["feature"].nunique()
+    of_whole = f", {n_whole} of them of the whole model" if n_whole != n_features else ""
+    return f"{counted(n_features, 'feature')} of the {source}{of_whole}"
 
 
 def _kind(model: str, entries: Mapping[str, Mapping[str, Any]]) -> ModelKind:

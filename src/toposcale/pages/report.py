@@ -50,6 +50,7 @@ COLUMNS = {
 
 
 LAYERS_CAPTION = "From the first checkpoint to the last; the layers whose norm changed most come first."
+FACTS_CAPTION = "Nothing is wrong with these."
 
 
 class Picture(NamedTuple):
@@ -121,7 +122,13 @@ def report(
     left_out = {picture.entry.title: picture.missing for picture in pictures if picture.missing}
     pictures = [picture for picture in pictures if not picture.missing]
     shown = [
-        {**picture.entry._asdict(), "name": picture.name, "drawing": drawing(picture), "ratio": ratio(picture.svg)}
+        {
+            **picture.entry._asdict(),
+            "caption": picture.entry.full_caption(len(models)),
+            "name": picture.name,
+            "drawing": drawing(picture),
+            "ratio": ratio(picture.svg),
+        }
         for picture in pictures
     ]
     drawn = by_configuration({"models": models, "features": features, "metrics": metrics})
@@ -129,6 +136,8 @@ def report(
     layers = layer_changes(models, features)
     # A run that repeats the studies of others, or has no weights, leads with its answers; one's own with its layers.
     first = "overview" if claims is not None or layers.empty else "layer_heat_map"
+    is_warning = warnings.rows["remedy"] != ""  # a fact without a remedy is none
+    facts_left_out = warnings.rows[~is_warning].drop(columns="remedy")
     return pages.render(
         "report.html",
         layers=table(Listing("layers", layers, LAYERS_CAPTION, len(layers))) if first == "layer_heat_map" else None,
@@ -148,8 +157,8 @@ def report(
         categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
         listings=[table(listing) for listing in listings],
         comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
-        warnings=table(warnings),
-        n_warnings=int((warnings.rows["remedy"] != "").sum()),
+        warnings=table(warnings._replace(rows=warnings.rows[is_warning], total=int(is_warning.sum()))),
+        facts_left_out=table(Listing("left_out", facts_left_out, FACTS_CAPTION, len(facts_left_out))),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, drawn)),

@@ -40,6 +40,10 @@ from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 
 ADDRESS = "127.0.0.1"
+NOT_KNOWN_TO_BE_A_LANGUAGE_MODEL = (
+    "It is not known to be a language model with a loss in nats per token (tokens_per_step would say that it is), and the "
+    "forecast is for those alone."
+)
 
 _HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d{{1,5}})?")
 
@@ -226,6 +230,8 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
         return {"advice": f"The last of {training.final_step:,} steps is done."}
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}
+    if not advice.choice and np.isnan(training.tokens_per_step):
+        outlook["advice"] += f" {NOT_KNOWN_TO_BE_A_LANGUAGE_MODEL}"
     if curve := advice["forecast_curve"]:
         # It starts at the present loss, near which the law passes.
         now = training.loss_curve.level
