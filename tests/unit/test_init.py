@@ -47,6 +47,8 @@ def test_a_folder_with_its_losses(here, capsys):
     assert "my-run: 2 checkpoints, steps 10 to 100" in told
     assert told.splitlines()[-1] == "mine.yaml: look it over, then: make run CONFIG=mine.yaml"
     models = configuration()["models"]
+    assert "100" not in Path("mine.yaml").read_text()  # no warm-up is invented
+    assert "# warmup_steps:       # 0 if there was no warm-up;" in Path("mine.yaml").read_text()
     assert models == {
         "my-run": {"kind": "folder", "path": "my run", "losses": "my run/losses.csv", "embeddings": False}
     }

@@ -10,6 +10,7 @@ from toposcale.analysis.aligned import aligned_series
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.correlations import correlation_table, joint_test, partial_correlation_table
 from toposcale.analysis.questions import QUESTIONS
+from toposcale.analysis.sensitivity import few_checkpoints
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.prewhitening import prewhiten, with_squares
@@ -234,7 +235,9 @@ def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(ru
     rows = rows[(rows.feature == "neural_persistence") & (rows.question == "beyond_the_norm")]
     assert set(rows.model) == {*SIZES, POOLED}
     assert (rows.answer == "not tested").all()
-    assert (rows.reason == "the warm-up is not known; give warmup_steps in the entry of the model").all()
+    assert (
+        rows.reason == "the warm-up is not known; give warmup_steps (0 without one) in the entry of the model"
+    ).all()
     assert (tables["sensitivity"].found == "not tested").all()
     assert len(tables["power"]) == 0
 
@@ -252,7 +255,33 @@ def test_the_reason_that_is_named_is_that_of_the_weights(run):
     unknown = models.drop(columns="warmup_steps")
     tables = verdict_tables(pd.concat([weights, *coarse]), metrics, unknown, seed=1, resamples=20)
     said = one(tables["sensitivity"], question="beyond_the_norm").reason
-    assert said == "the warm-up is not known; give warmup_steps in the entry of the model"
+    assert said == "the warm-up is not known; give warmup_steps (0 without one) in the entry of the model"
+
+
+@pytest.mark.parametrize(
+    ("n_models", "n_steps", "said"), [(1, 9, ""), (1, 12, "12"), (1, 39, "39"), (1, 40, ""), (5, 24, "24"), (5, 25, "")]
+)
+def test_too_few_checkpoints_are_said_beside_another_obstacle(n_models, n_steps, said):
+    rows = pd.DataFrame(
+        [(f"m{k}", step) for k in range(n_models) for step in range(n_steps)], columns=["model", "step"]
+    )
+    text = f"; and {said} checkpoints are few: a correlation of 0.7 takes 40" if said else ""
+    assert few_checkpoints(rows) == text
+
+
+def test_a_missing_warm_up_and_too_few_checkpoints_are_named_at_once(run):
+    features, metrics, models = run
+    early = sorted(features.step.unique())[:12]
+    tables = verdict_tables(
+        features[features.step.isin(early) & (features.model == sorted(SIZES)[0])],
+        metrics[metrics.step.isin(early)],
+        models.drop(columns="warmup_steps"),
+        seed=1,
+        resamples=20,
+    )
+    said = one(tables["sensitivity"], question="beyond_the_norm").reason
+    assert said.startswith("the warm-up is not known")
+    assert said.endswith("; and 12 checkpoints are few: a correlation of 0.7 takes 40")
 
 
 def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown_it(run):

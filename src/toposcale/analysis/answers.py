@@ -51,21 +51,23 @@ def answer_correlated(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     if correlated.empty:
         return Answer(UNTESTED, "No feature could be correlated: too few checkpoints.")
     followers = correlated[correlated["answer"] == YES]
-    count = f"{len(followers)} of {len(correlated)}"
     several = bool(pooled["n_configurations"].max() > 1)
-    signs = ", with one sign in every configuration" if several else ""
-    text = f"{count} features follow it{signs}. Drift alone can cause this."
+    verdict = f"{len(followers)} of {len(correlated)} features"
+    signs = "The sign is the same in every configuration. " if several else ""
+    text = f"{signs}Drift alone can cause this." if len(followers) else "No feature follows it."
     numbers = []
+    if n_undefined := len(answers) - len(correlated):
+        numbers.append(f"Not counted, since constant or undefined: {counted(n_undefined, 'feature')}")
     topological = followers[is_topology(followers)]
     if len(topological):
         closest = topological.iloc[topological["estimate"].abs().argmax()]
-        text += f" The closest topological feature is {name_with_source(closest)}."
+        text += f" The closest topological feature is the {name_with_source(closest)}."
         numbers.append(f"{name_with_source(closest)}: {_rank_correlation_text(closest, several)}")
     norm = correlated[(correlated[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
         text += f" The norm of the weights {_follow_clause(norm.iloc[0])}."
         numbers.append(f"norm: {_rank_correlation_text(norm.iloc[0], several)}")
-    return Answer(count, text, ". ".join(numbers) + "." if numbers else "")
+    return Answer(verdict, text, ". ".join(numbers) + "." if numbers else "")
 
 
 def answer_beyond(
@@ -93,13 +95,10 @@ def answer_beyond(
     least = f" {power_sentence(power['detectable'])}."
     if len(passed):
         n_tested = int(power["n_tested"])
-        text = (
-            f"{len(passed)} of {n_tested} tested features passed for the {metric_name(metric)}; "
-            f"the most significant is {name_with_source(passed.iloc[0])}."
-        )
+        text = f"The most significant for the {metric_name(metric)} is the {name_with_source(passed.iloc[0])}."
         # Where something was found, the limit comes first.
         text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
-        return Answer(f"{len(passed)} of {n_tested}", text, numbers)
+        return Answer(f"{len(passed)} of {n_tested} tested features", text, numbers)
     if power["found"] != YES:
         text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control}."
         return Answer("This run could not have shown it", text, numbers)
@@ -166,8 +165,10 @@ def _rank_correlation_text(row: pd.Series, several: bool) -> str:
 
 
 def name_with_source(row: pd.Series) -> str:
-    """Name a feature and its source: "H₀ total persistence of the weights"."""
-    return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
+    """Name a feature and its source: "scaled H₀ total persistence of the weights"."""
+    name = feature_name(row["feature"], row["source"])
+    scaled = "scaled " if name.endswith(", scaled") else ""
+    return f"{scaled}{name.removesuffix(', scaled')} of the {row['source']}"
 
 
 def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:

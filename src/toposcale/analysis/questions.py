@@ -13,9 +13,11 @@ FOLLOWS_RHO = 0.5
 """A feature follows the metric where the Spearman correlation is at least so large, with one sign in every
 configuration."""
 YES, NO, NOT_TESTED = "yes", "no", "not tested"
+FEW_CHECKPOINTS, FEW_OF_EACH = 40, 25
+"""Checkpoints of one model, or of each of five, from which on a correlation of prewhitened residuals of 0.7 is found."""
 NEEDED = (
-    "at least 10 evenly spaced checkpoints after twice the warm-up; for 80% power among 33 features, 40 of one model or 25 "
-    "of each of five at a correlation of prewhitened residuals of 0.7, and 90 or 30 at 0.5"
+    "at least 10 evenly spaced checkpoints after twice the warm-up. To find a correlation of 0.7 among 33 features in 80% "
+    f"of cases takes {FEW_CHECKPOINTS} checkpoints of one model, or {FEW_OF_EACH} of each of five; for 0.5, 90 or 30"
 )
 """Measured by `python -m studies.nulls.checkpoints_needed`; docs/statistics.md has the table."""
 

@@ -13,12 +13,19 @@ import pandas as pd
 from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.correlations import run_test, run_weights
-from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, QUESTIONS, YES
+from toposcale.analysis.questions import FEW_CHECKPOINTS, FEW_OF_EACH, LEVEL, NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import configurations_of, whole_model
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.prewhitening import Prewhitened, SharedFlips, prewhiten, residual_test, with_squares
+from toposcale.statistics.prewhitening import (
+    MIN_FOR_TEST,
+    Prewhitened,
+    SharedFlips,
+    prewhiten,
+    residual_test,
+    with_squares,
+)
 
 CONTROL_CORRELATION = 0.9
 POWER_WANTED = 0.8
@@ -51,6 +58,7 @@ def sensitivity_tables(
         if not simulated.names or not n_tested:
             of_weights = answers[answers["source"] == "weights"]  # they have every checkpoint
             why = most_common(of_weights["reason"]) or most_common(answers["reason"]) or "nothing was measured"
+            why += few_checkpoints(whole_model(features))
             rows.append(row | {"found": NOT_TESTED, "reason": why})
             continue
         (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)
@@ -65,6 +73,15 @@ def sensitivity_tables(
         rows.append(row | {"found": YES if q <= LEVEL else NO, "detectable": limit})
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     return {"sensitivity": schemas.TABLES["sensitivity"].frame(rows), "power": schemas.TABLES["power"].frame(power)}
+
+
+def few_checkpoints(features: pd.DataFrame) -> str:
+    """Say that the checkpoints would be too few for power; "" if they are enough, or too few even for a test."""
+    counts = features.groupby("model")["step"].nunique()
+    most = int(counts.max()) if len(counts) else 0
+    if MIN_FOR_TEST <= most < (FEW_CHECKPOINTS if len(counts) == 1 else FEW_OF_EACH):
+        return f"; and {most} checkpoints are few: a correlation of 0.7 takes {FEW_CHECKPOINTS}"
+    return ""
 
 
 def outside(models: pd.DataFrame, tested: Collection[str]) -> str:

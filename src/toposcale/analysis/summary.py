@@ -86,7 +86,7 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
     """Say in one sentence whether topology adds to the norm, or whether that could have been found."""
     name, (power, why) = metric_name(metric), answers.sensitivity_row(sensitivity, "beyond_the_norm")
     if power is None:
-        return f"This run could not test whether topology adds information to the norm of the weights: {why}."
+        return f"This run could not test whether topology adds information to the weight norm: {why}."
     passed = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
     beyond_norm = passed[passed["question"] == "beyond_the_norm"]
     runs = counted(power["n_runs"], "run")

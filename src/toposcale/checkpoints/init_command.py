@@ -11,7 +11,7 @@ from toposcale.io.errors import UserError, listed
 from toposcale.io.files import write_text
 
 _LOGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".log", ".txt")
-_WARMUP = "    # warmup_steps: 100   # the tests use the checkpoints after twice the warm-up"
+_WARMUP = "    # warmup_steps:       # 0 if there was no warm-up; the tests use the checkpoints after twice the warm-up"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -64,7 +64,7 @@ def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
     """
     times = np.asarray(steps, dtype=np.float64)
     if warmup_steps is None or not np.isfinite(warmup_steps):
-        return Segment(0, 0, "the warm-up is not known; give warmup_steps in the entry of the model")
+        return Segment(0, 0, "the warm-up is not known; give warmup_steps (0 without one) in the entry of the model")
     first = int(np.searchsorted(times, WARMUPS * warmup_steps))
     start = stop = begin = first
     for end in range(first, len(times)):
