@@ -75,6 +75,13 @@ def test_what_advise_refuses_is_refused(tmp_path, capsys, losses):
         list(check_curve(RunInput.of(file, "losses")))
 
 
+@pytest.mark.parametrize(("scale", "doubted"), [(1, False), (1 / 400, True)])
+def test_a_loss_far_too_low_for_text_is_doubted(tmp_path, capsys, scale, doubted):
+    main(["check", losses_file(tmp_path / "losses.csv", FALLING * scale)])
+    said = "can hardly be in nats per token: is it the loss of a language model?"
+    assert (said in capsys.readouterr().out) == doubted
+
+
 def test_too_early_a_curve_is_not_refused(tmp_path, capsys):
     assert main(["check", losses_file(tmp_path / "losses.csv", FALLING[:4])]) == 0
     assert capsys.readouterr().out.endswith("  no advice       it has fewer than 5 losses after the warm-up\n")

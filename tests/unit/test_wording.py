@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from made_runs import training_run
 from toposcale.forecasting.decision.candidates import Candidate, CandidateKind, DroppedCandidate
 from toposcale.forecasting.decision.expected_regret import Decision, WeighedCandidate
 from toposcale.forecasting.decision.reasons import NO_CHOICE
-from toposcale.forecasting.decision.wording import percent, table, what_to_do
+from toposcale.forecasting.decision.wording import percent, schedule, table, what_to_do
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.training_run import Target
 
@@ -20,6 +21,12 @@ def weighed(name, probability, expected_regret, gain=(0.0, 0.0, 0.0)):
 def decision(*candidates):
     starts = [o.probability for o in candidates if o.candidate.from_scratch]
     return Decision(candidates, sum(starts))
+
+
+@pytest.mark.parametrize(("last", "said"), [(3.36e-18, "0 at the end"), (1e-4, "0.0001 at the end")])
+def test_the_rounding_of_a_last_rate_of_zero_is_zero(last, said):
+    training = training_run("one", 1e6, 1e5, 100, learning_rates=np.linspace(1e-3, last, 101))
+    assert schedule(training).startswith(f"learning rate 0.001 now, {said}")
 
 
 def test_a_choice_that_is_not_confident_says_its_expected_regret():

@@ -28,6 +28,9 @@ NOT_SMOOTHED = "the losses are as they were measured, not a moving average, whic
 NEGLIGIBLE_REGRET = 0.005
 """Expected regret, nats, below which a choice is not worth waiting for."""
 
+NEGLIGIBLE_RATE = 1e-6
+"""Share of the peak below which the last learning rate is the rounding of a 0."""
+
 _PROVENANCE = {
     ScheduleProvenance.GIVEN: "as given",
     ScheduleProvenance.LOGGED: "from the table",
@@ -118,6 +121,8 @@ def schedule(run: TrainingRun) -> str:
     if not run.schedule.is_known:
         return f"unknown: {why_schedule_unknown(run)}"
     now, end = run.schedule.rate_at(run.progress.step), run.schedule.rate_at(run.final_step)
+    if end < NEGLIGIBLE_RATE * run.schedule.peak_rate:
+        end = 0.0
     of_peak = " of the peak" if run.schedule.peak_rate == 1 else ""
     ahead = "constant to the end" if abs(end - now) <= 0.01 * now else f"{end:.3g} at the end"
     provenance = _PROVENANCE.get(run.schedule.provenance)
