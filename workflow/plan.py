@@ -288,6 +288,12 @@ class Producer:
         name = pattern.removeprefix(self.run).format(model=model, checkpoints=checkpoints, **wildcards)
         return self.monitor_folders.get(model, self.run) + name
 
+    @property
+    def job_title(self) -> str:
+        """Pattern of the checkpoints that a job does, for its message."""
+        several = any(batch > 1 for batch in self.batches.values())
+        return "from {wildcards.checkpoints} on" if several else "{wildcards.checkpoints}"
+
     def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
         """Return the files of all jobs, or of those on some models."""
         return [self.file(pattern, *job, **wildcards) for job in self.jobs(models)]
@@ -300,9 +306,9 @@ class Plan:
     models there is nothing but this file. schedule_files: schedules that the user wrote into a file, by model. embedded,
     landscaped, diverging: the checkpoints, by model, whose embeddings are computed, whose loss landscape is, and whose
     embeddings are compared with those of the checkpoint before. with_path: models whose training trajectory is studied in
-    its plane, which needs every checkpoint at once. work: the work of each producer. sources: the models of each source of
-    features. moving: the sources of each model whose diagrams are compared between checkpoints. settings: what the features
-    of a source depend on, beside the code.
+    its plane, which needs every checkpoint at once. reads_text: whether any job reads the corpus. work: the work of each
+    producer. sources: the models of each source of features. moving: the sources of each model whose diagrams are compared
+    between checkpoints. settings: what the features of a source depend on, beside the code.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -326,6 +332,7 @@ class Plan:
         self.diverging = self.embedded if config["embeddings"]["divergence"] else {}
         self.with_trajectory = self.trained if config["trajectory"]["enabled"] else []
         self.with_path = self.trained if self.landscaped else []
+        self.reads_text = bool(self.trained or self.embedded or self.landscaped)
         self.settings = {
             "weights": _without(config["weights"], "jobs", "distances", "threads"),
             "embeddings": _without(config["embeddings"], "enabled", "every", "jobs", "threads", "divergence"),

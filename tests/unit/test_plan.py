@@ -75,6 +75,8 @@ def test_a_batch_of_checkpoints_is_named_after_its_first():
     work = plan.Producer({"a": steps}, batches={"a": 3})
     assert work.jobs() == [("a", "step-00000000"), ("a", "step-00000030"), ("a", "step-00000060")]
     assert [step for _, checkpoints in work.jobs() for step in work.steps_of("a", checkpoints)] == list(steps)
+    assert work.job_title == "from {wildcards.checkpoints} on"
+    assert plan.Producer({"a": steps}, batches={"a": 1}).job_title == "{wildcards.checkpoints}"
     # A further checkpoint changes the last job alone.
     longer = plan.Producer({"a": (*steps, 70)}, batches={"a": 3})
     assert longer.jobs() == work.jobs()
@@ -236,6 +238,20 @@ def test_every_source_measures_the_models_that_have_what_it_needs():
     assert found.landscaped["h"] == (0, 7)
     assert (found.trained, found.published, list(found.loss_curves)) == (["a", "b"], ["h"], ["t"])
     assert plan_of(embeddings={"enabled": False}).sources == {"weights": ["a", "a.b"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "landscape", "reads"),
+    [
+        ({"kind": "hub", "embeddings": False}, False, False),
+        ({"kind": "hub", "embeddings": False}, True, True),
+        ({"kind": "hub"}, False, True),
+        ({**GPT, "embeddings": False}, False, True),
+    ],
+)
+def test_the_corpus_is_read_only_for_what_needs_a_text(model, landscape, reads):
+    published = {"repo": "a/b", "revisions": "step{step}", "steps": [0, 7]} if model.get("kind") == "hub" else {}
+    assert plan_of(models={"m": model | published}, landscape={"enabled": landscape}).reads_text is reads
 
 
 def test_how_the_work_is_done_is_no_setting_of_what_is_measured():

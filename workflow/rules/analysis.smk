@@ -30,7 +30,7 @@ for name, analysis in TABLES.analyses.items():
 rule warnings_table:
     input:
         **TABLES.inputs("warnings"),
-        corpus=rules.corpus.output.description if PLAN.runnable else [],
+        corpus=rules.corpus.output.description if PLAN.reads_text else [],
     output:
         **twins(PATHS.tables, ["warnings"], "parquet", "csv"),
     log:

@@ -27,7 +27,7 @@ rule report:
         rules.figures.input,
         **{table: TABLES.files[table] for table in ("summary", "features", "metrics", "models")},
         configuration=rules.resolved_configuration.output.record,
-        corpus=rules.corpus.output.description if PLAN.with_weights else [],
+        corpus=rules.corpus.output.description if PLAN.reads_text else [],
         compared_with_ripser=INPUTS.compared_with_ripser,
         warnings=rules.warnings_table.output.warnings,
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
