@@ -348,7 +348,9 @@ def test_many_names_cost_no_more_than_their_length(tmp_path, content):
         return time.process_time() - start
 
     seconds(1000)
-    assert seconds(40_000) < 16 * seconds(5000) + 0.5
+    # The least of three: on a busy machine one may take several times as long.
+    few, many = (min(seconds(n) for _ in range(3)) for n in (5000, 40_000))
+    assert many < 16 * few + 0.5
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
