@@ -43,6 +43,11 @@ def read(tmp_path, name, content):
         ("quoted.csv", "step,loss\n" + lines('{step},"{comma}"\n'), ""),
         ("thousands.csv", "step,loss\n" + lines('"{step:,}",{loss}\n'), ""),
         ("nested.jsonl", lines('{{"step": {step}, "train": {{"loss": {loss}, "lr": 0.1}}}}\n'), ""),
+        (
+            "nested_twice.jsonl",
+            lines('{{"step": {step}, "metrics": {{"train": {{"loss": {loss}}}, "val": null}}}}\n'),
+            "",
+        ),
         ("nested_last.jsonl", lines('{{"step": {step}, "loss": {{"train": {loss}}}}}\n'), ""),
         ("aligned.txt", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
         ("aligned.csv", "   step     loss\n" + lines("{step:>7} {loss:>8}\n"), ""),
@@ -367,3 +372,8 @@ def test_tables_are_read_without_threads_that_outlive_the_interpreter(tmp_path, 
     )
     added = subprocess.run([sys.executable, "-c", code, tmp_path / name], check=False).returncode
     assert added <= 1  # that of Ctrl-C, which pyarrow ends itself
+
+
+def test_facts_beside_the_rows_of_an_object_are_read(tmp_path):
+    state = {"global_step": 1450, "max_steps": 8000, "num_train_epochs": 3, "log_history": ROWS}
+    assert read(tmp_path, "state.json", json.dumps(state)).final_step == 8000

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from toposcale.forecasting.logs import text_logs
-from toposcale.forecasting.logs.columns import COUNTERS, TEST, TRAINING, VALIDATION, loss_name, plain_name
+from toposcale.forecasting.logs.columns import (
+    COUNTERS,
+    LAST_STEP,
+    PARAMETERS,
+    PER_STEP,
+    TEST,
+    TRAINING,
+    VALIDATION,
+    loss_name,
+    plain_name,
+)
 from toposcale.forecasting.logs.rows import LogRows, RowGatherer, half_written
 from toposcale.forecasting.logs.trainer_states import FILE_NAME, SUMMARY
 from toposcale.io.errors import UserError, listed
@@ -126,7 +136,10 @@ def _no_rows(path: Path) -> UserError:
 def _add_content(
     path: Path, content: dict[str, Any], suffix: str, gathered: RowGatherer, notes: list[str]
 ) -> tuple[int, int]:
-    """Add the rows of one object, those of validation as such; return the numbers of entries that are none, and of all."""
+    """Add the rows of one object, with the facts beside them and those of validation as such.
+
+    Return the numbers of entries that are no rows, and of all.
+    """
     lists = {"": content["log_history"]} if isinstance(content.get("log_history"), list) else _lists(path, content)
     if not lists:
         if suffix == _LIST:
@@ -140,6 +153,7 @@ def _add_content(
         example = f"jq .{next(iter(with_losses))} {path.name} > one.json"
         raise UserError(f"{path}: {len(with_losses)} lists hold rows ({listed(with_losses, 6)}); give one: {example}")
     validation = next((split for split in (VALIDATION, TEST) if split in splits.values()), None)
+    facts = {name: value for name, value in content.items() if plain_name(name) in (*LAST_STEP, PER_STEP, PARAMETERS)}
     n_others = n_values = 0
     for name, rows in with_losses.items():
         if len(with_losses) > 1 and splits[name] is TEST and validation is VALIDATION:
@@ -149,7 +163,7 @@ def _add_content(
         n_values += len(rows)
         for row in rows:
             if isinstance(row, dict):
-                _add(_as_validation(row) if is_validation else row, 0, gathered, notes)
+                _add(facts | (_as_validation(row) if is_validation else row), 0, gathered, notes)
             else:
                 n_others += 1
     return n_others, n_values

@@ -11,6 +11,9 @@ from toposcale.forecasting.logs.columns import is_known
 MOST_NAMES = 300
 """Names of which each gets a column; of more, only those that are read by name do."""
 
+MOST_NESTED = 8
+"""Objects within each other whose entries are read."""
+
 
 class LogRows(NamedTuple):
     """Rows of a log in the order of the file.
@@ -44,7 +47,7 @@ class RowGatherer:
         return len(self.lines)
 
     def add(self, row: Mapping[str, Any], line: int) -> None:
-        """Add a row; the entries of a nested object get names such as `train/loss`, missing values are None."""
+        """Add a row; those of a nested object get names such as `train/loss`, missing values are None."""
         index, numbers = len(self.lines), self._numbers
         self.lines.append(line)
         for name, value in row.items():
@@ -52,14 +55,15 @@ class RowGatherer:
                 add_row, add_value = numbers[name]
                 add_row(index)
                 add_value(value)
-            elif isinstance(value, dict):
-                for inner, one in value.items():
-                    self._put(f"{name}/{inner}", index, one)
             elif value is not None:
                 self._put(name, index, value)
 
     def _put(self, name: str, index: int, value: Any) -> None:
         """Add a value of any type to the numbers of a name, or to its texts as long as it has no numbers."""
+        if isinstance(value, dict) and name.count("/") < MOST_NESTED:
+            for inner, one in value.items():
+                self._put(f"{name}/{inner}", index, one)
+            return
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
