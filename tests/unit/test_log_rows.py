@@ -58,7 +58,9 @@ def test_stages_one_after_the_other_are_one_training():
     assert curve.notes == ()
 
 
-@pytest.mark.parametrize(("name", "value"), [("metric", "value"), ("tag", "Value"), ("key", "value")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("metric", "value"), ("tag", "Value"), ("key", "value"), ("metricName", "metricValue")]
+)
 def test_one_metric_a_row(name, value):
     rows = (
         BASE.rename(columns={"loss": "train/loss"}).assign(grad_norm=0.5).melt("step", var_name=name, value_name=value)
@@ -235,6 +237,38 @@ def test_evaluations_behind_the_training_in_another_unit_are_refused(factor):
     evaluated = EVALUATED.rename(columns={"loss": "val_loss"}).assign(step=(EVALUATED["step"] * factor).astype(int))
     with pytest.raises(UserError, match="the validation losses have steps of their own"):
         curve_of(BASE, evaluated)
+
+
+@pytest.mark.parametrize(
+    ("columns", "remedy"),
+    [
+        (["tokens"], "tokens / tokens of a step"),
+        (["Tokens (B)", "tokens_per_second"], "Tokens (B) / tokens of a step"),
+        (["consumed_samples", "batch_size"], "consumed_samples / samples of a step"),
+        (["epoch"], "epoch x steps of an epoch, or count epochs as steps: --step-column epoch"),
+        (["epoch", "batch"], "(epoch - first epoch) x batches of an epoch + batch"),
+    ],
+)
+def test_how_steps_follow_from_another_unit_is_said(columns, remedy):
+    with pytest.raises(UserError, match=f"Add one called step: {re.escape(remedy)}$"):
+        loss_curves.of_columns(dict.fromkeys(columns, STEPS) | {"loss": LOSSES})
+
+
+@pytest.mark.parametrize("columns", [["batch_size"], ["tokens_per_second"], ["epoch_time"]])
+def test_no_steps_follow_from_a_rate(columns):
+    with pytest.raises(UserError, match="name it: --step-column"):
+        loss_curves.of_columns(dict.fromkeys(columns, STEPS) | {"loss": LOSSES})
+
+
+@pytest.mark.parametrize(("loss", "is_total"), [("loss", True), ("train_loss", True), ("lm_loss", False)])
+def test_a_loss_beside_its_parts_may_be_a_total(loss, is_total):
+    curve = loss_curves.of_columns(
+        {"step": STEPS, loss: LOSSES, "z_loss": 0.01 + 0 * LOSSES, "aux_loss": 0.04 + 0 * LOSSES}
+    )
+    said = [
+        reason for reason in curve.low_confidence_reasons if reason.startswith(f"{loss} may include z_loss, aux_loss")
+    ]
+    assert len(said) == is_total
 
 
 @pytest.mark.parametrize("first", [0, 500])

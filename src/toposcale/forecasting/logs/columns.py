@@ -111,10 +111,11 @@ def is_known(name: str) -> bool:
 
 
 class Matched(NamedTuple):
-    """Names of the columns by quantity, and notes on those that do not count."""
+    """Names of the columns by quantity, notes on those that do not count, and reasons for low confidence."""
 
     columns: dict[str, str]
     notes: tuple[str, ...] = ()
+    low_confidence_reasons: tuple[str, ...] = ()
 
 
 def matched(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, str]) -> Matched:
@@ -131,7 +132,7 @@ def matched(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, 
         if len(alike) != 1:
             raise UserError(f"{where}: no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
         names[quantity] = alike[0]
-    notes = []
+    notes, doubts = [], []
     # W&B adds columns for the extremes of a metric.
     plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
     if "step" not in names and (counters := [name for name in plain_of if plain_of[name] in COUNTERS]):
@@ -142,6 +143,10 @@ def matched(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, 
         for quantity, column, note in _losses(losses, columns, where):
             names[quantity] = column
             notes += note
+        parts = [name for name, said in losses.items() if said.is_part and said.split is TRAINING]
+        if parts and names.get("loss") in losses and not losses[names["loss"]].is_cross_entropy:
+            of_model = "name that of the language model with --loss-column (loss_column)"
+            doubts.append(f"{names['loss']} may include {listed(parts, 4)}, which are logged beside it; {of_model}")
     for quantity, aliases in (("learning_rate", RATES), ("gradient_norm", NORMS)):
         present = [name for alias in aliases for name in plain_of if plain_of[name] == alias]
         present += [name for name in plain_of if quantity == "learning_rate" and name.lower().startswith("lr-")]
@@ -155,7 +160,7 @@ def matched(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, 
     ):
         names["loss"] = values[0]
     order = ("step", "loss", "gradient_norm", "learning_rate", "validation_loss")
-    return Matched({quantity: names[quantity] for quantity in order if quantity in names}, tuple(notes))
+    return Matched({name: names[name] for name in order if name in names}, tuple(notes), tuple(doubts))
 
 
 def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple[str, list[str]]:
@@ -257,6 +262,17 @@ def known_cells(values: Any) -> np.ndarray:
     return np.array([value is not None for value in values]) if values.dtype == object else values == values
 
 
+_AXES = {
+    "tokens": "{} / tokens of a step",
+    "samples": "{} / samples of a step",
+    "sequences": "{} / sequences of a step",
+    "examples": "{} / examples of a step",
+    "batch": "{} over all epochs, if each is one step",
+    "epoch": "{0} x steps of an epoch, or count epochs as steps: --step-column {0}",
+}
+"""How steps follow from the column of another unit."""
+
+
 def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str | Path, remark: str = "") -> None:
     """Raise UserError if there is no column for the step or for a loss; `remark` follows the list of columns."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
@@ -267,10 +283,22 @@ def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str 
             raise UserError(f"{where}: its first line holds numbers; begin it with the names of the columns: step,loss")
         present = f"its columns are {text}{remark}" if (text := listed(columns, 40)) else "it has none"
         first = missing[0]
+        if first == "step" and (step := _step_of_axis(columns)):
+            raise UserError(f"{where}: no column for step; {present}. Add one called step: {step}")
         raise UserError(
             f"{where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(usual[first])}, or name "
             f"it: --{first}-column of the command, {first}_column in Python"
         )
+
+
+def _step_of_axis(columns: Iterable[str]) -> str:
+    """Return how steps follow from the column that counts something else; "" without one."""
+    named = r"(?:.*(?<!batch)[_/])?{}(?:_seen|_idx|_\(\w+\))?"
+    by_unit = {unit: name for name in columns for unit in _AXES if re.fullmatch(named.format(unit), plain_name(name))}
+    if {"epoch", "batch"} <= by_unit.keys():
+        return "(epoch - first epoch) x batches of an epoch + batch"
+    axis = next((unit for unit in _AXES if unit in by_unit), "")
+    return _AXES[axis].format(by_unit[axis]) if axis else ""
 
 
 def refuse_bits(names: Mapping[str, str], columns: Iterable[str], where: str | Path) -> None:

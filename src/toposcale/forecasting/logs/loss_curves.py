@@ -156,7 +156,9 @@ def _of_rows(rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: i
     """Return the loss curve of one run of a log."""
     labels.refuse_table_of_runs(rows.columns, where)
     columns, pivoted = labels.pivoted(rows.columns)
-    names, remarks = matched({name: columns[name] for name in columns if name not in rows.metrics}, where, chosen)
+    names, remarks, doubts = matched(
+        {name: columns[name] for name in columns if name not in rows.metrics}, where, chosen
+    )
     if rows.form != "state of a Trainer":
         refuse_bits(names, columns, where)
         refuse_missing(names, columns, where, f" ({rows.form})" if rows.form else "")
@@ -195,6 +197,7 @@ def _of_rows(rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: i
         notes=(*rows.notes, *pivoted, *remarks, *unmeasured, *in_bits, *labelled, *notes, *curve.notes),
         low_confidence_reasons=(
             *rows.low_confidence_reasons,
+            *doubts,
             *curve.low_confidence_reasons,
             *batches.changed_batch(steps, of_batch),
         ),
