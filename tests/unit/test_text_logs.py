@@ -418,3 +418,51 @@ def test_a_pathological_text_takes_time_in_proportion_to_its_size(piece, tmp_pat
 
     seconds(10_000)
     assert seconds(1_600_000) < 12 * seconds(200_000) + 0.5
+
+
+BAR = "{percent}%|# | {step}/8000 [10:00<20:00, 5it/s]"
+ENTRY = "{{'loss': {loss}, 'learning_rate': 0.0005, 'epoch': {epoch:.2f}}}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"\r{BAR}\n{ENTRY}\n",  # two streams, the bar of the step before its losses
+        f"{ENTRY}\n{BAR}\n",
+        f"\r1%|# | {{late}}/8000 [10:00<20:00, 5it/s]\r{ENTRY}\n{BAR}",  # tqdm seldom draws, and after each line
+        f"\r{BAR}\r{ENTRY}\n\r{BAR}",
+    ],
+)
+def test_a_loss_has_the_step_of_the_bar_that_its_epoch_and_interval_fit(text, tmp_path):
+    rows = zip(STEPS, LOSSES, strict=True)
+    log = "".join(
+        text.format(step=step, late=step - 3, percent=step // 80, loss=loss, epoch=step / 4000) for step, loss in rows
+    )
+    assert points(read(tmp_path, log + "\n")) == list(zip(STEPS, LOSSES, strict=True))
+
+
+def test_losses_between_bars_that_nothing_tells_apart_are_refused(tmp_path):
+    text = f"{BAR}\n{{{{'loss': {{loss}}, 'epoch': 0.0}}}}\n"
+    log = "".join(text.format(step=step + 2000, percent=1, loss=loss) for step, loss in zip(STEPS, LOSSES, strict=True))
+    with pytest.raises(UserError, match="before it or after it is unknown"):
+        read(tmp_path, log)
+
+
+def test_two_losses_of_some_steps_that_nothing_tells_apart_are_refused(tmp_path):
+    log = (
+        "\n".join(lines("step {step} loss {loss}", every=1000, evaluation="Evaluating...\nstep {step} loss {loss}"))
+        + "\n"
+    )
+    with pytest.raises(UserError, match="6 steps have two losses, the first in lines 10 and 12"):
+        read(tmp_path, log)
+
+
+def test_the_validation_loss_of_an_epoch_follows_its_batches(tmp_path):
+    log = ""
+    for at, loss in enumerate(LOSSES):
+        epoch, batch = at // 6 + 1, (at % 6 + 1) * 100
+        log += f"Epoch {epoch}, Batch {batch}/600, Loss: {loss}\n"
+        log += f"Epoch {epoch} done. Train loss: 5.1, Val loss: {loss + 0.05:.4f}\n" if batch == 600 else ""
+    curve = read(tmp_path, log)
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert [step for step, _ in points(curve, "validation_loss")] == STEPS[5::6]

@@ -80,8 +80,8 @@ MARK = "\0"  # in the place of a number
 _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
 _NAME_END = " :=|([{<\"'\t.,#~@\u2026-"
-_SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]")
-_JUNK, _NEVER, _RANKS, _NO_COUNTER = (
+_SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]|\. ")
+_JUNK, _NEVER, RANKS, _NO_COUNTER = (
     frozenset(words.split())
     for words in (
         "info debug warning root log logger main trainer",
@@ -225,9 +225,11 @@ class _Line:
         elif name == "raw" and loss_name(self.names.get(at - 1, "")):
             column = self.names[at - 1]
             self.names[at - 1] = f"smoothed_{column}"
-        elif is_ratio and set(name.split("_")) & VALIDATION:  # batches of an evaluation
-            pass
-        elif not has_unit and (counter := _counter(name, after, at)):
+        elif (
+            not has_unit
+            and not (is_ratio and {*name.split("_")} & VALIDATION)
+            and (counter := _counter(name, after, at))
+        ):
             column, most = counter if counter not in self.names.values() else "", END
             self.name = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
         elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
@@ -324,7 +326,7 @@ def _counter(name: str, after: str, at: int) -> str:
 
 def _other_column(name: str) -> str:
     """Return the column of a fact, of the batch, of a process, or of a learning rate or gradient norm; "" if none."""
-    if name in _FACTS or name in OF_THE_BATCH or name in _RANKS:
+    if name in _FACTS or name in OF_THE_BATCH or name in RANKS:
         return _FACTS.get(name, name)
     if name in ("lr", "learning_rate"):
         return "learning_rate"

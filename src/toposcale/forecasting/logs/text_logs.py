@@ -26,7 +26,7 @@ from toposcale.forecasting.logs.columns import (
     loss_name,
 )
 from toposcale.forecasting.logs.rows import LogRows, half_written
-from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, Form, Kind, form_of
+from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, RANKS, Form, Kind, form_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError, counted
 
@@ -50,6 +50,8 @@ _OTHER_AXES = {
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
+_BAR_OR_LOSS = re.compile(rb"%\|[^|\n]*+\| (\d++)/(\d++) \[|\{'loss': ([^\n{}]*+)")
+_EPOCH = re.compile(rb"'epoch': '?(\d++(?:\.(\d++))?)")
 
 
 @dataclass
@@ -65,7 +67,7 @@ class _Context:
 class _Lines:
     """Rows of the lines of a text log, form by form, and what stands between them."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, *, bar_follows: bool = False) -> None:
         self.forms: dict[str, Form] = {}
         self.n_rows = self.n_lines = self.n_long = 0
         self.without_step: list[int] = []
@@ -75,11 +77,14 @@ class _Lines:
         self.facts: list[tuple[int, str, float]] = []
         self._context = _Context()
         self._longest_bar = 0.0
+        self._bar_follows = bar_follows
+        self._waiting: list[tuple[Form, int, list[float]]] = []
         complete = content.count(b"\n")
         last = content[content.rfind(b"\n") + 1 :].rstrip()
         is_cut = complete and last and not last.endswith((b"}", b"]"))
         self.cut = last.decode("utf-8", "replace") if is_cut else ""
         self._read(content, complete if is_cut else complete + 1)
+        self.without_step += [number for _, number, _ in self._waiting]
 
     def _read(self, content: bytes, n_lines: int) -> None:
         form, fast = Form(Kind.OTHER), None
@@ -127,6 +132,8 @@ class _Lines:
         elif form.has_step:
             self._add(form, number, [_number(texts[at]) for at in form.names])
             return form
+        elif self._bar_follows:
+            self._waiting.append((form, number, [_number(texts[at]) for at in form.names]))
         else:
             self._add_without_step(form, number, [_number(texts[at]) for at in form.names])
         return None
@@ -139,6 +146,9 @@ class _Lines:
                 return
             self._longest_bar = named["batches"]
         self._context = _Context(step, named.get(END, named.get("batches", np.nan)))
+        for line in self._waiting:
+            self._add_without_step(*line)
+        self._waiting.clear()
 
     def _add(self, form: Form, number: int, values: list[float]) -> None:
         """Add a row."""
@@ -160,7 +170,7 @@ class _Lines:
             step, total = context.step, context.total
         elif epoch is not None and len(plan) == 2:
             step, total = round(epoch * plan["optimization_steps"] / max(plan["epochs"], 1)), plan["optimization_steps"]
-        elif form.kind is Kind.EVALUATION or form.marks:
+        elif form.kind is Kind.EVALUATION or form.marks or _has_validation(form):
             step, total = np.nan, np.nan
         else:
             self.without_step.append(number)
@@ -188,30 +198,28 @@ def read(path: Path, content: bytes) -> LogRows:
     """Read a text log; raise UserError if it holds no losses with steps, or too many lines that are not understood."""
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
-    lines = _Lines(content)
+    lines = _Lines(content, bar_follows=_bar_follows(path, content))
     forms = [form for form in lines.forms.values() if len(form.rows)]
+    for form in forms:
+        _refuse_two_losses(path, form)
     program = _program(forms)
     forms, unread = _understood(forms, program)
-    unread = sorted([*lines.unread, *unread])
-    n_read = sum(len(form.rows) for form in forms)
+    texts = {form.text for form in forms if _has_validation(form)}
+    for form in [form for form in forms if form.text and len(texts) > 1]:
+        lines.left_out.setdefault("evaluations on several texts", []).extend(form.lines)
+        forms.remove(form)
+    n_read = _n_rows(forms)
     if len(lines.without_step) > n_read:
         text = _line(content, lines.without_step[0])
-        remedy = next(
-            (remedy for axis, remedy in _OTHER_AXES.items() if re.search(axis, text, re.IGNORECASE)), _NO_STEP
-        )
+        remedy = next((what for axis, what in _OTHER_AXES.items() if re.search(axis, text, re.I)), _NO_STEP)
         count = counted(len(lines.without_step), "line has", "lines have")
         raise UserError(f"{path}: {count} a loss and no step; {remedy}")
-    if texts := _several_texts(forms):
-        for form in texts:
-            lines.left_out.setdefault("evaluations on several texts", []).extend(form.lines)
-        forms = [form for form in forms if form not in texts]
-        n_read -= _n_rows(texts)
     left_out = [
         f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: line {min(numbers):,} "
         f"({_line(content, min(numbers))[:80]!r})"
         for reason, numbers in lines.left_out.items()
     ]
-    unread = sorted([*unread, *lines.without_step])
+    unread = sorted([*lines.unread, *unread, *lines.without_step])
     count = counted(len(unread), "line with a loss was", "lines with a loss were")
     missed = f"{count} not understood, the first: line {unread[0]:,}" if unread else ""
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
@@ -232,16 +240,61 @@ def read(path: Path, content: bytes) -> LogRows:
     return LogRows(columns, "text log", tuple(notes), (missed,) if missed else (), at_lines, headers, program)
 
 
+def _bar_follows(path: Path, content: bytes) -> bool:
+    """Return whether the step of a loss is that of the progress bar after it, as where tqdm writes the line."""
+    bars, places, epochs, longest, digits = [np.nan], list[int](), list[float](), 0, 1
+    for step, total, entry in _BAR_OR_LOSS.findall(content):
+        if total and int(total) >= longest:  # not that of an evaluation
+            longest = int(total)
+            bars.append(float(step))
+        elif not total and (epoch := _EPOCH.search(entry)):
+            places.append(len(bars))
+            epochs.append(float(epoch[1]))
+            digits = max(digits, len(epoch[2] or b""))
+    if len(places) < 3 or len(bars) < 3:
+        return False
+    half, epoch_of = 0.501 * 10.0**-digits, np.array(epochs)
+
+    def fit(steps: np.ndarray) -> list[bool]:
+        interval = np.nanmin(np.abs(np.diff(steps)), initial=np.inf)
+        most = steps / np.maximum(epoch_of - half, 1e-200)
+        return [
+            bool(np.isfinite(steps[:-1]).all()),
+            bool(np.nanmax(steps / (epoch_of + half), initial=0) <= np.nanmin(most, initial=np.inf)),
+            bool(interval > 0 and not np.any(steps[np.isfinite(steps)] % interval)),
+            bool(steps[0] == interval),
+        ]
+
+    before, after = (np.array([*bars, np.nan])[np.array(places) - back] for back in (1, 0))
+    if fit(before) == fit(after) and not np.array_equal(before, after):
+        raise UserError(
+            f"{path}: whether a loss belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} "
+            "that transformers' Trainer writes beside its checkpoints"
+        )
+    return fit(after) > fit(before)
+
+
+def _refuse_two_losses(path: Path, form: Form) -> None:
+    """Raise UserError if some steps have two losses in lines of one form, such as those of an evaluation."""
+    if form.kind is not Kind.TRAINING or not form.has_step or RANKS & set(form.names.values()):
+        return
+    counts, are_losses = (
+        [bool(is_it(name)) for name in form.names.values()]
+        for is_it in (lambda name: name in {*COUNTERS, "batch"}, loss_name)
+    )
+    steps, losses = (np.array(form.values[which.index(True) :: len(which)]) for which in (counts, are_losses))
+    again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
+    if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
+        raise UserError(
+            f"{path}: {len(again):,} steps have two losses, the first in lines {form.lines[again[0] - 1]:,} and "
+            f"{form.lines[again[0]]:,}; if one is of an evaluation, call it val_loss"
+        )
+
+
 def _line(content: bytes, number: int) -> str:
     """Return the start of a line."""
     start = next(itertools.islice(io.BytesIO(content), number - 1, None)).lstrip(b"\r")[:2000]
     return start.decode("utf-8", "replace").split("\r")[0].strip()
-
-
-def _several_texts(forms: Sequence[Form]) -> list[Form]:
-    """Return the evaluations on named texts if there are several, or others."""
-    evaluations = [form for form in forms if _has_validation(form)]
-    return [form for form in evaluations if form.text] if len({form.text for form in evaluations}) > 1 else []
 
 
 def _program(forms: Sequence[Form]) -> str:
