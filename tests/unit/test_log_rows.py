@@ -271,6 +271,19 @@ def test_a_loss_beside_its_parts_may_be_a_total(loss, is_total):
     assert len(said) == is_total
 
 
+def test_of_the_micro_batches_of_a_step_the_mean_is_read():
+    curve = loss_curves.of_columns(interleaved("micro_step", [1, 2, 3]))
+    assert curve.log()["loss"] == pytest.approx(LOSSES + 0.1)
+    assert curve.notes == ("column micro_step: the mean of 3 (1, 2, 3) is read at each step",)
+
+
+def test_the_number_of_micro_batches_is_not_the_last_step(tmp_path):
+    path = tmp_path / "train.log"
+    rows = [(step, part) for step in range(10, 400, 10) for part in (1, 2)]
+    path.write_text("".join(f"step {step} micro_step {part}/2 loss {5 - step / 400:.4f}\n" for step, part in rows))
+    assert loss_curves.read(path).final_step is None
+
+
 @pytest.mark.parametrize("first", [0, 500])
 def test_an_evaluation_that_is_carried_forward_is_read_once(first):
     evaluated = np.where((STEPS % 500 == 0) & (first <= STEPS), LOSSES + 0.1, np.nan)

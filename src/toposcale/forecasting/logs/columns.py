@@ -174,6 +174,8 @@ def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple
     for name in others:
         if name not in steps or sure[name] is Counter.TRACKER:
             continue
+        if sure[name] is Counter.MICRO_STEP and _goes_back(steps[name]) and not _goes_back(steps[best]):
+            continue  # it numbers the parts of a step
         ratio = _ratio(steps[name], steps[best])
         if abs(ratio - 1) < 1e-6 or np.isnan(ratio):
             continue
@@ -187,6 +189,10 @@ def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple
 
 def _is_whole(values: np.ndarray) -> bool:
     return not np.any(values[np.isfinite(values)] % 1) and bool(np.isfinite(values).any())
+
+
+def _goes_back(values: np.ndarray) -> bool:
+    return bool(np.any(np.diff(values[np.isfinite(values)]) < 0))
 
 
 def _ratio(values: np.ndarray, others: np.ndarray) -> float:

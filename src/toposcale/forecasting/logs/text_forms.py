@@ -230,7 +230,8 @@ class _Line:
             and not (is_ratio and {*name.split("_")} & VALIDATION)
             and (counter := _counter(name, after, at))
         ):
-            column, most = counter if counter not in self.names.values() else "", END
+            column = counter if counter not in self.names.values() else ""
+            most = END if COUNTERS[counter] > COUNTERS["micro_step"] else ""
             self.name = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
         elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
             column, most = "epoch", "epochs"
