@@ -273,7 +273,7 @@ _AXES = {
     "samples": "{} / samples of a step",
     "sequences": "{} / sequences of a step",
     "examples": "{} / examples of a step",
-    "batch": "{} over all epochs, if each is one step",
+    "batch": "",
     "epoch": "{0} x steps of an epoch, or count epochs as steps: --step-column {0}",
 }
 """How steps follow from the column of another unit."""
@@ -289,7 +289,7 @@ def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str 
             raise UserError(f"{where}: its first line holds numbers; begin it with the names of the columns: step,loss")
         present = f"its columns are {text}{remark}" if (text := listed(columns, 40)) else "it has none"
         first = missing[0]
-        if first == "step" and (step := _step_of_axis(columns)):
+        if missing == ["step"] and (step := _step_of_axis(columns)):
             raise UserError(f"{where}: no column for step; {present}. Add one called step: {step}")
         raise UserError(
             f"{where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(usual[first])}, or name "
