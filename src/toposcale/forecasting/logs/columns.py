@@ -26,8 +26,9 @@ IN_SEQUENCES = ("consumed_samples", "global_batch_size", "batch_size")
 """Columns of the tokens or sequences read so far, these with those of a step, and those that do not count tokens."""
 
 BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
+_AXIS = re.compile(r"(?:.*(?<!batch)[_/])?(tokens|samples|sequences|examples|epoch|batch)(?:_seen|_idx|_\(\w+\))?")
 PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
-"""Lower-case names of losses in bits, mostly per byte, and of perplexities."""
+"""Lower-case names of losses in bits, mostly per byte, of what a log may count in place of steps, and of perplexities."""
 
 
 class Counter(IntEnum):
@@ -268,17 +269,6 @@ def known_cells(values: Any) -> np.ndarray:
     return np.array([value is not None for value in values]) if values.dtype == object else values == values
 
 
-_AXES = {
-    "tokens": "{} / tokens of a step",
-    "samples": "{} / samples of a step",
-    "sequences": "{} / sequences of a step",
-    "examples": "{} / examples of a step",
-    "batch": "",
-    "epoch": "{0} x steps of an epoch, or count epochs as steps: --step-column {0}",
-}
-"""How steps follow from the column of another unit."""
-
-
 def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str | Path, remark: str = "") -> None:
     """Raise UserError if there is no column for the step or for a loss; `remark` follows the list of columns."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
@@ -299,12 +289,13 @@ def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str 
 
 def _step_of_axis(columns: Iterable[str]) -> str:
     """Return how steps follow from the column that counts something else; "" without one."""
-    named = r"(?:.*(?<!batch)[_/])?{}(?:_seen|_idx|_\(\w+\))?"
-    by_unit = {unit: name for name in columns for unit in _AXES if re.fullmatch(named.format(unit), plain_name(name))}
-    if {"epoch", "batch"} <= by_unit.keys():
-        return "(epoch - first epoch) x batches of an epoch + batch"
-    axis = next((unit for unit in _AXES if unit in by_unit), "")
-    return _AXES[axis].format(by_unit[axis]) if axis else ""
+    by_unit = {found[1]: name for name in columns if (found := _AXIS.fullmatch(plain_name(name)))}
+    epoch = by_unit.pop("epoch", "")
+    if "batch" in by_unit:
+        return "(epoch - first epoch) x batches of an epoch + batch" if epoch else ""
+    if unit := next(iter(by_unit), ""):
+        return f"{by_unit[unit]} / {unit} of a step"
+    return f"{epoch} x steps of an epoch, or count epochs as steps: --step-column {epoch}" if epoch else ""
 
 
 def refuse_bits(names: Mapping[str, str], columns: Iterable[str], where: str | Path) -> None:
