@@ -54,7 +54,7 @@ def checkpoint(tmp_path):
 
 def test_the_weights_of_a_renamed_model_have_its_features_which_are_those_of_the_file(rows_of, checkpoint):
     settings = SETTINGS | {"layers": {"include": ["*"], "exclude": []}}
-    job = {"steps": [8], "settings": settings, "allow_missing": False}
+    job = {"steps": [8], "settings": settings, "allow_missing": False, "frozen": []}
     first, *others = (
         rows_of(weight_features, name, SimpleNamespace(checkpoints=[checkpoint]), **job) for name in NAMES
     )

@@ -279,10 +279,7 @@ def test_all_nonfinite_surface():
     axis = np.arange(3.0)
     features, _ = landscape_features(np.full((3, 3), np.nan), [axis, axis], ["grid4", "delaunay"])
     assert features["nonfinite_count"] == 9.0
-    assert features["n_minima_grid4"] == features["n_minima_delaunay"] == 1.0
-    assert features["n_saddles_grid4"] == 0.0
-    assert math.isnan(features["sharpness_max"])
-    assert features["h1_count_grid4"] == 0.0
+    assert all(math.isnan(value) for name, value in features.items() if name != "nonfinite_count")
 
 
 def test_pairs_below_a_share_of_the_range_or_within_rounding_are_not_counted():
