@@ -23,7 +23,7 @@ rule weight_features:
     params:
         **INPUTS.params("weights"),
     message:
-        "Topology of the weights of {wildcards.model}, " + PLAN.work["weights"].job_title
+        f"Topology of the weights of {{wildcards.model}}, {PLAN.work['weights'].job_title}"
     script:
         "../../scripts/weight_features.py"
 
@@ -52,7 +52,7 @@ rule embeddings:
     params:
         **INPUTS.params("embeddings"),
     message:
-        "Embeddings and perplexity of {wildcards.model}, " + PLAN.work["embeddings"].job_title
+        f"Embeddings and perplexity of {{wildcards.model}}, {PLAN.work['embeddings'].job_title}"
     script:
         "../../scripts/embeddings.py"
 

@@ -24,7 +24,7 @@ rule loss_landscape:
     params:
         **INPUTS.params("landscape"),
     message:
-        "Loss landscape of {wildcards.model}, " + PLAN.work["landscape"].job_title
+        f"Loss landscape of {{wildcards.model}}, {PLAN.work['landscape'].job_title}"
     script:
         "../../scripts/loss_landscape.py"
 
