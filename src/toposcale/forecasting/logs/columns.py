@@ -53,25 +53,25 @@ _COUNTERS = {
 }
 COUNTERS = {name: counter for counter, names in _COUNTERS.items() for name in names.split()}
 
-TRAINING, VALIDATION, TEST = (
-    frozenset(words.split())
-    for words in (
-        "train training trn tr fit trainloss",
-        "val valid validation validate validating eval evaluation evaluate evaluating evaluator dev valloss",
-        "test testing heldout",
-    )
+
+def word_sets(*texts: str) -> tuple[frozenset[str], ...]:
+    """Return the words of each text."""
+    return tuple(frozenset(text.split()) for text in texts)
+
+
+TRAINING, VALIDATION, TEST = word_sets(
+    "train training trn tr fit trainloss",
+    "val valid validation validate validating eval evaluation evaluate evaluating evaluator dev valloss",
+    "test testing heldout",
 )
 """Words of the three splits."""
 
-_CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = (
-    frozenset(words.split())
-    for words in (
-        "lm ce xent nll logits ntp cross entropy crossentropy crossentropyloss languagecrossentropy",
-        "total sum overall combined",
-        "avg average mean smooth smoothed ema running moving median epoch",
-        "aux auxiliary z moe router load balance balancing mtp kl reg regularization l2 distill commitment penalty",
-        "loss value step reduced metrics global local current batch per token",
-    )
+_CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = word_sets(
+    "lm ce xent nll logits ntp cross entropy crossentropy crossentropyloss languagecrossentropy",
+    "total sum overall combined",
+    "avg average mean smooth smoothed ema running moving median epoch",
+    "aux auxiliary z moe router load balance balancing mtp kl reg regularization l2 distill commitment penalty",
+    "loss value step reduced metrics global local current batch per token",
 )
 _LOSS = re.compile(r"loss(?![a-z])|cross_?entropy")
 _KNOWN_WORDS = frozenset().union(TRAINING, VALIDATION, TEST, _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN)

@@ -15,6 +15,7 @@ from toposcale.forecasting.logs.columns import (
     VALIDATION,
     loss_name,
     plain_name,
+    word_sets,
 )
 from toposcale.forecasting.logs.trainer_states import number_of
 from toposcale.io.errors import UserError, counted, listed
@@ -23,15 +24,12 @@ Columns = Mapping[str, Any]
 Series = dict[str, np.ndarray]
 """Arrays (rows,) by name, and float arrays by quantity."""
 
-SPLITS, RANKS, RUNS, METRICS, VALUES = (
-    frozenset(names.split())
-    for names in (
-        "split event phase mode stage set subset partition kind type job_type tag",
-        "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch",
-        "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
-        "metric metric_name metricname name key tag variable series",
-        "value metric_value metricvalue scalar",
-    )
+SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
+    "split event phase mode stage set subset partition kind type job_type tag",
+    "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch",
+    "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
+    "metric metric_name metricname name key tag variable series",
+    "value metric_value metricvalue scalar",
 )
 """Columns that label rows, in lower case: by split, process, run and metric; and columns of the values of a metric."""
 

@@ -24,6 +24,7 @@ from toposcale.forecasting.logs.columns import (
     VALIDATION,
     loss_name,
     plain_name,
+    word_sets,
 )
 from toposcale.forecasting.logs.trainer_states import SUMMARY
 
@@ -81,15 +82,12 @@ _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
 _NAME_END = " :=|([{<\"'\t.,#~@\u2026-"
 _SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]|\. ")
-_JUNK, _NEVER, RANKS, _NO_COUNTER = (
-    frozenset(words.split())
-    for words in (
-        "info debug warning root log logger main trainer",
-        "best lowest min minimum previous prev last old scale scaler scaling",
-        "rank local_rank global_rank worker gpu device",
-        "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
-        "previous next each ago",
-    )
+_JUNK, _NEVER, RANKS, _NO_COUNTER = word_sets(
+    "info debug warning root log logger main trainer",
+    "best lowest min minimum previous prev last old scale scaler scaling",
+    "rank local_rank global_rank worker gpu device",
+    "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
+    "previous next each ago",
 )
 _FACTS = {
     "tokens_per_iteration_will_be": PER_STEP,
