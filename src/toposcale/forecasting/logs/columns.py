@@ -104,6 +104,12 @@ def loss_name(plain: str) -> LossName | None:
     return LossName(split, *(bool(words & known) for known in (_CROSS_ENTROPY, _TOTAL, _MEAN, _PART)))
 
 
+def split_of(name: str) -> frozenset[str] | None:
+    """Return the split that the name of a list or a folder says, None if it says none."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    return next((split for split in (VALIDATION, TEST, TRAINING) if words & split), None)
+
+
 def is_known(name: str) -> bool:
     """Return whether a column is read by its name."""
     plain = plain_name(name)
@@ -208,25 +214,23 @@ def _losses(
 ) -> Iterator[tuple[str, str, list[str]]]:
     """Yield quantity, column and notes for the training loss and the validation loss; a test loss counts without one."""
     has_part = any(said.is_part for said in losses.values())
-    whole = {name: said for name, said in losses.items() if not said.is_part}
-    training = {name: said for name, said in whole.items() if said.split is TRAINING}
-    validation = {name: said for name, said in whole.items() if said.split is VALIDATION}
-    test = {name: said for name, said in whole.items() if said.split is TEST}
+    training, validation, test = (
+        {name: said for name, said in losses.items() if said.split is split and not said.is_part}
+        for split in (TRAINING, VALIDATION, TEST)
+    )
     counts = {name: int(known_cells(columns[name]).sum()) for name in training} if len(training) > 1 else {}
     if max(counts.values(), default=0) > 1:  # a single value is the mean of the training
         training = {name: said for name, said in training.items() if counts[name] > 1}
     if training:
-        problem = f"{where}: columns {{}} both hold the loss; remove one of them"
-        yield "loss", *_one_loss(training, has_part, columns, problem)
+        yield "loss", *_one_loss(training, has_part, columns, where, "loss")
     if validation or test:
-        problem = f"{where}: columns {{}} both hold the validation loss; remove one of them"
-        column, notes = _one_loss(validation or test, has_part, columns, problem)
+        column, notes = _one_loss(validation or test, has_part, columns, where, "validation loss")
         notes += [f"{listed(test, 4)} was left out, since there is a validation loss"] if validation and test else []
         yield "validation_loss", column, notes
 
 
 def _one_loss(
-    losses: Mapping[str, LossName], has_part: bool, columns: Mapping[str, Any], problem: str
+    losses: Mapping[str, LossName], has_part: bool, columns: Mapping[str, Any], where: str | Path, quantity: str
 ) -> tuple[str, list[str]]:
     """Return the loss of one training loss or validation loss under several names, and notes on the others."""
     values = {name for name, said in losses.items() if not said.is_mean} or set(losses)
@@ -240,7 +244,8 @@ def _one_loss(
         first, *others = sorted([first, *others], key=lambda name: -int(known_cells(columns[name]).sum()))
     if any(_differ(columns[first], columns[name]) for name in others):
         named = " and ".join(name for name in losses if name in chosen)
-        raise UserError(problem.format(named) + ", or name the loss with --loss-column (loss_column)")
+        remedy = "remove one of them, or name the loss with --loss-column (loss_column)"
+        raise UserError(f"{where}: columns {named} both hold the {quantity}; {remedy}")
     left_out = [name for name in losses if name not in chosen]
     return first, [
         f"{first} is read; {listed(left_out, 4)}, a total or a mean by its name, was left out"
@@ -267,6 +272,17 @@ def known_cells(values: Any) -> np.ndarray:
     """Return where a column has a value, (rows,)."""
     values = np.asarray(values)
     return np.array([value is not None for value in values]) if values.dtype == object else values == values
+
+
+def column_or_nan(series: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """Return a column (rows,), NaN if it is missing."""
+    return series.get(name, np.full(len(series["step"]), np.nan))
+
+
+def main_loss(series: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the training losses, or the validation losses if there are none."""
+    loss = column_or_nan(series, "loss")
+    return column_or_nan(series, "validation_loss") if np.isnan(loss).all() else loss
 
 
 def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str | Path, remark: str = "") -> None:

@@ -1,13 +1,12 @@
 """TensorBoard event files: scalars, and tensors of TensorFlow 2 that hold one number, of a file or a folder."""
 
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toposcale.forecasting.logs.columns import COUNTERS, TEST, VALIDATION, loss_name, plain_name
+from toposcale.forecasting.logs.columns import COUNTERS, TEST, VALIDATION, loss_name, plain_name, split_of
 from toposcale.forecasting.logs.rows import LogRows, rows_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError, listed
@@ -111,12 +110,9 @@ def _numbers(accumulator: Any) -> Iterator[tuple[str, list[Event]]]:
 
 def _with_split(tag: str, folder: str) -> str:
     """Return a tag with the split that its folder says and it does not say itself."""
-    words = set(re.split(r"[^a-z]+", folder.lower()))
-    said = loss_name(plain_name(tag))
-    for split, prefix in ((VALIDATION, "validation"), (TEST, "test")):
-        if words & split and not (said and said.split is split):
-            return f"{prefix}/{tag}"
-    return tag
+    split, said = split_of(folder), loss_name(plain_name(tag))
+    prefix = "validation/" if split is VALIDATION else "test/" if split is TEST else ""
+    return tag if said and said.split is split else prefix + tag
 
 
 def _why_no_losses(path: Path) -> str:

@@ -19,6 +19,7 @@ from toposcale.forecasting.logs.columns import (
     VALIDATION,
     loss_name,
     plain_name,
+    split_of,
 )
 from toposcale.forecasting.logs.rows import LogRows, RowGatherer, half_written
 from toposcale.forecasting.logs.trainer_states import FILE_NAME, SUMMARY
@@ -63,8 +64,7 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
         notes.append(f"{n_others} of {n_values:,} entries are not objects: they were left out")
     lines = np.array(gathered.lines)
     rows = LogRows(gathered.columns(named), FORM, tuple(notes), lines=lines if lines.any() else None)
-    has_losses = any(plain_name(name) in COUNTERS or _is_loss(name) for name in rows.columns)
-    return rows if has_losses or named else _text_inside(path, rows) or rows
+    return rows if named or any(map(_is_read, rows.columns)) else _text_inside(path, rows) or rows
 
 
 def _whole(text: str) -> Any:
@@ -77,6 +77,11 @@ def _whole(text: str) -> Any:
 
 def _is_loss(name: str) -> bool:
     return loss_name(plain_name(name)) is not None
+
+
+def _is_read(name: str) -> bool:
+    """Return whether a name is that of a step or of a loss."""
+    return plain_name(name) in COUNTERS or _is_loss(name)
 
 
 def _add_values(text: str, gathered: RowGatherer, notes: list[str], *, is_lines: bool) -> tuple[int, int, int]:
@@ -146,7 +151,7 @@ def _add_content(
             raise _no_rows(path)
         lists = {"": [content]}
     with_losses = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists
-    splits = {name: _split_of(name) for name in with_losses}
+    splits = {name: split_of(name) for name in with_losses}
     training = [name for name, split in splits.items() if split is TRAINING]
     unnamed = [name for name, split in splits.items() if split is None]
     if len(with_losses) > 1 and (len(training or unnamed) != 1 or (training and unnamed)):
@@ -185,7 +190,7 @@ def _lists(path: Path, content: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
     """Return the rows of an object of columns; [] for another object. Raise UserError if their lengths differ."""
     columns = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
-    read = [name for name in columns if plain_name(name) in COUNTERS or loss_name(plain_name(name))]
+    read = [*filter(_is_read, columns)]
     if len(columns) < 2 or not read:
         return []
     lengths = {name: len(columns[name]) for name in read}
@@ -197,13 +202,7 @@ def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
 
 
 def _has_loss(row: Any) -> bool:
-    return isinstance(row, dict) and any(loss_name(plain_name(name)) or isinstance(row[name], dict) for name in row)
-
-
-def _split_of(name: str) -> frozenset[str] | None:
-    """Return the split that the name of a list says, None if it says none."""
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    return next((split for split in (VALIDATION, TEST, TRAINING) if words & split), None)
+    return isinstance(row, dict) and any(_is_loss(name) or isinstance(row[name], dict) for name in row)
 
 
 def _as_validation(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from toposcale.forecasting.logs.columns import (
     TEST,
     TRAINING,
     VALIDATION,
+    column_or_nan,
     loss_name,
+    main_loss,
     plain_name,
     word_sets,
 )
@@ -201,14 +203,3 @@ def _are_of_evaluations(steps: np.ndarray, codes: np.ndarray) -> bool:
     """Return whether all rows of one label, two or more, are at steps that other labels have too."""
     rows = (codes == code for code in np.unique(codes))
     return any(own.sum() > 1 and np.isin(steps[own], steps[~own]).all() for own in rows)
-
-
-def column_or_nan(series: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Return a column (rows,), NaN if it is missing."""
-    return series.get(name, np.full(len(series["step"]), np.nan))
-
-
-def main_loss(series: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the training losses, or the validation losses if there are none."""
-    loss = column_or_nan(series, "loss")
-    return column_or_nan(series, "validation_loss") if np.isnan(loss).all() else loss

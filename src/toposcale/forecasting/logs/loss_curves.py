@@ -18,14 +18,16 @@ from toposcale.forecasting.logs.columns import (
     PARAMETERS,
     PERPLEXITY,
     VALIDATION,
+    column_or_nan,
     known_cells,
+    main_loss,
     matched,
     numbers_or_nan,
     plain_name,
     refuse_bits,
     refuse_missing,
 )
-from toposcale.forecasting.logs.rows import LogRows, rows_of
+from toposcale.forecasting.logs.rows import LogRows, location, rows_of
 from toposcale.forecasting.logs.text_forms import GRAMMARS
 from toposcale.forecasting.logs.trainer_states import number_of
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
@@ -149,7 +151,8 @@ def _rows_of_state(state: trainer_states.TrainerState) -> LogRows:
     metrics = tuple(dict.fromkeys(name for row in evaluations for name in row if name != "validation_loss"))
     left_out = len(history) - len(entries)
     notes = (f"{left_out} of {len(history):,} entries have no step: they were left out",) if left_out else ()
-    return rows_of(rows, "state of a Trainer", notes, (*_TRAINER_KEYS, *metrics))._replace(metrics=metrics)
+    log = rows_of(rows, "state of a Trainer", notes, (*_TRAINER_KEYS, *metrics))
+    return log._replace(metrics=metrics, needs_losses=False)
 
 
 def _of_rows(rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: int | None) -> LossCurve:
@@ -159,7 +162,7 @@ def _of_rows(rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: i
     names, remarks, doubts = matched(
         {name: columns[name] for name in columns if name not in rows.metrics}, where, chosen
     )
-    if rows.form != "state of a Trainer":
+    if rows.needs_losses:
         refuse_bits(names, columns, where)
         refuse_missing(names, columns, where, f" ({rows.form})" if rows.form else "")
     n_rows = len(next(iter(columns.values()), ()))
@@ -183,7 +186,7 @@ def _of_rows(rows: LogRows, where: str | Path, chosen: Mapping[str, str], run: i
     if len(series["step"]) == len(steps):
         _refuse_epochs(series, others, where)
         marks = segments.Marks(rows.headers, totals)
-        main, validation = labels.main_loss(series), labels.column_or_nan(series, "validation_loss")
+        main, validation = main_loss(series), column_or_nan(series, "validation_loss")
         log = segments.Log(series["step"], main, validation, marks, where, lines)
         kept, notes, restarts = segments.one_run(log, run)
         series, logged = ({name: one[kept] for name, one in values.items()} for values in (series, logged))
@@ -255,7 +258,7 @@ def _measured(
                 f"{name} is NaN in {counted(len(between), 'row')} between evaluations, where nothing was measured"
             )
             values[between] = np.nan
-        repeated = _carried_forward(values, ~np.isnan(labels.column_or_nan(series, "loss")))
+        repeated = _carried_forward(values, ~np.isnan(column_or_nan(series, "loss")))
         if len(repeated):
             notes.append(f"{name} repeats the value of the row before in {len(repeated):,} rows: they were left out")
             values[repeated] = np.nan
@@ -292,7 +295,7 @@ def _refuse_epochs(series: Mapping[str, np.ndarray], others: Mapping[str, Any], 
     epochs = next((numbers_or_nan(others[name]) for name in others if name.strip().lower() == "epoch"), None)
     if epochs is None:
         return
-    logged = np.flatnonzero(~np.isnan(labels.main_loss(series)))
+    logged = np.flatnonzero(~np.isnan(main_loss(series)))
     back = np.diff(series["step"][logged]) < 0
     if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
         raise UserError(
@@ -348,7 +351,7 @@ def _in_nats(
         perplexity = numbers_or_nan(others[column])
         is_of_validation = bool(set(re.split(r"[\W_]+", column.lower())) & VALIDATION)
         for name in ("validation_loss",) if is_of_validation else ("loss", "validation_loss"):
-            losses = labels.column_or_nan(series, name)
+            losses = column_or_nan(series, name)
             usable = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
             ratio = np.log(perplexity[usable]) / losses[usable]
             if usable.sum() < 2 or abs(float(np.median(ratio)) - np.log(2)) > 0.02:
@@ -369,8 +372,7 @@ def _floats(values: Any, name: str, where: str | Path, lines: np.ndarray | None 
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         row = next((row for row, value in enumerate(values) if value is not None and number_of(value) is None), 0)
-        place = f"row {row + 1:,}" if lines is None else f"line {lines[row]:,}"
-        reason = f"{place} has {str(values[row])[:40]!r}" if len(values) else str(error).splitlines()[0]
+        reason = f"{location(row, lines)} has {str(values[row])[:40]!r}" if len(values) else str(error).splitlines()[0]
         raise UserError(
             f"{where}: column {name} contains values that are not numbers ({reason}); mend or delete it"
         ) from error
@@ -390,7 +392,7 @@ def _joined(columns: Mapping[str, np.ndarray], restarts: Sequence[float], path: 
             + (tokens if steps[wrong][0] > MOST_STEPS else "")
         )
     names = ("step", *LOG, *(name for name in columns if name not in ("step", *LOG)))
-    joined = {name: labels.column_or_nan(columns, name) for name in names}
+    joined = {name: column_or_nan(columns, name) for name in names}
     repeated = np.zeros(len(steps), dtype=bool)
     if not np.all(np.diff(steps) > 0):
         joined, repeated = _merged(joined)
@@ -429,7 +431,7 @@ def _merged(columns: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], n
 
 def _low_confidence_reasons(columns: Mapping[str, np.ndarray], restarts: Sequence[float]) -> tuple[str, ...]:
     """Return that the loss dropped abruptly at the first step of a restart, if it did."""
-    loss = labels.main_loss(columns)
+    loss = main_loss(columns)
     finite = np.isfinite(loss)
     # A restart is the first of consecutive steps that were logged again.
     index = np.searchsorted(columns["step"], sorted(set(restarts)))

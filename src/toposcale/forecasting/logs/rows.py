@@ -21,7 +21,7 @@ class LogRows(NamedTuple):
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
     form: format of the file. notes, low_confidence_reasons: on what was left out. lines: line of each row, if known.
     headers: the rows before which a header stands, for each kind of header. program: training program of a text log.
-    metrics: columns that are other metrics than losses.
+    metrics: columns that are other metrics than losses. needs_losses: whether a log without a step and a loss is refused.
     """
 
     columns: Mapping[str, Any]
@@ -32,6 +32,7 @@ class LogRows(NamedTuple):
     headers: Sequence[frozenset[int]] = ()
     program: str = ""
     metrics: Sequence[str] = ()
+    needs_losses: bool = True
 
 
 class RowGatherer:
@@ -105,6 +106,11 @@ def rows_of(
     for entry in entries:
         gathered.add(entry, 0)
     return LogRows(gathered.columns(named), form, tuple(notes))
+
+
+def location(row: int, lines: np.ndarray | None) -> str:
+    """Return where a row stands, for a message; lines: line of each row, if known."""
+    return f"row {row + 1:,}" if lines is None else f"line {lines[row]:,}"
 
 
 def half_written(line: str) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from toposcale.forecasting.logs.rows import location
 from toposcale.io.errors import UserError, counted
 
 SAME_LEVEL = 0.15
@@ -49,10 +50,6 @@ class Log(NamedTuple):
     marks: Marks
     where: object
     lines: np.ndarray | None = None
-
-    def place(self, row: int) -> str:
-        """Return where a row stands, for a message."""
-        return f"row {row + 1:,}" if self.lines is None else f"line {self.lines[row]:,}"
 
 
 class Segment(NamedTuple):
@@ -100,7 +97,7 @@ def one_run(log: Log, number: int | None = None) -> Selection:
     run, notes = _chosen(log, runs, number)
     rows, stray_evaluations = _checked_evaluations(log, np.setdiff1d(run.rows, stray) if stray else run.rows)
     if stray := [*stray, *stray_evaluations]:
-        rows_of = ", ".join(f"{log.place(row)}: step {steps[row]:,.0f}" for row in stray)
+        rows_of = ", ".join(f"{location(row, log.lines)}: step {steps[row]:,.0f}" for row in stray)
         count = counted(len(stray), "last row does", "last rows do")
         notes.append(f"{count} not go on with the run: left out ({rows_of}), a summary or a test?")
     restarts = tuple(float(steps[segment.logged[0]]) for segment in run.segments[1:])
@@ -200,7 +197,7 @@ def _refuse_disorder(log: Log, segments: Sequence[Segment], n_void: int) -> None
     if are_many or are_short:
         first = segments[1].logged[0]
         raise UserError(
-            f"{log.where}: the steps go back {len(pairs):,} times, first at {log.place(first)} to step "
+            f"{log.where}: the steps go back {len(pairs):,} times, first at {location(first, log.lines)} to step "
             f"{log.steps[first]:,.0f}: rows of several runs are mixed, or not in the order of their steps; give "
             "those of one run in that order"
         )
@@ -290,7 +287,7 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     if len(back):
         raise UserError(
             f"{log.where}: the steps of the validation losses go back to {steps[back[0]]:,.0f} at "
-            f"{log.place(own[back[0]])} while the training goes on{remedy}"
+            f"{location(own[back[0]], log.lines)} while the training goes on{remedy}"
         )
     training = rows[~np.isnan(log.main[rows])]
     position = np.searchsorted(training, own)
@@ -301,8 +298,8 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
     if (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
         raise UserError(
-            f"{log.where}: the validation losses have steps of their own ({steps[-1]:,.0f} at {log.place(own[-1])}, where "
-            f"the training is at {reached[-1]:,.0f}){remedy}"
+            f"{log.where}: the validation losses have steps of their own ({steps[-1]:,.0f} at "
+            f"{location(own[-1], log.lines)}, where the training is at {reached[-1]:,.0f}){remedy}"
         )
     pairs = np.unique(np.stack([steps, log.validation[own]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:

@@ -68,7 +68,7 @@ class _Lines:
     """Rows of the lines of a text log, form by form, and what stands between them."""
 
     def __init__(self, content: bytes, *, bar_follows: bool = False) -> None:
-        self.forms: dict[str, Form] = {}
+        self.forms: dict[tuple[str, tuple[int, ...]], Form] = {}
         self.n_rows = self.n_lines = self.n_long = 0
         self.without_step: list[int] = []
         self.unread: list[int] = []
@@ -106,13 +106,12 @@ class _Lines:
         line = _COLOURS.sub("", line) if "\x1b" in line else line
         line = _BAR.sub("%|", line) if "%|" in line else line
         key = " ".join(NUMBER.sub(MARK, line).split())
-        key = f"{key}\n{whole}" if whole else key
-        if (form := self.forms.get(key)) is None:
-            form = form_of(key.partition("\n")[0], whole)
+        if (form := self.forms.get((key, whole))) is None:
+            form = form_of(key, whole)
             if len(self.forms) >= MOST_FORMS and form.kind in (Kind.TRAINING, Kind.EVALUATION):
                 form = Form(Kind.UNREAD)
             elif len(self.forms) < MOST_FORMS:
-                self.forms[key] = form
+                self.forms[key, whole] = form
         if form.kind is Kind.OTHER:
             if len(rows := self.headers.setdefault(key, set())) <= 64 and len(self.headers) < MOST_FORMS:
                 rows.add(self.n_rows)
@@ -120,22 +119,22 @@ class _Lines:
         texts = NUMBER.findall(line)
         if integers := tuple(at for at in form.decimals if texts[at].lstrip("+-").isdecimal()):
             return self._slow(number, piece, integers)
+        values = [_number(texts[at]) for at in form.names]
         if form.kind is Kind.UNREAD or any("," in texts[at] for at in form.losses):
             self.unread.append(number)
         elif form.kind is Kind.LEFT_OUT:
             self.left_out.setdefault(form.reason, []).append(number)
         elif form.kind is Kind.FACT:
-            values = (number_of(texts[at] + form.unit) for at in form.names)
-            self.facts += [(self.n_rows, name, value) for name, value in zip(form.names.values(), values, strict=True)]
+            self.facts += [(self.n_rows, name, number_of(texts[at] + form.unit)) for at, name in form.names.items()]
         elif form.kind is Kind.STEP:
-            self._note(dict(zip(form.names.values(), (_number(texts[at]) for at in form.names), strict=True)))
+            self._note(dict(zip(form.names.values(), values, strict=True)))
         elif form.has_step:
-            self._add(form, number, [_number(texts[at]) for at in form.names])
+            self._add(form, number, values)
             return form
         elif self._bar_follows:
-            self._waiting.append((form, number, [_number(texts[at]) for at in form.names]))
+            self._waiting.append((form, number, values))
         else:
-            self._add_without_step(form, number, [_number(texts[at]) for at in form.names])
+            self._add_without_step(form, number, values)
         return None
 
     def _note(self, named: Mapping[str, float]) -> None:
@@ -278,11 +277,10 @@ def _refuse_two_losses(path: Path, form: Form) -> None:
     """Raise UserError if some steps have two losses in lines of one form, such as those of an evaluation."""
     if form.kind is not Kind.TRAINING or not form.has_step or RANKS & set(form.names.values()):
         return
-    counts, are_losses = (
-        [bool(is_it(name)) for name in form.names.values()]
-        for is_it in (lambda name: name in {*COUNTERS, "batch"}, loss_name)
-    )
-    steps, losses = (np.array(form.values[which.index(True) :: len(which)]) for which in (counts, are_losses))
+    names = [*form.names.values()]
+    of_step = next(at for at, name in enumerate(names) if name in COUNTERS or name == "batch")
+    of_loss = next(at for at, name in enumerate(names) if loss_name(name))
+    steps, losses = (np.array(form.values[at :: len(names)]) for at in (of_step, of_loss))
     again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
     if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
         raise UserError(
