@@ -12,7 +12,7 @@ import numpy as np
 from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision.advice import Advice, advise_before_start, advise_on
 from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, Request
-from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, Curve, RunInput, number, parameters, states_file
+from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number, parameters, states_file
 from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.facts import UNKNOWN, Provenance
 from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve
@@ -23,7 +23,7 @@ _OF_SCHEDULE = ("schedule", "steps", "warmup_steps")
 
 
 def advise(
-    curve: Curve | None = None,
+    curve: CurveInput | None = None,
     *,
     n_parameters: float | None = None,
     tokens_per_step: float | None = None,

@@ -21,8 +21,7 @@ from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
 from toposcale.forecasting.pictures import Drawn
-from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, RunInput, number
-from toposcale.forecasting.runs.arguments import Curve as CurveInput
+from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number
 from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
 from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.facts import Provenance

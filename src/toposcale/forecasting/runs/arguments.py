@@ -13,7 +13,7 @@ from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.schedules import MOST_STEPS, SHAPES, Schedule, ScheduleTable, schedule_of
 from toposcale.io.errors import UserError
 
-Curve = str | Path | Mapping[str, Any] | Any
+CurveInput = str | Path | Mapping[str, Any] | Any
 """A file, a folder, columns by name such as a data frame, a series of losses by step, (n, 2) steps and losses, or rows."""
 
 LEAST_PARAMETERS, MOST_PARAMETERS, LEAST_TOKENS, MOST_TOKENS = 1000, 1e15, 64, 1e12
@@ -30,7 +30,7 @@ class RunInput:
     is_relative: whether the schedule is in units of its peak, which the log has. reading: options of the reader of logs.
     """
 
-    curve: Curve | None
+    curve: CurveInput | None
     facts: RunFacts
     schedule: Schedule | ScheduleTable | None = None
     is_relative: bool = False
@@ -39,7 +39,7 @@ class RunInput:
     @classmethod
     def of(
         cls,
-        curve: Curve | None,
+        curve: CurveInput | None,
         name: str,
         *,
         n_parameters: Any = None,
