@@ -225,7 +225,7 @@ class TrainingRun:
         interval = float(np.median(np.diff(measured))) if len(measured) > 1 else 0.0
         return bool(len(measured) and measured[-1] >= self.final_step - min(interval, 0.01 * self.final_step))
 
-    @property
+    @cached_property
     def metric_curve(self) -> Curve:
         """Measured values of the metric at the checkpoints."""
         usable = np.isfinite(self.checkpoint_losses)
