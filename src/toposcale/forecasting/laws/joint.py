@@ -111,8 +111,8 @@ class Joint(Law):
         run : TrainingRun
             The run that is decided on, as far as it has come.
         others : sequence of TrainingRun, optional
-            Runs of its family; those of its own size are read, and of the eight nearest that differ by a factor of at least
-        1.5, two of each size.
+            Runs of its family: those of its own size are read, and two of each of the eight nearest sizes that differ from
+            it by a factor of at least 1.5.
 
         Returns
         -------
