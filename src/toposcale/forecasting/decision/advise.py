@@ -15,7 +15,7 @@ from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, R
 from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number, parameters, states_file
 from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.facts import UNKNOWN, Provenance
-from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve
+from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve, run_of_losses
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
@@ -174,14 +174,15 @@ def _under_a_schedule(stated: Mapping[str, Any], run: TrainingRun, of_schedule: 
         optimizer=run.facts.optimizer,
         unique_tokens=np.nan if "epochs" in stated else run.facts.unique_tokens,
     )
-    inherited = {} if states_file(stated.get("schedule")) else of_schedule
     if stated.keys() & set(_OF_SCHEDULE):
+        inherited = {} if states_file(stated.get("schedule")) else of_schedule
         return run_of_curve(RunInput.of(**{**inherited, **stated}), assumed)
-    is_inherited = of_schedule["schedule"] is not None or of_schedule["steps"] is not None
+    alone = RunInput.of(**stated)
+    losses = read_curve(alone)
+    like = run.schedule if of_schedule["schedule"] is None and of_schedule["steps"] is None else None
     try:
-        return run_of_curve(RunInput.of(**{**inherited, **stated}), assumed, None if is_inherited else run.schedule)
+        return run_of_losses(losses, RunInput.of(**{**of_schedule, **stated}), assumed, like)
     except UserError:
-        alone = RunInput.of(**stated)
-        last = int(read_curve(alone).columns["step"].max())
+        last = int(losses.columns["step"].max())
         facts = alone.facts.with_provenance(Provenance.ASSUMED, final_step=last)
-        return run_of_curve(replace(alone, facts=facts), assumed)
+        return run_of_losses(losses, replace(alone, facts=facts), assumed)

@@ -69,7 +69,7 @@ def check_curve(given: RunInput) -> Iterator[str]:
 def run_as_read(given: RunInput, losses: LossCurve) -> TrainingRun:
     """Return the run of a curve that was read, whatever is unknown; without a known end it ends at its last row."""
     last = int(losses.columns["step"].max(initial=1))
-    return run_of_losses(losses, given, UNKNOWN.with_provenance(Provenance.ASSUMED, final_step=last))
+    return run_of_losses(losses, given, UNKNOWN.with_provenance(Provenance.ASSUMED, final_step=last), needed=())
 
 
 def _columns(curve: LossCurve, name: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ def run_of_curve(given: RunInput, assumed: RunFacts = UNKNOWN, like: LearningRat
 
     assumed: facts where neither the user nor the log states them. like: the schedule and its end if the user states none.
     """
-    return run_of_losses(read_curve(given), given, assumed, like, needed=tuple(NEEDED))
+    return run_of_losses(read_curve(given), given, assumed, like)
 
 
 def run_of_losses(
@@ -39,7 +39,7 @@ def run_of_losses(
     given: RunInput,
     assumed: RunFacts,
     like: LearningRateSchedule | None = None,
-    needed: Sequence[str] = (),
+    needed: Sequence[str] = tuple(NEEDED),
 ) -> TrainingRun:
     """Return the run of a curve that was read; errors also say what was left out of it.
 
