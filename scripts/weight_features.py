@@ -10,11 +10,12 @@ from toposcale.io import tables
 from toposcale.io.weight_files import all_tensors, replaced_objects
 
 
-def measure(checkpoint, settings, model, frozen, warning_rows):
+def measure(checkpoint, settings, model, digests, warning_rows):
     """Return the features and diagrams of a checkpoint by layer, and note what is left out."""
     path = checkpoints.locate(checkpoint)
+    frozen = checkpoints.frozen_tensors(path, digests)
     left_out = checkpoints.empty_matrices(path) + replaced_objects(path)
-    left_out += checkpoints.not_measured(all_tensors(path), checkpoints.frozen_tensors(path, frozen))
+    left_out += checkpoints.not_measured(all_tensors(path), frozen)
     matrices = checkpoints.iterate_matrices(path, frozen)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     features, diagrams = weights.compute_features(matrices, settings)

@@ -186,8 +186,9 @@ def test_what_no_checkpoint_changes_is_frozen(tmp_path, end):
     digests = [set(matrices.digests(tmp_path / f"{step}.{end}").values()) for step in range(3)]
     unchanged = set.intersection(*digests)
     last = tmp_path / f"2.{end}"
-    assert matrices.frozen_tensors(last, unchanged) == {"base.weight", "norm.weight"}
-    assert {name for name, _ in checkpoints.iterate_matrices(last, unchanged)} == {"moved.weight", "late.weight"}
+    frozen = matrices.frozen_tensors(last, unchanged)
+    assert frozen == {"base.weight", "norm.weight"}
+    assert {name for name, _ in checkpoints.iterate_matrices(last, frozen)} == {"moved.weight", "late.weight"}
     [sentence] = matrices.not_measured(weight_files.all_tensors(last), {"base.weight", "norm.weight"})
     assert sentence == ("frozen, and left out: 2 tensors, 50%, the same at every checkpoint: base.weight, norm.weight")
     # Where everything is the same, nothing was trained, and nothing is left out.

@@ -52,13 +52,13 @@ def iterate_matrices(checkpoint: str | Path, frozen: Collection[str] = ()) -> It
 
     Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
     matrices as `matrix_layouts` says. Vectors, the second copy of tied weights, what is no weight (`io.not_weights`) and
-    the tensors whose `digests` are `frozen` are left out; with a RuntimeWarning, empty matrices. float64, float32 and
+    the tensors of the names `frozen` are left out; with a RuntimeWarning, empty matrices. float64, float32 and
     float16 are as stored; bfloat16 and float8 are float32, which is exact. Raise UserError for no weights, a missing
     shard, a damaged file, a `.bin` with more than plain tensors, no matrix, or quantised weights.
     """
     stored = all_tensors(checkpoint)
     layouts = matrix_layouts({name: tensor.shape for name, tensor in stored.items() if not tensor.not_weight})
-    wanted = layouts.keys() - frozen_tensors(checkpoint, frozen)
+    wanted = layouts.keys() - set(frozen)
     tensors = (pair for file in weight_files(checkpoint) for pair in _tensors(file, wanted))
     yield from _weights_among(tensors, layouts, f"{checkpoint}: ", stored)
 
