@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.io.bin_files import load_bin, not_plain, torch_values
-from toposcale.io.errors import UserError, listed
-from toposcale.io.not_weights import not_a_weight
+from toposcale.io.errors import UserError, counted, listed
+from toposcale.io.not_weights import MOST_AXES, not_a_weight
 from toposcale.io.quantisation import refuse_quantised
 from toposcale.io.tensor_files import Stored, check_content, opened
 from toposcale.io.weight_files import (
@@ -37,7 +37,6 @@ _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
 # A part of a tensor that is hashed, in entries, and the most parts.
 _HASHED_ENTRIES, _HASHED_PARTS = 4096, 64
-_MOST_AXES = 64  # of an array of NumPy
 
 
 class Layout(NamedTuple):
@@ -138,7 +137,7 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
             elif not stacked or "conv" in low:
                 axes = (axes[0], math.prod(axes[1:]))
         of_experts = len(shape) > 1 and _EXPERTS.search(name.lower()) and name.endswith("bias")
-        if len(axes) > 1 and not of_experts and len(shape) <= _MOST_AXES:
+        if len(axes) > 1 and not of_experts and len(shape) <= MOST_AXES:
             layouts[name] = Layout(axes, name in transposed)
     return layouts
 
@@ -181,7 +180,7 @@ def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
         elif 0 in shape:
             reasons[name] = "empty"
         elif name not in layouts:
-            reasons[name] = f"{len(shape) if len(shape) > _MOST_AXES else min(len(shape), 1)}-D"
+            reasons[name] = f"{len(shape) if len(shape) > MOST_AXES else min(len(shape), 1)}-D"
     return reasons
 
 
@@ -194,21 +193,21 @@ def not_measured(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) ->
     copies, unchanged = by_kind.pop(COPY, []), by_kind.pop("frozen", [])
     by_kind.pop("", None)  # the weights
 
-    def counted(names: Collection[str]) -> str:
-        share = 100 * sum(sizes[name] for name in names) / max(1, sum(sizes.values()))
-        return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}, {share:.3g}%"
+    def share(names: Collection[str]) -> str:
+        percent = 100 * sum(sizes[name] for name in names) / max(1, sum(sizes.values()))
+        return f"{counted(len(names), 'tensor')}, {percent:.3g}%"
 
     sentences = []
     if kernels := [name for name, tensor in tensors.items() if _KERNEL.search(name) and len(tensor.shape) > 1]:
         sentences.append(f"read as (in, out), as Flax and Keras store a kernel: {listed(kernels, 3)}")
     if by_kind:
         kinds = "; ".join(f"{kind} {listed(names, 3)}" for kind, names in by_kind.items())
-        sentences.append(f"not weights: {counted([name for names in by_kind.values() for name in names])}: {kinds}")
+        sentences.append(f"not weights: {share([name for names in by_kind.values() for name in names])}: {kinds}")
     if copies:
         sentences.append(f"counted once, as they repeat another tensor: {listed(copies, 3)}")
     if unchanged:
         sentences.append(
-            f"frozen, and left out: {counted(unchanged)}, the same at every checkpoint: {listed(unchanged, 3)}"
+            f"frozen, and left out: {share(unchanged)}, the same at every checkpoint: {listed(unchanged, 3)}"
         )
     return sentences
 

@@ -13,6 +13,7 @@ from toposcale.features.feature import SUMMARY
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.registry import lookup
 from toposcale.io.errors import UserError, listed, one_line
+from toposcale.io.files import finite_or_none
 from toposcale.io.schemas import ALL_LAYERS
 
 
@@ -89,7 +90,7 @@ def _show(table: Any, given: argparse.Namespace) -> None:
     notes = [one_line(note) for note in table.attrs["notes"]]
     if given.json:
         rows = (table if table.index.name is None else table.reset_index()).to_dict("records")
-        finite = [{key: value if _is_told(value) else None for key, value in row.items()} for row in rows]
+        finite = [{key: finite_or_none(value) for key, value in row.items()} for row in rows]
         print(json.dumps({"rows": finite, "notes": notes}))
         return
     if "shape" in table:
@@ -108,11 +109,6 @@ def _show(table: Any, given: argparse.Namespace) -> None:
     else:
         print("\n".join([*_print_summary(table, given.command == "compare"), *notes]))
     sys.stdout.flush()
-
-
-def _is_told(value: object) -> bool:
-    """Return whether JSON has a value: it has no NaN and no infinity."""
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _print_steps(table: Any) -> list[str]:

@@ -25,7 +25,7 @@ _BUFFERS = re.compile(
 )
 _MASKS = re.compile(r"mask|tril|triu|causal")
 _BLOCK_ROWS = 16
-_MOST_AXES = 64  # of an array of NumPy
+MOST_AXES = 64  # of an array of NumPy
 # Of the recurrence of a sine, by the size of the column: rounding to bfloat16 leaves a third of it, weights leave 1.
 _MAX_RESIDUAL = 1e-2
 _FEWEST_POSITIONS = 6
@@ -47,7 +47,7 @@ def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str
     if not is_floating(dtype):
         return COMPLEX if re.search("complex|^C", dtype) else INTEGERS
     axes = [length for length in shape if length != 1]
-    if not axes or 0 in axes or len(shape) > _MOST_AXES:
+    if not axes or 0 in axes or len(shape) > MOST_AXES:
         return ""
     if len(axes) == 1:
         return TABLE if _is_geometric(_as_matrix(rows(shape[0]), axes)[0]) else ""
