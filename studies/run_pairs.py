@@ -24,7 +24,8 @@ from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.published import Run, read
 from studies.nulls.configurations import RUNS
-from toposcale.forecasting.decision.compare_runs import Axis, Difference, RunPair, compare
+from toposcale.forecasting.decision.compare_runs import RunPair, compare
+from toposcale.forecasting.decision.differences import Axis, Difference
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule

@@ -4,156 +4,45 @@ A difference is B minus A; a negative one means that B is better.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from toposcale.forecasting.decision.curve_check import run_as_read
+from toposcale.forecasting.decision.differences import (
+    Axis,
+    Difference,
+    End,
+    SpeedUp,
+    as_json,
+    comparable_curves,
+    difference_at,
+    difference_of_ends,
+    end_of,
+    seed_deviation,
+    speed_up_of,
+)
 from toposcale.forecasting.decision.picture import Interval, draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
 from toposcale.forecasting.pictures import Drawn
 from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number
 from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
 from toposcale.forecasting.runs.compute import flop_of_steps
-from toposcale.forecasting.runs.facts import Provenance
 from toposcale.forecasting.runs.from_curve import read_curve
-from toposcale.forecasting.runs.outliers import is_spike
-from toposcale.forecasting.runs.series import FEWEST_FOR_NOISE, noise_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
 from toposcale.io.errors import NoForecast, UserError
-from toposcale.io.files import finite_or_none
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.58
-"""Standard deviation of a loss between seeds. A seed shifts a curve along the logarithm of the tokens D, by
-`SEED_SHIFT` (D / `SEED_TOKENS`)^-`SEED_EXPONENT`, and adds `SEED_FLOOR` times the loss. Estimated from replicates:
-1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (docs/compare.md)."""
-
-SHARED = 0.5
-"""Correlation of the forecast errors of two runs of one family, each forecast from its own curve."""
-
-WINDOW = 0.2
-"""Last share of the common training, over which two curves are compared."""
-
-FEWEST_FOR_SCATTER = 6
-"""Fewest rows of a window from whose scatter the noise is estimated."""
 
 RATE_DIFFERS = 0.1
 """Difference of the learning rates, as a share of the peak, above which the losses now are not comparable."""
-
-
-class Axis(StrEnum):
-    """Quantity at equal values of which two runs are compared."""
-
-    STEPS = "steps"
-    TOKENS = "tokens"
-    COMPUTE = "compute"
-    END = "end"
-
-
-_UNITS = {Axis.STEPS: "step {:,.0f}", Axis.TOKENS: "{:.4g} tokens", Axis.COMPUTE: "{:.4g} FLOP"}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Difference of the losses of two runs, B minus A, with its 95% interval.
-
-    Parameters
-    ----------
-    axis : Axis
-        Quantity that is equal.
-    position : float
-        Value of the quantity: steps, tokens or FLOP; NaN at the ends of the schedules.
-    first_step, second_step : float
-        Steps of A and of B there.
-    value, deviation : float
-        Difference and its standard deviation, nats per token; the latter is NaN if the noise is unknown.
-    reason : str, default=""
-        Reason why the difference is unknown.
-    comparisons : int, default=1
-        Comparisons whose intervals hold together (Bonferroni).
-    """
-
-    axis: Axis
-    position: float = np.nan
-    first_step: float = np.nan
-    second_step: float = np.nan
-    value: float = np.nan
-    deviation: float = np.nan
-    reason: str = ""
-    comparisons: int = 1
-
-    @property
-    def low(self) -> float:
-        """Lower end of the interval, nats per token."""
-        return self.value - self._half_width
-
-    @property
-    def high(self) -> float:
-        """Upper end of the interval, nats per token."""
-        return self.value + self._half_width
-
-    @property
-    def _half_width(self) -> float:
-        return float(ndtri(1 - (1 - CONFIDENCE) / 2 / self.comparisons) * self.deviation)
-
-    @property
-    def is_significant(self) -> bool:
-        """Return whether the interval excludes zero."""
-        return self.low > 0 or self.high < 0
-
-    @property
-    def label(self) -> str:
-        """Condition that both runs share, such as "step 4,000", "2e9 tokens" or "the ends"."""
-        return "the ends" if self.axis == Axis.END else _UNITS[self.axis].format(self.position)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the keys and values of the JSON output."""
-        values = {name: value for name, value in vars(self).items() if name not in ("deviation", "comparisons")}
-        return _as_json(values | {"low": self.low, "high": self.high})
-
-
-class SpeedUp(NamedTuple):
-    """Share of the common training after which the better run had reached the present loss of the worse one.
-
-    Parameters
-    ----------
-    is_of_second : bool
-        Whether B is the better run.
-    unit : Axis
-        Tokens, or steps if the tokens per step are unknown.
-    share, low, high : float
-        Share with its 95% interval; `high` is infinite if the better run may not have reached the loss.
-    """
-
-    is_of_second: bool
-    unit: Axis
-    share: float
-    low: float
-    high: float
-
-
-class End(NamedTuple):
-    """Final loss of a run: measured, forecast by a law, or unknown for a reason."""
-
-    law: Joint | None = None
-    reason: str = ""
-
-    @property
-    def is_measured(self) -> bool:
-        """Return whether the run has its final loss."""
-        return self.law is None and not self.reason
 
 
 @dataclass(frozen=True)
@@ -198,7 +87,7 @@ class RunPair:
             "b": self.second.model,
             "differences": [row.as_dict() for row in (*self.now, self.end)],
             "end_is_forecast": self.end_is_forecast,
-            "speed_up": _as_json(self.speed_up._asdict()) if self.speed_up else None,
+            "speed_up": as_json(self.speed_up._asdict()) if self.speed_up else None,
             "note": self.note,
             "confident": self.is_confident,
             "low_confidence_reasons": list(self.reasons),
@@ -263,10 +152,6 @@ class RunComparison(Drawn, Mapping[str, Any]):
     @property
     def _verdicts(self) -> list[str]:
         return [sentences(pair)[-1] for pair in self.pairs]
-
-
-def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: finite_or_none(value) for key, value in values.items()}
 
 
 def compare_runs(
@@ -373,29 +258,11 @@ def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = 
     return RunComparison(tuple(runs), ends, tuple(pairs))
 
 
-def end_of(law: Joint, run: TrainingRun) -> End:
-    """Return what is known of the final loss of a run."""
-    if run.facts.provenance("final_step") is Provenance.ASSUMED:
-        return End(
-            reason=f"{run.model}: its rows end at step {run.progress.step:,}, and its last step is unknown (--steps)"
-        )
-    if run.is_finished:
-        return End()
-    try:
-        if not run.facts.is_known("n_parameters"):
-            raise NoForecast("its number of parameters is unknown (--n-parameters)")
-        if not run.schedule.is_known:
-            raise NoForecast("its learning-rate schedule is not known to the end")
-        return End(copy(law).fit(run))
-    except NoForecast as error:
-        return End(reason=f"{run.model}: {error}")
-
-
 def _pair(
     first: TrainingRun, second: TrainingRun, ends: tuple[End, End], seed_noise: float | None, comparisons: int
 ) -> RunPair:
     """Compare two runs, with intervals that hold for so many comparisons together."""
-    curves = _comparable(first, second)
+    curves = comparable_curves(first, second)
     if seed_noise is None:
         seeds = float(np.hypot(seed_deviation(first), seed_deviation(second)))
     else:
@@ -411,7 +278,7 @@ def _pair(
     ratios = [one / other for one, other in known_units.values()]
     now = tuple(rows[axis] for i, axis in enumerate(rows) if not np.isclose(ratios[i], ratios[:i]).any())
     unit = Axis.TOKENS if Axis.TOKENS in known_units else Axis.STEPS
-    speed_up = _speed_up(unit, curves, known_units[unit], rows[unit])
+    speed_up = speed_up_of(unit, curves, known_units[unit], rows[unit])
     end = replace(difference_of_ends((first, second), ends, curves, seeds), comparisons=comparisons)
     reasons = () if end.reason else tuple(_reasons((first, second), ends))
     is_forecast = any(end.law is not None for end in ends)
@@ -426,141 +293,6 @@ def _reasons(runs: Sequence[TrainingRun], ends: Sequence[End]) -> Iterator[str]:
             yield from (f"{run.model}: {reason}" for reason in forecast_reasons(run, end.law))
         elif looks_smoothed(run):
             yield f"{run.model}: {SMOOTHED}"
-
-
-def _comparable(first: TrainingRun, second: TrainingRun) -> tuple[Curve, Curve]:
-    """Return the curves of a loss that both runs have: the validation loss if possible."""
-    for rows_of in (_metric_rows, _logged_rows):
-        one, other = rows_of(first), rows_of(second)
-        if len(one.steps) and len(other.steps):
-            return one, other
-    raise UserError(
-        f"{first.model} has the {first.metric}, {second.model} the {second.metric}: only losses of one "
-        "kind can be compared"
-    )
-
-
-def _metric_rows(run: TrainingRun) -> Curve:
-    """Return the rows of the validation loss."""
-    return run.metric_curve.since(np.inf if run.forecasts_training_loss else 1)
-
-
-def _logged_rows(run: TrainingRun) -> Curve:
-    """Return the rows of the training log without spikes."""
-    usable = np.isfinite(run.losses) & (run.steps > 0)
-    usable[usable] = ~is_spike(run.losses[usable])
-    return Curve(run.steps[usable], run.losses[usable])
-
-
-def seed_deviation(run: TrainingRun) -> float:
-    """Return the standard deviation between seeds of the loss of a run, nats; NaN if the tokens per step are unknown."""
-    curve = _metric_rows(run)
-    steps, losses = curve if len(curve.steps) else run.loss_curve
-    if not len(steps):
-        return np.nan
-    half, now = np.interp(np.log([steps[-1] / 2, steps[-1]]), np.log(steps), losses)
-    slope = (half - now) / np.log(2)  # decrease of the loss per unit of log(step)
-    shift = SEED_SHIFT * (steps[-1] * run.tokens_per_step / SEED_TOKENS) ** -SEED_EXPONENT
-    return float(np.hypot(SEED_FLOOR * now, shift * slope))
-
-
-def difference_at(axis: Axis, first: Curve, second: Curve, unit: tuple[float, float], seeds: float) -> Difference:
-    """Return the difference over the last `WINDOW` of the common range; unit: what one step of each run adds to the axis.
-
-    seeds: standard deviation of a difference between seeds. The noise is that of the difference of the curves, so that
-    noise which both share (the same batches) cancels.
-    """
-    positions = first.steps * unit[0], second.steps * unit[1]
-    end = min(positions[0][-1], positions[1][-1])
-    begin = max((1 - WINDOW) * end, positions[0][0], positions[1][0])
-    inside = [(x >= begin * (1 - 1e-9)) & (x <= end * (1 + 1e-9)) for x in positions]
-    if not (inside[0].any() or inside[1].any()):
-        return Difference(axis, end, end / unit[0], end / unit[1], reason="the curves have no rows in common")
-    # The curve with more rows is interpolated at the rows of the other one.
-    fewer = int(not inside[0].any() or (inside[1].any() and inside[1].sum() < inside[0].sum()))
-    common = np.log(positions[fewer][inside[fewer]])
-    losses = [np.interp(common, np.log(x), curve.losses) for x, curve in zip(positions, (first, second), strict=True)]
-    value, error = _at_the_end(losses[1] - losses[0], first, second)
-    return Difference(axis, float(end), end / unit[0], end / unit[1], value, float(np.hypot(error, seeds)))
-
-
-def _at_the_end(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, float]:
-    """Return the last of differences (n,) and its standard error, from a fitted line if there are enough rows."""
-    if len(rows) < FEWEST_FOR_SCATTER:
-        return float(rows[-1]), _noise_of_difference(first, second)
-    x = np.linspace(-1, 0, len(rows))
-    slope, value = np.polyfit(x, rows, 1)
-    residuals = rows - value - slope * x
-    scatter = float(np.std(residuals, ddof=2)) * np.sqrt(variance_inflation(residuals, 2))
-    return float(value), float(2 * scatter / np.sqrt(len(rows)))
-
-
-def _noise_of_difference(first: Curve, second: Curve) -> float:
-    """Return the standard deviation of the noise of a difference of two rows, nats.
-
-    That of both curves, or that of their difference, in which noise and bends that both share cancel: the smaller one,
-    since a bend adds to either.
-    """
-    fewer, more = sorted((first, second), key=lambda curve: len(curve.steps))
-    common = fewer.steps[(fewer.steps >= more.steps[0]) & (fewer.steps <= more.steps[-1])]
-    logs = [np.interp(np.log(common), np.log(curve.steps), np.log(curve.losses)) for curve in (first, second)]
-    relative = float(np.linalg.norm([noise_of(np.log(curve.losses)) for curve in (first, second)]))
-    if len(common) >= FEWEST_FOR_NOISE:
-        relative = min(relative, noise_of(logs[1] - logs[0]))
-    return relative * float(np.mean([curve.losses[-1] for curve in (first, second)]))
-
-
-def difference_of_ends(
-    runs: tuple[TrainingRun, TrainingRun], ends: tuple[End, End], curves: tuple[Curve, Curve], seeds: float
-) -> Difference:
-    """Return the difference at the ends of both schedules: of each run measured if it has finished, else forecast."""
-    steps = float(runs[0].final_step), float(runs[1].final_step)
-    reasons = [end.reason for end in ends if end.reason]
-    if not reasons and any(end.law for end in ends) and len({run.forecasts_training_loss for run in runs}) > 1:
-        reasons = ["one end is that of the training loss, the other one of the validation loss"]
-    if reasons:
-        return Difference(Axis.END, np.nan, *steps, reason="; ".join(reasons))
-    losses, deviations = [], []
-    noise = _noise_of_difference(*curves) / np.sqrt(2)
-    for run, end, curve in zip(runs, ends, curves, strict=True):
-        forecast = end.law.forecast(run) if end.law else None
-        loss, deviation = (forecast.value, forecast.deviation) if forecast else _last_loss(curve, noise)
-        losses.append(loss)
-        deviations.append(deviation)
-    correlation = SHARED if all(end.law for end in ends) else 0.0
-    variance = np.sum(np.square(deviations)) - 2 * correlation * np.prod(deviations)
-    return Difference(Axis.END, np.nan, *steps, losses[1] - losses[0], float(np.hypot(np.sqrt(variance), seeds)))
-
-
-def _last_loss(curve: Curve, noise: float) -> tuple[float, float]:
-    """Return the last loss, the median of up to 50 last rows, and its standard error; noise: that of a row, nats."""
-    count = min(max(len(curve.losses) // 50, 1), 50)
-    return float(np.median(curve.losses[-count:])), float(noise * np.sqrt((np.pi / 2 if count > 2 else 1.0) / count))
-
-
-def _speed_up(unit: Axis, curves: Sequence[Curve], scales: tuple[float, float], now: Difference) -> SpeedUp | None:
-    """Return the share of the common training after which the better run had reached the loss of the worse one."""
-    if now.reason:
-        return None
-    better = int(now.value <= 0)
-    positions = [np.log(curve.steps * scale) for curve, scale in zip(curves, scales, strict=True)]
-    end = np.log(now.position)
-    smooth = _smooth(curves[better])
-    target = float(np.interp(end, positions[better], smooth)) + abs(now.value)
-    lowest = np.minimum.accumulate(smooth)
-    half = (now.high - now.low) / 2
-
-    def share_at(loss: float) -> float:
-        return np.inf if loss < lowest[-1] else float(np.exp(np.interp(-loss, -lowest, positions[better]) - end))
-
-    shares = [share_at(loss) for loss in (target, target + half, target - half)]
-    return SpeedUp(better == 1, unit, *shares) if np.isfinite(shares[0]) else None
-
-
-def _smooth(curve: Curve) -> np.ndarray:
-    """Return running medians (rows,) of the losses, over shorter windows at the ends."""
-    half = min(len(curve.losses) // 100, 25)
-    return np.array([np.median(curve.losses[max(row - half, 0) : row + half + 1]) for row in range(len(curve.losses))])
 
 
 def _before_the_ends(now: Sequence[Difference], curves: Sequence[Curve], ends: Sequence[End]) -> Iterator[Difference]:
