@@ -1,4 +1,4 @@
-"""What `make reference` writes from the models of the configuration: their JSON Schema and config/README.md."""
+"""Reference of the configuration, from its models, for `make reference`: the JSON Schema and config/README.md."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""What was read of the user's checkpoints, kept so that a checkpoint is opened once.
+"""Facts that were read of the user's checkpoints, kept so that a checkpoint is opened once.
 
 Every job parses the Snakefile, and plans with all checkpoints of a folder.
 """

@@ -1,4 +1,4 @@
-"""What the jobs of a run read and make, part by part: the input, params and resource functions of its rules.
+"""Inputs and outputs of the jobs of a run, part by part: the input, params and resource functions of its rules.
 
 A rule that takes seconds or needs the network is a `localrule`: it runs where Snakemake runs, not on a node of a cluster.
 """
@@ -96,7 +96,7 @@ class Inputs:
 
     @property
     def manifests(self) -> list[str]:
-        """What was noted of the published checkpoints when they were fetched."""
+        """Notes on the published checkpoints, made when they were fetched."""
         return self.plan.work["weights"].files(self.paths.manifest, self.plan.published)
 
     @property

@@ -21,7 +21,7 @@ NOT_IN_NATS = (
     "no forecast: it is not known to be a language model with a loss in nats per token (tokens_per_step in its entry says "
     "that it is)"
 )
-"""Why a model has no forecast."""
+"""Reason why a model has no forecast."""
 
 
 def trainings_from_tables(

@@ -84,7 +84,7 @@ def _values(content: Any, kind: Any, shape: Any, order: str) -> np.ndarray:
 
 
 class _Builders:
-    """What a pickle may call. Bound methods, since a pickle could set attributes of a function."""
+    """Functions that a pickle may call. Bound methods, since a pickle could set attributes of a function."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

@@ -32,7 +32,7 @@ PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
 
 
 class Counter(IntEnum):
-    """What a column of steps counts by its name; a higher value is a surer count of the updates of the weights."""
+    """Meaning of the name of a column of steps; a higher value is a surer count of the updates of the weights."""
 
     TRACKER = 0
     MICRO_STEP = 1
@@ -78,7 +78,7 @@ _KNOWN_WORDS = frozenset().union(TRAINING, VALIDATION, TEST, _CROSS_ENTROPY, _TO
 
 
 class LossName(NamedTuple):
-    """What the name of a loss says of it; split: TRAINING, VALIDATION or TEST."""
+    """Meaning of the name of a loss; split: TRAINING, VALIDATION or TEST."""
 
     split: frozenset[str]
     is_cross_entropy: bool

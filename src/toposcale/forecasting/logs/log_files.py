@@ -24,7 +24,7 @@ OTHER_FILES = {
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet with the losses as CSV",
     b"GGUF": "GGUF weights; give the log of the training",
 }
-"""What files are that hold no log, and what to do, by their first bytes."""
+"""Kinds of files that hold no log, each with its remedy, by their first bytes."""
 
 
 def read(path: Path, named: Collection[str] = ()) -> LogRows:

@@ -26,7 +26,7 @@ MOST_STRAY = 2
 
 
 class Marks(NamedTuple):
-    """What tells runs apart beside their steps: the rows before which each kind of header stands, and total steps."""
+    """Marks of runs beside their steps: the rows before which each kind of header stands, and total steps."""
 
     headers: Sequence[frozenset[int]] = ()
     totals: np.ndarray | None = None

@@ -100,7 +100,7 @@ _FACTS = {
 
 
 class Kind(Enum):
-    """What the lines of a form are."""
+    """Kind of the lines of a form."""
 
     OTHER = "other"
     STEP = "step"

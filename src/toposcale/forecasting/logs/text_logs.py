@@ -46,7 +46,7 @@ _OTHER_AXES = {
     r"\btokens?\b(?!/)": _DIVIDE.format("tokens"),
     r"\d\s?k?it/": "the progress bar abbreviates its steps (8.00kit): export the losses of the tracker as CSV",
 }
-"""What counts in place of steps, by a pattern of its lines, and what to do."""
+"""Remedies for lines that count something else than steps, by a pattern of them."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
