@@ -1,6 +1,6 @@
 """The project's own decisions: every alternative was trained, so what each policy gives up was observed.
 
-docs/decisions.md says which runs there are. At some shares of a base run, larger sizes were started from scratch with the
+studies/decisions/README.md tells the results. At some shares of a base run, larger sizes were started from scratch with the
 compute that it had left.
 """
 

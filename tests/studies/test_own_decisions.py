@@ -150,7 +150,7 @@ def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
 
 
 def test_the_numbers_of_the_page_are_those_of_the_tables():
-    page = " ".join((ROOT / "docs/decisions.md").read_text().split())
+    page = " ".join((ROOT / "studies/decisions/README.md").read_text().split())
     decisions = pd.read_csv(TABLES / "decisions.csv", keep_default_na=False, na_values=[""])
     policies = pd.read_csv(TABLES / "policies.csv")
     policies = policies[policies["decisions"] == "all"].set_index("policy")
