@@ -14,6 +14,8 @@ advise_run(folder)
     The advice on each training of a run of the workflow.
 compare_runs(a, b, ...)
     Which of several training runs is better, from their loss curves.
+check_curve(curve, name)
+    How `advise` reads a loss curve, in lines.
 
 Subpackages
 -----------
@@ -29,15 +31,15 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.3.0"
+_FROM_CURVES = ("advise", "check_curve", "compare_runs")
 _DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
-__all__ = ["NoForecast", "UserError", "advise", "advise_run", "compare_runs", "plot_matrices", *_DESCRIPTIONS]
+__all__ = ["NoForecast", "UserError", "advise_run", "plot_matrices", *_DESCRIPTIONS, *_FROM_CURVES]
 
 _MODULES = {
     **dict.fromkeys(_DESCRIPTIONS, "features.description"),
+    **dict.fromkeys(_FROM_CURVES, "analysis.curve_doors"),
     **dict.fromkeys(("NoForecast", "UserError"), "io.errors"),
-    "advise": "forecasting.decision.advise",
     "advise_run": "analysis.run_folder",
-    "compare_runs": "forecasting.decision.compare_runs",
     "plot_matrices": "figures.matrices",
 }
 

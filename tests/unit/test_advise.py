@@ -17,6 +17,7 @@ import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
 from toposcale.forecasting import Provenance
+from toposcale.forecasting import advise as advise_on_curve
 from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision import advise_command
 from toposcale.forecasting.decision.advice import advise_on
@@ -186,7 +187,7 @@ def test_sizes_are_named_as_people_write_them(number, text):
 
 def test_what_means_nothing_for_a_known_run_is_named():
     given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
-    with pytest.raises(UserError, match="known: unknown field colour; a run has curve"):
+    with pytest.raises(UserError, match="known: unknown field colour; a run has count_parameters, curve"):
         toposcale.advise(columns(), **given, known=[{"curve": columns(), "colour": 3}])
 
 
@@ -692,6 +693,28 @@ def test_an_adapter_does_not_tell_the_parameters_of_its_model(tmp_path):
     assert run.facts.provenance("n_parameters") is Provenance.WEIGHTS
 
 
+def test_weights_are_counted_from_outside_of_the_curve_half(tmp_path):
+    """By the function that a caller gives, also for the known runs; without one they are left unread."""
+    for name in ("run", "other"):
+        state_of(tmp_path / name, 800, 3.0 + 10 * np.arange(10, 801, 10) ** -0.3)
+        save_file({"w": np.zeros((3000, 10), np.float32)}, tmp_path / name / "model.safetensors")
+    given = {"tokens_per_step": 1e5, "warmup_steps": 0}
+    with pytest.raises(UserError, match="not known and not in the curve: n_parameters"):
+        advise_on_curve(tmp_path / "run", **given)
+
+    def ask(checkpoint, *, embeddings=True):
+        asked.append(checkpoint.name)
+        return 50_000_000
+
+    asked = []
+    known = [{"curve": tmp_path / "other", "n_parameters": 49e6}]
+    assert advise_on_curve(tmp_path / "run", **given, count_parameters=ask, known=known).run.n_parameters == 50e6
+    assert set(asked) == {"run", "other"}
+    assert toposcale.advise(tmp_path / "run", **given).run.n_parameters == 30_000
+    checked = "\n".join(toposcale.check_curve(tmp_path / "run", "run"))
+    assert "parameters 30,000 (from the checkpoint)" in checked
+
+
 @pytest.mark.parametrize("is_adapter", [True, False])
 def test_the_weights_of_an_adapter_are_a_reason_for_low_confidence(tmp_path, is_adapter):
     beside = {"adapter_config": {"base_model_name_or_path": "gpt2"}} if is_adapter else {}
@@ -758,7 +781,7 @@ def test_the_options_are_the_arguments_of_the_call_from_python():
     advise_command.add_arguments(parser)
     of_the_picture_and_the_schedule = {"plot", "json", "decay_start", "peak", "final"}
     stated = set(vars(parser.parse_args([]))) - of_the_picture_and_the_schedule
-    assert stated == {*signature(toposcale.advise).parameters} - {"name", "unknown"}
+    assert stated == {*signature(toposcale.advise).parameters} - {"count_parameters", "name", "unknown"}
 
 
 def test_the_short_options_mean_the_same(curve, capsys):

@@ -9,8 +9,6 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
-from toposcale.forecasting.decision.curve_check import check_curve
-from toposcale.forecasting.runs.arguments import RunInput
 from toposcale.io.errors import UserError
 
 
@@ -72,7 +70,7 @@ def test_what_advise_refuses_is_refused(tmp_path, capsys, losses):
     assert said.err == f"toposcale: {file}: {reason}\n"
     assert "training loss   loss: " in said.out
     with pytest.raises(UserError, match=re.escape(reason)):
-        list(check_curve(RunInput.of(file, "losses")))
+        list(toposcale.check_curve(file, "losses"))
 
 
 @pytest.mark.parametrize(("scale", "doubted"), [(1, False), (1 / 400, True)])

@@ -1,6 +1,6 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -19,6 +19,7 @@ from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve, run_
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
+_OF_READING = ("loss_column", "step_column", "count_parameters")
 _OF_SCHEDULE = ("schedule", "steps", "warmup_steps")
 
 
@@ -41,6 +42,7 @@ def advise(
     epochs: float | None = None,
     optimizer: str = "",
     objective: str = "",
+    count_parameters: Callable[..., int] | None = None,
     name: str = "this run",
     **unknown: Any,
 ) -> Advice:
@@ -89,6 +91,9 @@ def advise(
         Name of the optimizer. The law is for "adamw"; under another or unknown one the interval of a decay is wider.
     objective : str, optional
         Objective of the training. The law is for "next-token"; a run with another one is refused.
+    count_parameters : callable, optional
+        Function of a checkpoint, with an argument `embeddings`, that counts its parameters, for the one that a Trainer left
+        beside its log. `toposcale.advise` has one; by default of `toposcale.forecasting.advise` no weights are read.
     name : str, optional
         Name of the run in texts.
     **unknown : Any
@@ -157,7 +162,7 @@ def _known_run(known: Any, index: int, run: TrainingRun, arguments: Mapping[str,
         raise UserError(f"known: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(RUN_ARGUMENTS))}")
     if not {"curve", "n_parameters"} <= set(stated):
         raise UserError(f"{stated['name']}: a run has a curve and n_parameters")
-    stated = {key: arguments[key] for key in ("loss_column", "step_column")} | stated
+    stated = {key: arguments[key] for key in _OF_READING} | stated
     try:
         other = _under_a_schedule(stated, run, {key: arguments[key] for key in _OF_SCHEDULE})
         refuse_curve(other)

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from toposcale import advise
 from toposcale.forecasting.amounts import number_of
-from toposcale.forecasting.decision.advise import advise
 from toposcale.forecasting.decision.run_options import (
     NAMES_IN_OTHER_TOOLS,
     OPTIONS,

@@ -2,9 +2,8 @@
 
 import argparse
 
-from toposcale.forecasting.decision.curve_check import check_curve
+from toposcale import check_curve
 from toposcale.forecasting.decision.run_options import OPTIONS, add_option
-from toposcale.forecasting.runs.arguments import RunInput
 from toposcale.io.errors import printable
 
 _COLUMNS = ("loss_column", "step_column", "run")
@@ -20,5 +19,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> None:
     """Print how the file is read."""
     columns = {name: getattr(given, name) for name in _COLUMNS}
-    for line in check_curve(RunInput.of(given.curve, given.curve, **columns)):
+    for line in check_curve(given.curve, given.curve, **columns):
         print(printable(line))

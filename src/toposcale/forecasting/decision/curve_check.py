@@ -1,6 +1,7 @@
 """Report how a loss curve is read: its columns, rows, units and facts, and what is left out."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from toposcale.forecasting.decision.reasons import SMOOTHED, unit_doubt
 from toposcale.forecasting.decision.wording import NOT_SMOOTHED
 from toposcale.forecasting.laws.joint import refuse_run
 from toposcale.forecasting.logs.loss_curves import LossCurve
-from toposcale.forecasting.runs.arguments import RunInput
+from toposcale.forecasting.runs.arguments import CurveInput, RunInput
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
 from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.from_curve import logged_facts, read_curve, run_of_losses
@@ -17,17 +18,21 @@ from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast, UserError, listed
 
 
-def check_curve(given: RunInput) -> Iterator[str]:
+def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]:
     """Report how a loss curve is read, without advice, and refuse it where the advice does.
 
     Parameters
     ----------
-    given : RunInput
-        The curve, its name, and the columns named by the user.
+    curve : path, or mapping of str to array-like
+        Losses, as `advise` takes them.
+    name : str
+        Name of the run in texts.
+    **arguments
+        Further arguments of `advise` on the run, such as `loss_column`.
 
-    Yields
-    ------
-    str
+    Returns
+    -------
+    iterator of str
         Lines for the format, for each column, for the facts of the run, and for notes.
 
     Raises
@@ -37,8 +42,7 @@ def check_curve(given: RunInput) -> Iterator[str]:
 
     Examples
     --------
-    >>> from toposcale.forecasting.runs.arguments import RunInput
-    >>> for line in check_curve(RunInput.of({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run")):
+    >>> for line in check_curve({"step": [50, 100], "loss": [8.6, 7.2], "time": [1.5, 2.5]}, "run"):
     ...     print(line)
     run: columns, 2 steps from 50 to 100
       training loss   loss: 2 values, 8.6 at first, 7.2 at last, taken as nats per token
@@ -46,11 +50,12 @@ def check_curve(given: RunInput) -> Iterator[str]:
       unknown         parameters, tokens per step, last step
       no advice       it has fewer than 5 losses after the warm-up
     """
-    curve = read_curve(given)
-    yield from _columns(curve, given.facts.model)
-    yield from _facts(given.facts.merged(logged_facts(curve)))
-    yield from (f"  note: {text}" for text in (*curve.notes, *curve.low_confidence_reasons))
-    run = run_as_read(given, curve)
+    given = RunInput.of(curve, name, **arguments)
+    losses = read_curve(given)
+    yield from _columns(losses, name)
+    yield from _facts(given.facts.merged(logged_facts(losses, given.count_parameters)))
+    yield from (f"  note: {text}" for text in (*losses.notes, *losses.low_confidence_reasons))
+    run = run_as_read(given, losses)
     try:
         refuse_curve(run)
     except NoForecast as error:

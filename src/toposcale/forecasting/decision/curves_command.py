@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from toposcale.forecasting.decision.compare_runs import compare_runs
+from toposcale import compare_runs
 from toposcale.forecasting.decision.run_options import (
     NAMES_IN_OTHER_TOOLS,
     OPTIONS,

@@ -1,6 +1,6 @@
 """Arguments in which users state a training run: its curve, its facts and its learning-rate schedule."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -28,6 +28,7 @@ class RunInput:
     """A loss curve to be read, and what its user states about the run; a curve of None has not started.
 
     is_relative: whether the schedule is in units of its peak, which the log has. reading: options of the reader of logs.
+    count_parameters: as in `advise`; None leaves weights unread.
     """
 
     curve: CurveInput | None
@@ -35,6 +36,7 @@ class RunInput:
     schedule: Schedule | ScheduleTable | None = None
     is_relative: bool = False
     reading: Mapping[str, Any] = field(default_factory=dict)
+    count_parameters: Callable[..., int] | None = None
 
     @classmethod
     def of(
@@ -54,6 +56,7 @@ class RunInput:
         epochs: Any = None,
         optimizer: str = "",
         objective: str = "",
+        count_parameters: Callable[..., int] | None = None,
     ) -> Self:
         """Return the input of these arguments of `advise`, None where not stated; UserError for one out of bounds."""
         for what, text, example in (("optimizer", optimizer, "adamw"), ("objective", objective, "next-token")):
@@ -79,7 +82,7 @@ class RunInput:
             epochs=number(epochs, "epochs", 0.01) or np.nan,
         )
         reading = {"loss_column": loss_column, "step_column": step_column, "run": whole_number(run, "run (--run)", 1)}
-        return cls(curve, facts, stated, is_relative, reading)
+        return cls(curve, facts, stated, is_relative, reading, count_parameters)
 
 
 RUN_ARGUMENTS = tuple(signature(RunInput.of).parameters)

@@ -1,6 +1,7 @@
 """Training runs from the loss curves of users: files, folders of a Trainer, or columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io import weight_files
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import read_json
 
@@ -46,7 +46,7 @@ def run_of_losses(
     needed: the facts without which there is an error; of the others only the last step has to be known.
     """
     try:
-        facts = given.facts.merged(logged_facts(losses)).merged(assumed)
+        facts = given.facts.merged(logged_facts(losses, given.count_parameters)).merged(assumed)
         if like is not None:
             facts = facts.with_provenance(Provenance.ASSUMED, final_step=like.final_step)
         if missing := [NEEDED[name] for name in needed if not facts.is_known(name)]:
@@ -137,8 +137,8 @@ def _refuse_without_losses(losses: LossCurve) -> None:
         )
 
 
-def logged_facts(losses: LossCurve) -> RunFacts:
-    """Return the facts of a run that the curve and the weights beside it state."""
+def logged_facts(losses: LossCurve, count_parameters: Callable[..., int] | None = None) -> RunFacts:
+    """Return the facts of a run that the curve states, and the weights beside it where they can be counted."""
     if (state := losses.trainer) is None:
         return UNKNOWN.with_provenance(
             Provenance.LOGGED,
@@ -149,11 +149,11 @@ def logged_facts(losses: LossCurve) -> RunFacts:
     folder, base = state.path.parent, ""
     if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
         base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
-    weights = Path(base) if base else folder
-    try:
-        size, inner = (weight_files.count_parameters(weights, embeddings=counted) for counted in (True, False))
-    except (UserError, OSError):  # no weights there
-        size, inner = None, 0
+    size, inner = np.nan, 0
+    with suppress(UserError, OSError):  # no weights there
+        if count_parameters is not None:
+            weights = Path(base) if base else folder
+            size, inner = (count_parameters(weights, embeddings=counted) for counted in (True, False))
     logged, epochs = trainer_states.facts(state.content, inner), state.content.get("epoch")
     of_run = [epochs / step * logged["final_step"] for step in _trained_to(losses) if epochs and logged["final_step"]]
     return UNKNOWN.with_provenance(

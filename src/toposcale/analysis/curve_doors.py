@@ -1,0 +1,36 @@
+"""The functions on loss curves for people: where a Trainer left weights beside its log, their parameters are counted."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from toposcale.forecasting.decision import advise as _advise
+from toposcale.forecasting.decision import compare_runs as _compare_runs
+from toposcale.forecasting.decision import curve_check as _curve_check
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def count_parameters(checkpoint: Path, *, embeddings: bool = True) -> int:
+    """Return the number of parameters of a checkpoint, as `io.weight_files` counts them."""
+    from toposcale.io import weight_files  # slow to import, and few logs have weights beside them
+
+    return weight_files.count_parameters(checkpoint, embeddings=embeddings)
+
+
+def _with_weights(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Return a function of loss curves that counts the parameters in the weights beside them."""
+
+    @wraps(function)
+    def counting(*given: _Arguments.args, **arguments: _Arguments.kwargs) -> _Result:
+        arguments.setdefault("count_parameters", count_parameters)
+        return function(*given, **arguments)
+
+    return counting
+
+
+advise = _with_weights(_advise.advise)
+compare_runs = _with_weights(_compare_runs.compare_runs)
+check_curve = _with_weights(_curve_check.check_curve)
