@@ -32,7 +32,7 @@ def test_the_numbers_of_study_4():
     low, high = (estimates["h0_mean of surrogates given the norms", rate] for rate in RATES)
     assert f"| its surrogates | nothing more | {low:+.3f} | {high:+.3f} |" in PAGE
     small, large = (estimates[f"h0 beyond the nuclear norm, {count} parameters", 0.003] for count in (2936, 7408))
-    assert f"with {small:+.3f} in 2,936 parameters and {large:+.3f} in 7,408" in PAGE
+    assert f"{small:+.3f} in the smaller model, and {large:+.3f} in the larger one" in PAGE
     squares = primary.set_index(["statistic", "question", "rate"])["q"]
     assert f"(corrected p {squares['sum of squares', 'h0 beyond the nuclear norm', 0.003]:.2g})" in PAGE
     pooled = pd.read_csv(STUDY_4 / "pooled.csv").query(
