@@ -66,7 +66,7 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
 def provenance(snakemake: Any) -> dict[str, str]:
     """Return the metadata of a table: its digest, the settings, the revision and the package versions."""
     versions = {name: metadata.version(name) for name in PACKAGES}
-    settings = {name: value for name, value in snakemake.params.items() if name not in ("digest", "inputs")}
+    settings = {name: value for name, value in snakemake.params.items() if name not in ("script", "digest", "inputs")}
     return {
         "rule": snakemake.rule,
         "made_with": snakemake.params.digest,

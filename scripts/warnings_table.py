@@ -19,12 +19,12 @@ def dropped(characters):
     ]
 
 
-def changed(manifests, revisions):
+def changed(manifests):
     """Yield warnings on published checkpoints of which the Hub, listed again, serves something else than was measured."""
-    listed = {Path(path).parent.name: files.read_noted(path).get("checkpoints", {}) for path in revisions}
-    for path in manifests:
-        fact, model = files.read_json(path), Path(path).parent.name
-        now = listed[model].get(str(fact["step"]), {})
+    for path in map(Path, manifests):
+        fact, model = files.read_json(path), path.parent.name
+        listed = files.read_noted(path.with_name("revisions.json")).get("checkpoints", {})
+        now = listed.get(str(fact["step"]), {})
         if "commit" in fact and any(now.get(key) != fact[key] for key in ("commit", "repeats")):
             serves = f"commit {now['commit'][:12]}" if "commit" in now else "none that can be used"
             serves += f", which has the weights of {now['repeats']}" if now.get("repeats") else ""
@@ -43,7 +43,7 @@ def main(snakemake):
         for path, fact in ((path, files.read_json(path)) for path in inputs.manifests)
         if fact.get("repeats")
     ]
-    warning_rows += changed(inputs.manifests, params.revisions)
+    warning_rows += changed(inputs.manifests)
     if inputs.corpus:
         warning_rows += dropped(files.read_json(inputs.corpus)["dropped_characters"])
     features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)

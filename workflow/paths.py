@@ -70,14 +70,6 @@ def each(pattern: str, models: Iterable[str], **wildcards: str) -> list[str]:
     return [pattern.format(model=model, **wildcards) for model in models]
 
 
-def twins(folder: str, names: Iterable[str], first: str, second: str) -> dict[str, str]:
-    """Return outputs in two formats: {name} with the suffix `first`, and {name}_{second} with the suffix `second`."""
-    names = list(names)
-    return {name: f"{folder}/{name}.{first}" for name in names} | {
-        f"{name}_{second}": f"{folder}/{name}.{second}" for name in names
-    }
-
-
 def page_files(page: str) -> list[str]:
     """Return the files of a page beside the library's code: a template, style sheets and scripts."""
     folder = ROOT / "src" / "toposcale" / "pages"

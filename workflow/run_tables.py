@@ -17,18 +17,21 @@ from toposcale.io.errors import UserError
 
 
 class Recipe(NamedTuple):
-    """Script that makes some tables of a run, with its settings and what it reads.
+    """Rule that makes some tables of a run: its message, its script with the settings, and what it reads.
 
     makes: names of the tables. tables: names of those that it reads. inputs: what else it reads, by name; a file from
-    elsewhere carries no digest. modules: those of the library that the script loads by name.
+    elsewhere carries no digest. modules: those of the library that the script loads by name. csv: whether it writes the
+    tables as CSV too.
     """
 
     makes: Sequence[str]
     script: str
+    title: str
     settings: Mapping[str, Any]
     inputs: Mapping[str, Sequence[Part | str]]
     tables: Sequence[str] = ()
     modules: Sequence[str] = ()
+    csv: bool = False
 
     @property
     def parts(self) -> list[Part]:
@@ -78,13 +81,20 @@ class RunTables:
         with_log = [*plan.loss_curves, *plan.monitored]
         recipes = {
             **{
-                table: Recipe([table], "gather.py", {"table": table}, {"parts": parts})
+                table: Recipe([table], "gather.py", f"Gathering {table}", {"table": table}, {"parts": parts})
                 for table, parts in self.gathered.items()
             },
-            "vectors": Recipe(["vectors"], "vectors.py", {}, {"parts": inputs.parts("weights", paths.diagrams)}),
+            "vectors": Recipe(
+                ["vectors"],
+                "vectors.py",
+                "Persistence images and landscapes of the weights",
+                {},
+                {"parts": inputs.parts("weights", paths.diagrams)},
+            ),
             "metrics": Recipe(
                 ["metrics"],
                 "metrics_table.py",
+                "Gathering the metrics of every checkpoint",
                 {
                     "models": list(plan.models),
                     "checkpoints": {name: plan.models[name].steps for name in plan.trained},
@@ -110,6 +120,7 @@ class RunTables:
             "models": Recipe(
                 ["models", "schedules"],
                 "models_table.py",
+                "Listing the models and their plans",
                 {
                     "models": {name: model.facts for name, model in plan.models.items()},
                     "with_weights": with_weights,
@@ -128,22 +139,26 @@ class RunTables:
             "warnings": Recipe(
                 ["warnings"],
                 "warnings_table.py",
+                "What to know before trusting a number",
                 {
                     "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
                     "leave_out": leave_out,
                 },
-                {"manifests": inputs.manifests},
+                {"manifests": inputs.manifests, "corpus": [paths.corpus] if plan.reads_text else []},
                 tables=["features", "metrics"],
+                csv=True,
             ),
         }
         for name, entry in self.analyses.items():
             recipes[name] = Recipe(
                 entry.makes,
                 "analyse.py",
+                entry.title,
                 {"analysis": name, "settings": {key: all_settings[key] for key in entry.settings}},
                 {"training": self._logs} if "training" in entry.reads else {},
                 tables=entry.reads,
                 modules=[entry.module],
+                csv=True,
             )
         return recipes
 
@@ -160,12 +175,18 @@ class RunTables:
             inputs[key] = [file.file if isinstance(file, Part) else file for file in files]
         return inputs
 
+    def outputs(self, name: str) -> dict[str, str]:
+        """Return the output, by name, of the rule that makes some tables."""
+        recipe, paths = self.recipes[name], self._inputs.paths
+        csv = {f"{table}_csv": f"{paths.tables}/{table}.csv" for table in recipe.makes if recipe.csv}
+        return {table: paths.table(table) for table in recipe.makes} | csv
+
     def params(self, name: str) -> dict[str, Callable[[Wildcards], Any]]:
         """Return the params functions, by name, of the rule that makes some tables; see `Inputs.params`."""
         recipe = self.recipes[name]
-        settings = {key: lambda _, value=value: value for key, value in recipe.settings.items()}
+        settings = {**recipe.settings, "script": recipe.script}
         expected = {"digest": lambda _: self._digest(name), "inputs": lambda _: self._made_of(recipe)}
-        return {**settings, **expected}
+        return {key: lambda _, value=value: value for key, value in settings.items()} | expected
 
     def expected(self, names: Iterable[str]) -> dict[str, str]:
         """Return the digest that each of some tables of the run must carry, by file."""

@@ -354,6 +354,18 @@ def test_a_rule_reads_what_its_table_is_made_of(tables_of, folder, tmp_path):
         assert set(found.params(name)["inputs"](None)) <= set(chain(*files)), name
 
 
+def test_a_rule_makes_its_tables_by_the_script_of_their_recipe_and_analyses_as_csv_too(tables_of):
+    found = tables_of()
+    assert found.outputs("models") == {name: f"results/mine/tables/{name}.parquet" for name in ("models", "schedules")}
+    assert found.outputs("scaling") == {
+        "scaling": "results/mine/tables/scaling.parquet",
+        "scaling_csv": "results/mine/tables/scaling.csv",
+    }
+    scripts = {name: found.params(name)["script"](None) for name in found.recipes}
+    assert {name for name, script in scripts.items() if script == "analyse.py"} == set(found.analyses)
+    assert scripts["features"] == "gather.py"
+
+
 def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
     tables = ["features", "metrics", "verdicts", "summary"]
     before = tables_of().expected(tables)

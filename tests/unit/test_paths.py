@@ -46,11 +46,6 @@ def test_the_file_of_each_model():
     assert paths.each(PATHS.model_log, {}) == []
 
 
-def test_outputs_in_two_formats():
-    expected = {"one": "here/one.svg", "two": "here/two.svg", "one_png": "here/one.png", "two_png": "here/two.png"}
-    assert paths.twins("here", (name for name in ("one", "two")), "svg", "png") == expected
-
-
 def test_the_project_and_what_pages_are_made_of():
     assert (paths.ROOT / "Snakefile").is_file()
     for page in ("report", "explorer"):

@@ -214,9 +214,10 @@ def reached(script, *names):
 
 
 def test_every_script_of_a_rule_has_its_line():
-    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    files = [*(ROOT / "workflow/rules").glob("*.smk"), ROOT / "workflow/run_tables.py"]
+    text = "".join(path.read_text() for path in files)
     without_code = {"resolved_configuration"}  # see test_fingerprint.py
-    assert set(re.findall(r"scripts/(\w+)\.py", text)) - without_code == {*OF_A_SCRIPT, "analyse"}
+    assert set(re.findall(r"(?:scripts/|\")(\w+)\.py", text)) - without_code == {*OF_A_SCRIPT, "analyse"}
     assert OF_AN_ANALYSIS.keys() == ANALYSES.keys()
     assert OF_A_FIGURE.keys() == {figure.module for figure in FIGURES.values()}
 

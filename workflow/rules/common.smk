@@ -6,7 +6,7 @@ import plan
 import run_tables
 from fingerprint import code_of
 from parts import on_attempt
-from paths import ROOT, each, page_files, twins
+from paths import ROOT, each, page_files
 
 START = time.time()
 with environment.mistakes_in_a_line():

@@ -29,7 +29,7 @@ rule report:
         configuration=rules.resolved_configuration.output.record,
         corpus=rules.corpus.output.description if PLAN.reads_text else [],
         compared_with_ripser=INPUTS.compared_with_ripser,
-        warnings=rules.warnings_table.output.warnings,
+        warnings=PATHS.table("warnings"),
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=[f"{PATHS.figures}/{name}.svg" for name in TABLES.figures],
         page=page_files("report"),

@@ -1,96 +1,37 @@
-# The tables that every analysis reads: features, metrics, models, and what else is gathered from producers.
+# Tables: features, metrics, models and what else is gathered from producers; then the analyses, from tables to tables.
+# `ANALYSES` of `toposcale.analysis` and `toposcale.reproduction` list the latter.
 
 
-# The rules are named after the tables: features_table and so on; `gathered` says which a run has.
-for table in TABLES.gathered:
+# The rules are named after the tables, features_table and so on, or after the analyses.
+for name, recipe in TABLES.recipes.items():
+    rule_name = name if name in TABLES.analyses else f"{name}_table"
 
     rule:
         name:
-            f"{table}_table"
+            rule_name
         input:
-            **TABLES.inputs(table),
+            **TABLES.inputs(name),
         output:
-            PATHS.table(table),
+            **TABLES.outputs(name),
         log:
-            f"{PATHS.logs}/{table}_table.log",
+            f"{PATHS.logs}/{rule_name}.log",
         localrule: True
         conda:
             "../../envs/toposcale.yaml"
         resources:
             mem_mb=on_attempt(2000),
+            runtime=on_attempt(60),
         params:
-            **TABLES.params(table),
+            **TABLES.params(name),
         message:
-            "Gathering {params.table}"
+            recipe.title
         script:
-            "../../scripts/gather.py"
+            "../../scripts/{params.script}"
 
 
 rule measured:
     input:
-        rules.features_table.output,
-        PATHS.table("metrics"),
-        PATHS.table("models"),
-
-
-rule vectors_table:
-    input:
-        **TABLES.inputs("vectors"),
-    output:
-        PATHS.table("vectors"),
-    log:
-        f"{PATHS.logs}/vectors_table.log",
-    localrule: True
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        mem_mb=on_attempt(2000),
-        runtime=on_attempt(60),
-    params:
-        **TABLES.params("vectors"),
-    message:
-        "Persistence images and landscapes of the weights"
-    script:
-        "../../scripts/vectors.py"
-
-
-rule metrics_table:
-    input:
-        **TABLES.inputs("metrics"),
-    output:
-        PATHS.table("metrics"),
-    log:
-        f"{PATHS.logs}/metrics_table.log",
-    localrule: True
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        mem_mb=on_attempt(2000),
-    params:
-        **TABLES.params("metrics"),
-    message:
-        "Gathering the metrics of every checkpoint"
-    script:
-        "../../scripts/metrics_table.py"
-
-
-rule models_table:
-    input:
-        **TABLES.inputs("models"),
-    output:
-        models=PATHS.table("models"),
-        schedules=PATHS.table("schedules"),
-    log:
-        f"{PATHS.logs}/models_table.log",
-    localrule: True
-    conda:
-        "../../envs/toposcale.yaml"
-    params:
-        **TABLES.params("models"),
-    message:
-        "Listing the models and their plans"
-    script:
-        "../../scripts/models_table.py"
+        [PATHS.table(table) for table in ("features", "metrics", "models")],
 
 
 # The analyses write theirs: these are large, and made only where they are asked for.
@@ -120,3 +61,32 @@ rule table_csv:
 rule csv:
     input:
         expand(rules.table_csv.output, table=["features", "metrics", "models"]),
+
+
+# The last job where a table of an earlier run was made with something else: it fails unless Snakemake has made it again.
+rule compared:
+    input:
+        [PATHS.table(table) for table in TABLES.with_digest],
+    output:
+        temp(touch(f"{PATHS.logs}/compared")),
+    log:
+        f"{PATHS.logs}/compared.log",
+    localrule: True
+    conda:
+        "../../envs/toposcale.yaml"
+    params:
+        inputs=lambda _: TABLES.expected(TABLES.with_digest),
+    message:
+        "Comparing what the tables were made with"
+    script:
+        "../../scripts/compared.py"
+
+
+rule tables:
+    input:
+        PATHS.record,
+        [path for table, path in TABLES.files.items() if table not in ("published", "training")],
+        [f"{PATHS.tables}/{table}.csv" for table in TABLES.made],
+        TABLES.files["training"],
+        rules.landscape.input,
+        TABLES.outputs("warnings").values(),
