@@ -107,8 +107,8 @@ TESTS = modules("""
 ANSWERS = TESTS | DECISIONS | modules("analysis: answers\nfeatures: names")
 LOGS = modules("""
     forecasting: amounts
-    forecasting/logs: batches columns event_files json_logs labels log_files loss_curves rows segments table_files
-    forecasting/logs: text_forms text_logs trainer_states
+    forecasting/logs: batches columns event_files json_logs labels log_files loss_curves names rows segments
+    forecasting/logs: table_files text_forms text_logs trainer_states
 """)
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")

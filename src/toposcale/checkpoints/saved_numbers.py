@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from toposcale.forecasting.logs.columns import COUNTERS, RATES, TRAINING, VALIDATION, loss_name, plain_name
+from toposcale.forecasting.logs.names import COUNTERS, RATES, TRAINING, VALIDATION, loss_name, plain_name
 from toposcale.io.bin_files import load_content
 
 STEP, EPOCH, LEARNING_RATE = "step", "epoch", "learning_rate"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from toposcale.forecasting.logs.columns import CONSUMED, IN_SEQUENCES, plain_name
+from toposcale.forecasting.logs.names import CONSUMED, IN_SEQUENCES, plain_name
 
 LARGEST_BATCH_CHANGE = 1.05
 """Largest ratio of the tokens of a step late and early in a training whose batch is constant."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toposcale.forecasting.logs.columns import COUNTERS, TEST, VALIDATION, loss_name, plain_name, split_of
+from toposcale.forecasting.logs.names import COUNTERS, TEST, VALIDATION, loss_name, plain_name, split_of
 from toposcale.forecasting.logs.rows import LogRows, rows_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError, listed

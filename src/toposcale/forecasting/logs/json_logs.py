@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from toposcale.forecasting.logs import text_logs
-from toposcale.forecasting.logs.columns import (
+from toposcale.forecasting.logs.names import (
     COUNTERS,
     LAST_STEP,
     PARAMETERS,

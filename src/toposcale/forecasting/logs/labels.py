@@ -6,16 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.columns import (
+from toposcale.forecasting.logs.columns import column_or_nan, main_loss
+from toposcale.forecasting.logs.names import (
     COUNTERS,
     LAST_STEP,
     OF_THE_BATCH,
     TEST,
     TRAINING,
     VALIDATION,
-    column_or_nan,
     loss_name,
-    main_loss,
     plain_name,
     word_sets,
 )

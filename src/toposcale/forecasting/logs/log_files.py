@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.forecasting.logs import json_logs, text_logs
-from toposcale.forecasting.logs.columns import COUNTERS, loss_name, plain_name
+from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name
 from toposcale.forecasting.logs.rows import LogRows, half_written
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_plain_or_gzip

@@ -13,20 +13,15 @@ import numpy as np
 
 from toposcale.forecasting.logs import batches, event_files, labels, log_files, segments, trainer_states
 from toposcale.forecasting.logs.columns import (
-    LAST_STEP,
-    OF_THE_BATCH,
-    PARAMETERS,
-    PERPLEXITY,
-    VALIDATION,
     column_or_nan,
     known_cells,
     main_loss,
     matched,
     numbers_or_nan,
-    plain_name,
     refuse_bits,
     refuse_missing,
 )
+from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, PERPLEXITY, VALIDATION, plain_name
 from toposcale.forecasting.logs.rows import LogRows, location, rows_of
 from toposcale.forecasting.logs.text_forms import GRAMMARS
 from toposcale.forecasting.logs.trainer_states import number_of

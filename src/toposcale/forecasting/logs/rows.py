@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.columns import is_known
+from toposcale.forecasting.logs.names import is_known
 
 MOST_NAMES = 300
 """Names of which each gets a column; of more, only those that are read by name do."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from toposcale.forecasting.logs.columns import (
+from toposcale.forecasting.logs.names import (
     BITS,
     COUNTERS,
     END,

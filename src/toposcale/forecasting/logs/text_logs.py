@@ -15,16 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.forecasting.amounts import number_of
-from toposcale.forecasting.logs.columns import (
-    COUNTERS,
-    END,
-    PARAMETERS,
-    PER_STEP,
-    TEST,
-    TRAINING,
-    VALIDATION,
-    loss_name,
-)
+from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
 from toposcale.forecasting.logs.rows import LogRows, half_written
 from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, RANKS, Form, Kind, form_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
