@@ -1,9 +1,11 @@
-"""Columns of a training log: which one holds the step, the losses, the learning rate and the gradient norm, by name."""
+"""Columns of a training log: which one holds the step, the losses, the learning rate and the gradient norm.
+
+What has two readings is asked here, and nowhere else.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from toposcale.forecasting.logs.names import (
     AXIS,
     BITS,
     COUNTERS,
+    LAST_STEP,
     NORMS,
     RATES,
     TEST,
@@ -21,66 +24,100 @@ from toposcale.forecasting.logs.names import (
     loss_name,
     plain_name,
 )
+from toposcale.forecasting.logs.rows import Log, known_cells, numbers_or_nan
+from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import UserError, listed
 
 
-class Matched(NamedTuple):
-    """Names of the columns by quantity, notes on those that do not count, and reasons for low confidence."""
-
-    columns: dict[str, str]
-    notes: tuple[str, ...] = ()
-    low_confidence_reasons: tuple[str, ...] = ()
-
-
-def matched(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, str]) -> Matched:
-    """Return the column of each quantity that is logged: step, loss, validation_loss, learning_rate, gradient_norm.
+def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
+    """Make series of the columns of each quantity: step, loss, validation_loss, learning_rate, gradient_norm.
 
     `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then. Raise
-    UserError if two columns could hold one quantity, or if a named column does not exist.
+    UserError if two columns could hold one quantity, if a named one does not exist, if there is no step or no loss, or if
+    they hold no numbers.
     """
-    names: dict[str, str] = {}
-    for quantity, name in chosen.items():
-        plain = plain_name(name)
-        alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain]
-        alike = alike or [one for one in columns if (said := loss_name(plain)) and said == loss_name(plain_name(one))]
-        if len(alike) != 1:
-            raise UserError(f"{where}: no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
-        names[quantity] = alike[0]
-    notes, doubts = [], []
+    columns = {name: values for name, values in log.columns.items() if name not in log.metrics}
+    names = {quantity: _named(log, columns, quantity, name) for quantity, name in chosen.items()}
     # W&B adds columns for the extremes of a metric.
     plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
-    if "step" not in names and (counters := [name for name in plain_of if plain_of[name] in COUNTERS]):
-        names["step"], note = _counter_of_updates({name: columns[name] for name in counters}, where)
-        notes += note
+    counters = {name: columns[name] for name in plain_of if plain_of[name] in COUNTERS}
+    if "step" not in names and counters:
+        names["step"] = _counter_of_updates(log, counters)
     if "loss" not in names:
         losses = {name: said for name in plain_of if name not in names.values() and (said := loss_name(plain_of[name]))}
-        for quantity, column, note in _losses(losses, columns, where):
-            names[quantity] = column
-            notes += note
-        parts = [name for name, said in losses.items() if said.is_part and said.split is TRAINING]
-        if parts and names.get("loss") in losses and not losses[names["loss"]].is_cross_entropy:
-            of_model = "name that of the language model with --loss-column (loss_column)"
-            doubts.append(f"{names['loss']} may include {listed(parts, 4)}, which are logged beside it; {of_model}")
-    for quantity, aliases in (("learning_rate", RATES), ("gradient_norm", NORMS)):
-        present = [name for alias in aliases for name in plain_of if plain_of[name] == alias]
-        present += [name for name in plain_of if quantity == "learning_rate" and name.lower().startswith("lr-")]
+        names |= dict(_losses(log, losses))
+    rates = [name for alias in RATES for name in plain_of if plain_of[name] == alias]
+    rates += [name for name in plain_of if name.lower().startswith("lr-")]
+    norms = [name for alias in NORMS for name in plain_of if plain_of[name] == alias]
+    for quantity, present in (("learning_rate", rates), ("gradient_norm", norms)):
         if len(present) > 1:
-            quantity = quantity.replace("_", " ")
-            raise UserError(f"{where}: columns {' and '.join(present)} both hold the {quantity}; remove one of them")
+            both = f"columns {' and '.join(present)} both hold the {quantity.replace('_', ' ')}"
+            raise UserError(f"{log.where}: {both}; remove one of them")
         names |= {quantity: present[0]} if present else {}
     # The export of one TensorBoard curve calls its loss `Value`; next to a loss, a value is something else.
-    if not names.keys() & {"loss", "validation_loss"} and (
-        values := [name for name in plain_of if plain_of[name] == "value"]
-    ):
+    values = [name for name in plain_of if plain_of[name] == "value"]
+    if values and not names.keys() & {"loss", "validation_loss"}:
         names["loss"] = values[0]
     order = ("step", "loss", "gradient_norm", "learning_rate", "validation_loss")
-    return Matched({name: names[name] for name in order if name in names}, tuple(notes), tuple(doubts))
+    log.names = {name: names[name] for name in order if name in names}
+    if log.needs_losses:
+        _refuse_bits(log)
+        _refuse_missing(log)
+    _make_series(log)
 
 
-def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple[str, list[str]]:
-    """Return the column that counts the updates of the weights, and a note if another counts more."""
+def _named(log: Log, columns: Iterable[str], quantity: str, name: str) -> str:
+    """Return the column that the user named, also by another spelling; raise UserError if there is none."""
+    plain = plain_name(name)
+    alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain]
+    alike = alike or [one for one in columns if (said := loss_name(plain)) and said == loss_name(plain_name(one))]
+    if len(alike) != 1:
+        raise UserError(f"{log.where}: no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
+    return alike[0]
+
+
+def _make_series(log: Log) -> None:
+    """Make numbers of the chosen columns; raise UserError for one without, or of another length, and for no rows."""
+    n_rows = len(next(iter(log.columns.values()), ()))
+    log.series = {quantity: _floats(log, name) for quantity, name in log.names.items()}
+    if len({len(values) for values in log.series.values()}) > 1:
+        lengths = ", ".join(f"{name} {len(log.series[quantity])}" for quantity, name in log.names.items())
+        raise UserError(f"{log.where}: the columns are not of one length: {lengths}")
+    if log.names and not len(log.steps):
+        raise UserError(f"{log.where}: no rows; a loss table has one row per logged step")
+    losses = {log.names[name]: log.series[name] for name in ("loss", "validation_loss") if name in log.names}
+    if losses and not any(np.isfinite(values).any() for values in losses.values()):
+        raise UserError(f"{log.where}: {' and '.join(losses)} holds no number")
+    log.series |= {name: np.asarray(log.columns[name], dtype=np.float64) for name in log.metrics}
+    log.series.setdefault("step", np.empty(0))
+    log.columns = {
+        name: values
+        for name, values in log.columns.items()
+        if name not in (*log.names.values(), *log.metrics) and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
+    }
+    log.totals = next(iter(log.others(LAST_STEP).values()), None)
+    log.drop_empty_loss()
+
+
+def _floats(log: Log, name: str) -> np.ndarray:
+    """Return a column as numbers; raise UserError that names the first cell that is none."""
+    values = log.columns[name]
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        row = next((row for row, value in enumerate(values) if value is not None and float_or_none(value) is None), 0)
+        reason = f"{log.place(row)} has {str(values[row])[:40]!r}" if len(values) else str(error).splitlines()[0]
+        fault = f"contains values that are not numbers ({reason}); mend or delete it"
+        raise UserError(f"{log.where}: column {name} {fault}") from error
+    if numbers.ndim != 1:
+        raise UserError(f"{log.where}: column {name} is not a list of numbers")
+    return numbers
+
+
+def _counter_of_updates(log: Log, counters: Mapping[str, Any]) -> str:
+    """Return the column that counts the updates of the weights; note if another counts more."""
     if len(counters) == 1:
-        return next(iter(counters)), []
+        return next(iter(counters))
     sure = {name: COUNTERS[plain_name(name)] for name in counters}
     ranked = sorted(counters, key=lambda name: -sure[name])
     steps = {name: known for name in ranked if _is_whole(known := numbers_or_nan(counters[name]))}
@@ -95,10 +132,11 @@ def _counter_of_updates(counters: Mapping[str, Any], where: str | Path) -> tuple
             continue
         if sure[name] == sure[best] or ratio < 1:
             raise UserError(
-                f"{where}: columns {best} and {name} count differently; name one with --step-column (step_column)"
+                f"{log.where}: columns {best} and {name} count differently; name one with --step-column (step_column)"
             )
-        return best, [f"{name} advances {ratio:.3g} times as fast as {best}, which counts the updates"]
-    return best, []
+        log.notes.append(f"{name} advances {ratio:.3g} times as fast as {best}, which counts the updates")
+        break
+    return best
 
 
 def _is_whole(values: np.ndarray) -> bool:
@@ -116,30 +154,38 @@ def _ratio(values: np.ndarray, others: np.ndarray) -> float:
     return float(advances[0] / advances[1]) if min(advances) > 0 else np.nan
 
 
-def _losses(
-    losses: Mapping[str, LossName], columns: Mapping[str, Any], where: str | Path
-) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield quantity, column and notes for the training loss and the validation loss; a test loss counts without one."""
-    has_part = any(said.is_part for said in losses.values())
+def _losses(log: Log, losses: Mapping[str, LossName]) -> Iterator[tuple[str, str]]:
+    """Yield quantity and column of the training loss and the validation loss; a test loss counts without one."""
+    parts = [name for name, said in losses.items() if said.is_part and said.split is TRAINING]
     training, validation, test = (
         {name: said for name, said in losses.items() if said.split is split and not said.is_part}
         for split in (TRAINING, VALIDATION, TEST)
     )
-    counts = {name: int(known_cells(columns[name]).sum()) for name in training} if len(training) > 1 else {}
+    counts = {name: _n_known(log.columns[name]) for name in training} if len(training) > 1 else {}
     if max(counts.values(), default=0) > 1:  # a single value is the mean of the training
         training = {name: said for name, said in training.items() if counts[name] > 1}
+    has_part = any(said.is_part for said in losses.values())
     if training:
-        yield "loss", *_one_loss(training, has_part, columns, where, "loss")
+        name = _one_loss(log, training, has_part, "loss")
+        yield "loss", name
+        if parts and not losses[name].is_cross_entropy:
+            log.low_confidence_reasons.append(
+                f"{name} may include {listed(parts, 4)}, which are logged beside it; name that of the language model with "
+                "--loss-column (loss_column)"
+            )
     if validation or test:
-        column, notes = _one_loss(validation or test, has_part, columns, where, "validation loss")
-        notes += [f"{listed(test, 4)} was left out, since there is a validation loss"] if validation and test else []
-        yield "validation_loss", column, notes
+        yield "validation_loss", _one_loss(log, validation or test, has_part, "validation loss")
+        if validation and test:
+            log.notes.append(f"{listed(test, 4)} was left out, since there is a validation loss")
 
 
-def _one_loss(
-    losses: Mapping[str, LossName], has_part: bool, columns: Mapping[str, Any], where: str | Path, quantity: str
-) -> tuple[str, list[str]]:
-    """Return the loss of one training loss or validation loss under several names, and notes on the others."""
+def _n_known(values: Any) -> int:
+    return int(known_cells(values).sum())
+
+
+def _one_loss(log: Log, losses: Mapping[str, LossName], has_part: bool, quantity: str) -> str:
+    """Return the column of one training loss or validation loss under several names; note the others."""
+    columns = log.columns
     values = {name for name, said in losses.items() if not said.is_mean} or set(losses)
     plain = {name for name in values if losses[name].is_cross_entropy and not losses[name].is_total}
     hold_more = all(
@@ -148,15 +194,14 @@ def _one_loss(
     chosen = plain if len(plain) == 1 and hold_more else values
     first, *others = [name for name in losses if name in chosen]
     if others:
-        first, *others = sorted([first, *others], key=lambda name: -int(known_cells(columns[name]).sum()))
+        first, *others = sorted([first, *others], key=lambda name: -_n_known(columns[name]))
     if any(_differ(columns[first], columns[name]) for name in others):
         named = " and ".join(name for name in losses if name in chosen)
         remedy = "remove one of them, or name the loss with --loss-column (loss_column)"
-        raise UserError(f"{where}: columns {named} both hold the {quantity}; {remedy}")
-    left_out = [name for name in losses if name not in chosen]
-    return first, [
-        f"{first} is read; {listed(left_out, 4)}, a total or a mean by its name, was left out"
-    ] if left_out else []
+        raise UserError(f"{log.where}: columns {named} both hold the {quantity}; {remedy}")
+    if left_out := [name for name in losses if name not in chosen]:
+        log.notes.append(f"{first} is read; {listed(left_out, 4)}, a total or a mean by its name, was left out")
+    return first
 
 
 def _differ(values: Any, others: Any) -> bool:
@@ -166,48 +211,24 @@ def _differ(values: Any, others: Any) -> bool:
     return not len(one) or not np.allclose(one, other, rtol=1e-6, atol=1e-12)
 
 
-def numbers_or_nan(values: Any) -> np.ndarray:
-    """Return a column as numbers (rows,), all NaN if it holds something else."""
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        numbers = np.empty((0, 0))
-    return numbers if numbers.ndim == 1 else np.full(len(values), np.nan)
-
-
-def known_cells(values: Any) -> np.ndarray:
-    """Return where a column has a value, (rows,)."""
-    values = np.asarray(values)
-    return np.array([value is not None for value in values]) if values.dtype == object else values == values
-
-
-def column_or_nan(series: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Return a column (rows,), NaN if it is missing."""
-    return series.get(name, np.full(len(series["step"]), np.nan))
-
-
-def main_loss(series: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the training losses, or the validation losses if there are none."""
-    loss = column_or_nan(series, "loss")
-    return column_or_nan(series, "validation_loss") if np.isnan(loss).all() else loss
-
-
-def refuse_missing(names: Mapping[str, str], columns: Iterable[str], where: str | Path, remark: str = "") -> None:
-    """Raise UserError if there is no column for the step or for a loss; `remark` follows the list of columns."""
+def _refuse_missing(log: Log) -> None:
+    """Raise UserError if there is no column for the step or for a loss."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
     usual = {"step": ("step", "train/global_step", "trainer/global_step"), "loss": ("loss", "train/loss", "train_loss")}
-    if missing := [quantity for quantity, columns_of in needed.items() if not columns_of & names.keys()]:
-        columns = list(columns)
-        if columns and all(re.fullmatch(r"[-+\d.eE]+", name) for name in columns):
-            raise UserError(f"{where}: its first line holds numbers; begin it with the names of the columns: step,loss")
-        present = f"its columns are {text}{remark}" if (text := listed(columns, 40)) else "it has none"
-        first = missing[0]
-        if missing == ["step"] and (step := _step_of_axis(columns)):
-            raise UserError(f"{where}: no column for step; {present}. Add one called step: {step}")
-        raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(usual[first])}, or name "
-            f"it: --{first}-column of the command, {first}_column in Python"
-        )
+    missing = [quantity for quantity, columns in needed.items() if not columns & log.names.keys()]
+    if not missing:
+        return
+    columns, form = [*log.columns], f" ({log.form})" if log.form else ""
+    if columns and all(re.fullmatch(r"[-+\d.eE]+", name) for name in columns):
+        raise UserError(f"{log.where}: its first line holds numbers; begin it with the names of the columns: step,loss")
+    present = f"its columns are {listed(columns, 40)}{form}" if columns else "it has none"
+    if missing == ["step"] and (step := _step_of_axis(columns)):
+        raise UserError(f"{log.where}: no column for step; {present}. Add one called step: {step}")
+    first = missing[0]
+    raise UserError(
+        f"{log.where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(usual[first])}, or name it: "
+        f"--{first}-column of the command, {first}_column in Python"
+    )
 
 
 def _step_of_axis(columns: Iterable[str]) -> str:
@@ -221,11 +242,11 @@ def _step_of_axis(columns: Iterable[str]) -> str:
     return f"{epoch} x steps of an epoch, or count epochs as steps: --step-column {epoch}" if epoch else ""
 
 
-def refuse_bits(names: Mapping[str, str], columns: Iterable[str], where: str | Path) -> None:
+def _refuse_bits(log: Log) -> None:
     """Raise UserError if the name of the loss, or of any column if there is none, says bits."""
-    losses = [names[quantity] for quantity in ("loss", "validation_loss") if quantity in names]
-    if bits := [name for name in losses or columns if BITS.search(name.lower())]:
+    losses = [log.names[quantity] for quantity in ("loss", "validation_loss") if quantity in log.names]
+    if bits := [name for name in losses or log.columns if BITS.search(name.lower())]:
         raise UserError(
-            f"{where}: column {bits[0]} is in bits by its name, but a loss must be in nats per token: bits per token "
+            f"{log.where}: column {bits[0]} is in bits by its name, but a loss must be in nats per token: bits per token "
             "x 0.6931 (bits per byte x bytes per token x 0.6931); give it as a column called loss"
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toposcale.forecasting.logs.names import COUNTERS, TEST, VALIDATION, loss_name, plain_name, split_of
-from toposcale.forecasting.logs.rows import LogRows, rows_of
+from toposcale.forecasting.logs.rows import Log, columns_of_entries
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import regular_file
@@ -23,7 +23,7 @@ class Event(NamedTuple):
     value: float
 
 
-def read(path: Path, *, is_named: bool = False) -> LogRows:
+def read(path: Path, *, is_named: bool = False) -> Log:
     """Read an event file or all of a folder; a tag of a folder called `validation`, `loss_val`, ... is a validation loss.
 
     is_named: whether the user names the loss. Raise UserError for no such files, no package tensorboard, folders that
@@ -45,7 +45,7 @@ def read(path: Path, *, is_named: bool = False) -> LogRows:
             "(loss_column)"
         )
     rows = _by_step(events, names) or _by_time(events, names)
-    return rows_of(rows, FORM, named=names)
+    return Log(path, columns_of_entries(rows, names), FORM)
 
 
 def _by_step(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[dict[str, float]]:

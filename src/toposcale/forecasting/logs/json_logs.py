@@ -21,7 +21,7 @@ from toposcale.forecasting.logs.names import (
     plain_name,
     split_of,
 )
-from toposcale.forecasting.logs.rows import LogRows, RowGatherer, half_written
+from toposcale.forecasting.logs.rows import Log, RowGatherer, half_written
 from toposcale.forecasting.logs.trainer_states import FILE_NAME, SUMMARY
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json
@@ -37,7 +37,7 @@ def is_json(start: str) -> bool:
     return bool(re.match(r"\[\s*(?:\{\s*\"|\]|$)", start) or re.match(r"\{\s*(?:\"|\}|$)", start))
 
 
-def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -> LogRows | None:
+def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -> Log | None:
     """Read the rows of a JSON file; None for a text log. Raise UserError if it is damaged, or holds no list of rows."""
     first, _, rest = content.lstrip()[:65536].partition(b"\n")
     is_printed = first.startswith((b"{'", b"[{'"))  # a dictionary as Python prints it
@@ -63,8 +63,8 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
     if n_others:
         notes.append(f"{n_others} of {n_values:,} entries are not objects: they were left out")
     lines = np.array(gathered.lines)
-    rows = LogRows(gathered.columns(named), FORM, tuple(notes), lines=lines if lines.any() else None)
-    return rows if named or any(map(_is_read, rows.columns)) else _text_inside(path, rows) or rows
+    log = Log(path, gathered.columns(named), FORM, notes, lines=lines if lines.any() else None)
+    return log if named or any(map(_is_read, log.columns)) else _text_inside(log) or log
 
 
 def _whole(text: str) -> Any:
@@ -215,11 +215,12 @@ def _as_validation(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text_inside(path: Path, rows: LogRows) -> LogRows | None:
-    """Return the rows of the text log that a field of the objects holds, as containers write it; None without one."""
-    for name, column in rows.columns.items():
+def _text_inside(log: Log) -> Log | None:
+    """Return the text log that a field of the objects holds, as containers write it; None without one."""
+    for name, column in log.columns.items():
         texts = [text for text in column if text is not None] if column.dtype == object else []
         if any("loss" in text.lower() for text in texts[:2000]):
-            log = text_logs.read(path, "".join(text.rstrip("\n") + "\n" for text in texts).encode())
-            return log._replace(notes=(f"the text in {name} was read, as jq -r .{name} prints it", *log.notes))
+            inner = text_logs.read(Path(log.where), "".join(text.rstrip("\n") + "\n" for text in texts).encode())
+            inner.notes.insert(0, f"the text in {name} was read, as jq -r .{name} prints it")
+            return inner
     return None

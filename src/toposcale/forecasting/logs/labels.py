@@ -1,12 +1,11 @@
 """Columns that label the rows of a log: by split, process, run or metric."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.columns import column_or_nan, main_loss
 from toposcale.forecasting.logs.names import (
     COUNTERS,
     LAST_STEP,
@@ -18,12 +17,9 @@ from toposcale.forecasting.logs.names import (
     plain_name,
     word_sets,
 )
-from toposcale.forecasting.logs.trainer_states import number_of
+from toposcale.forecasting.logs.rows import Log
+from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import UserError, counted, listed
-
-Columns = Mapping[str, Any]
-Series = dict[str, np.ndarray]
-"""Arrays (rows,) by name, and float arrays by quantity."""
 
 SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
     "split event phase mode stage set subset partition kind type job_type tag",
@@ -50,11 +46,11 @@ class Labels(NamedTuple):
         return listed(self.texts, 4)
 
 
-def labels_of(columns: Columns, names: Collection[str]) -> Iterator[Labels]:
+def labels_of(log: Log, names: Collection[str]) -> Iterator[Labels]:
     """Yield the columns of these names, in any case, that have more than one distinct value."""
-    for column in columns:
+    for column, values in log.columns.items():
         if column.strip().lower() in names:
-            values = np.asarray(columns[column])
+            values = np.asarray(values)
             try:
                 cells = [None if cell is None or cell != cell else cell for cell in values.tolist()]
             except (TypeError, ValueError):  # other objects, such as arrays
@@ -67,60 +63,55 @@ def labels_of(columns: Columns, names: Collection[str]) -> Iterator[Labels]:
                 yield Labels(column, texts, np.array([code_of.get(cell, -1) for cell in cells]))
 
 
-def pivoted(columns: Columns) -> tuple[Columns, tuple[str, ...]]:
-    """Return a long table (columns such as metric and value) with one column per metric, and a note."""
-    value = next((column for column in columns if column.strip().lower() in VALUES), "")
-    for labels in labels_of(columns, METRICS) if value else []:
+def pivot(log: Log) -> None:
+    """Make columns of the metrics of a long table, which has columns such as metric and value."""
+    value = next((column for column in log.columns if column.strip().lower() in VALUES), "")
+    for labels in labels_of(log, METRICS) if value else []:
         if not any(loss_name(plain_name(text)) for text in labels.texts):
             continue
-        numbers = np.array([number_of(cell) for cell in columns[value]], dtype=np.float64)
-        rest = {column: columns[column] for column in columns if column not in (labels.column, value)}
-        by_metric = {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
-        return rest | by_metric, (f"columns {labels.column} and {value}: one metric a row; read by its name",)
-    return columns, ()
+        numbers = np.array([float_or_none(cell) for cell in log.columns[value]], dtype=np.float64)
+        del log.columns[value], log.columns[labels.column]
+        log.columns |= {text: np.where(labels.codes == code, numbers, np.nan) for code, text in enumerate(labels.texts)}
+        log.notes.append(f"columns {labels.column} and {value}: one metric a row; read by its name")
+        return
 
 
-def refuse_table_of_runs(columns: Columns, where: object, steps: np.ndarray | None = None) -> None:
+def refuse_table_of_runs(log: Log) -> None:
     """Raise UserError for a table with one row per run, as W&B exports it."""
-    is_exported = len({column.strip().lower() for column in columns} & _RUN_TABLE) >= 3
-    for labels in labels_of(columns, RUNS):
+    is_exported = len({column.strip().lower() for column in log.columns} & _RUN_TABLE) >= 3
+    for labels in labels_of(log, RUNS):
         n_rows = len(labels.codes)
-        repeats = steps is not None and len(np.unique(steps)) < n_rows
+        repeats = "step" in log.series and len(np.unique(log.steps)) < n_rows
         is_named = labels.column.strip().lower().startswith("run") and n_rows > 2
         if is_exported or ((repeats or is_named) and len(labels.texts) == n_rows):
             raise UserError(
-                f"{where}: a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export the "
-                "history of one run, one row a step"
+                f"{log.where}: a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export "
+                "the history of one run, one row a step"
             )
 
 
-def of_one_training(series: Series, columns: Columns, where: object) -> tuple[Series, tuple[str, ...]]:
-    """Return the series with the losses of evaluations as such and the mean over processes, and notes.
+def read_one_training(log: Log) -> None:
+    """Read the losses of evaluations as such, and the mean over processes.
 
-    series: float columns by quantity, including step. columns: all other columns. Raise UserError for rows of several runs,
-    and if most steps have several losses.
+    Raise UserError for rows of several runs, and if most steps have several losses.
     """
-    refuse_table_of_runs(columns, where, series["step"])
-    notes: list[str] = []
-    for labels in labels_of(columns, SPLITS):
-        series, changes = _by_split(series, labels, where)
-        notes += changes
-    for labels in labels_of(columns, RUNS):
-        if _are_side_by_side(series, labels):
-            raise UserError(
-                f"{where}: column {labels.column} has {len(labels.texts)} runs ({labels.listed}); give the rows of one"
-            )
-    for labels in labels_of(columns, RANKS):
-        if _are_side_by_side(series, labels):
-            note = f"column {labels.column}: the mean of {len(labels.texts)} ({labels.listed}) is read at each step"
-            return _mean_over(series, labels, where), (*notes, note)
-    _refuse_unknown_labels(series, columns, where)
-    return series, tuple(notes)
+    refuse_table_of_runs(log)
+    for labels in labels_of(log, SPLITS):
+        _read_splits(log, labels)
+    for labels in labels_of(log, RUNS):
+        if _are_side_by_side(log, labels):
+            several = f"column {labels.column} has {len(labels.texts)} runs ({labels.listed})"
+            raise UserError(f"{log.where}: {several}; give the rows of one")
+    for labels in labels_of(log, RANKS):
+        if _are_side_by_side(log, labels):
+            _read_mean(log, labels)
+            return
+    _refuse_unknown_labels(log)
 
 
-def _by_split(series: Series, labels: Labels, where: object) -> tuple[Series, list[str]]:
-    """Return the series with evaluation losses as validation losses and without losses of other splits; and notes."""
-    loss, before = (column_or_nan(series, name) for name in ("loss", "validation_loss"))
+def _read_splits(log: Log, labels: Labels) -> None:
+    """Make the losses of evaluations validation losses, and leave out those of other splits."""
+    loss, before = log.values("loss"), log.values("validation_loss")
     with_loss = set(np.unique(labels.codes[~np.isnan(loss)]).tolist()) - {-1}
     words = {code: set(re.split(r"[\W_\d]+", labels.texts[code].lower())) for code in with_loss}
     training = {code for code in with_loss if words[code] & TRAINING}
@@ -132,70 +123,74 @@ def _by_split(series: Series, labels: Labels, where: object) -> tuple[Series, li
         training, others = rest, others - rest
     changes = np.count_nonzero(np.diff(labels.codes[~np.isnan(loss)]))
     if not validation and changes < max(len(with_loss), 2):  # consecutive stages of the training
-        return series, []
+        return
     if not training and (others or not validation):
         raise UserError(
-            f"{where}: column {labels.column} has several kinds of rows ({labels.listed}), and which are of the training "
-            "is unknown; keep only those"
+            f"{log.where}: column {labels.column} has several kinds of rows ({labels.listed}), and which are of the "
+            "training is unknown; keep only those"
         )
     is_validation = np.isin(labels.codes, list(validation)) & ~np.isnan(loss)
-    changed = series | {"loss": np.where(is_validation | np.isin(labels.codes, list(others)), np.nan, loss)}
+    log.series["loss"] = np.where(is_validation | np.isin(labels.codes, list(others)), np.nan, loss)
     if validation:
-        changed["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
-        for name in {"gradient_norm", "learning_rate"} & series.keys():
-            changed[name] = np.where(is_validation, np.nan, series[name])
-    count = counted(int(is_validation.sum()), "loss is a validation loss", "losses are validation losses")
-    notes = [f"column {labels.column}: {count}"] if validation else []
-    dropped = sorted(labels.texts[code] for code in others)
-    notes += [f"column {labels.column}: the losses of {listed(dropped, 4)} were left out"] if dropped else []
-    return changed, notes
+        log.series["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
+        for name in {"gradient_norm", "learning_rate"} & log.series.keys():
+            log.series[name] = np.where(is_validation, np.nan, log.series[name])
+        count = counted(int(is_validation.sum()), "loss is a validation loss", "losses are validation losses")
+        log.notes.append(f"column {labels.column}: {count}")
+    if others:
+        dropped = listed(sorted(labels.texts[code] for code in others), 4)
+        log.notes.append(f"column {labels.column}: the losses of {dropped} were left out")
+    log.drop_empty_loss()
 
 
-def _are_side_by_side(series: Mapping[str, np.ndarray], labels: Labels) -> bool:
+def _are_side_by_side(log: Log, labels: Labels) -> bool:
     """Return whether labels share most of their steps; otherwise one continues another, as after a restart."""
-    return len(np.unique(labels.codes + 1j * series["step"])) > 1.5 * len(np.unique(series["step"]))
+    return len(np.unique(labels.codes + 1j * log.steps)) > 1.5 * len(np.unique(log.steps))
 
 
-def _mean_over(series: Mapping[str, np.ndarray], labels: Labels, where: object) -> Series:
-    """Return the mean over processes at each step; raise UserError if the steps of one go back."""
-    if any(np.any(np.diff(series["step"][labels.codes == code]) < 0) for code in range(len(labels.texts))):
-        n = len(labels.texts)
-        raise UserError(f"{where}: column {labels.column} has {n} processes whose steps go back; give the rows of one")
-    steps, index = np.unique(series["step"], return_inverse=True)
-    means = {"step": steps}
+def _read_mean(log: Log, labels: Labels) -> None:
+    """Take the mean over processes at each step; raise UserError if the steps of one go back."""
+    n, series = len(labels.texts), log.series
+    if any(np.any(np.diff(log.steps[labels.codes == code]) < 0) for code in range(n)):
+        several = f"column {labels.column} has {n} processes whose steps go back"
+        raise UserError(f"{log.where}: {several}; give the rows of one")
+    _, first, index = np.unique(log.steps, return_index=True, return_inverse=True)
+    log.keep(first)
+    log.headers = ()
     for name in series.keys() - {"step"}:
         measured = ~np.isnan(series[name])
-        sums, counts = (np.bincount(index[measured], weights, len(steps)) for weights in (series[name][measured], None))
-        means[name] = np.divide(sums, counts, out=np.full(len(steps), np.nan), where=counts > 0)
-    return means
+        sums, counts = (np.bincount(index[measured], weights, len(first)) for weights in (series[name][measured], None))
+        log.series[name] = np.divide(sums, counts, out=np.full(len(first), np.nan), where=counts > 0)
+    log.notes.append(f"column {labels.column}: the mean of {n} ({labels.listed}) is read at each step")
 
 
-def _refuse_unknown_labels(series: Mapping[str, np.ndarray], columns: Columns, where: object) -> None:
+def _refuse_unknown_labels(log: Log) -> None:
     """Raise UserError if most steps have several losses, or some do because rows of evaluations are among the others.
 
     The message names the column that distinguishes them, if any.
     """
-    logged = ~np.isnan(series.get("loss", series["step"]))
-    steps = series["step"][logged]
+    logged = ~np.isnan(log.main)
+    steps = log.steps[logged]
     if np.all(np.diff(steps) > 0):  # most logs: spares them a sort
         return
-    losses = np.unique(np.stack([steps, main_loss(series)[logged]]), axis=1)
+    losses = np.unique(np.stack([steps, log.main[logged]]), axis=1)
     n_steps, n_losses = len(np.unique(steps)), losses.shape[1]
     are_most = n_steps <= 0.8 * len(steps)
     if n_steps == n_losses or (np.any(np.diff(steps) < 0) and not are_most):
         return
     known = {*SPLITS, *RANKS, *RUNS, *COUNTERS, *LAST_STEP, *OF_THE_BATCH, "epoch"}
-    for labels in labels_of(columns, [name for column in columns if (name := column.strip().lower()) not in known]):
+    for labels in labels_of(log, [name for column in log.columns if (name := column.strip().lower()) not in known]):
         codes = labels.codes[logged]
         pairs = np.unique(codes + 1j * steps)
-        are_labelled = _are_side_by_side(series, labels) if are_most else _are_of_evaluations(steps, codes)
+        are_labelled = _are_side_by_side(log, labels) if are_most else _are_of_evaluations(steps, codes)
         if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and are_labelled:
             raise UserError(
-                f"{where}: {'most' if are_most else 'some'} steps have several losses, which column {labels.column} labels "
-                f"({labels.listed}); give the rows of one"
+                f"{log.where}: {'most' if are_most else 'some'} steps have several losses, which column {labels.column} "
+                f"labels ({labels.listed}); give the rows of one"
             )
     if are_most and np.all(np.diff(steps) >= 0) and n_losses > 1.2 * n_steps:
-        raise UserError(f"{where}: most steps have several losses, and no column labels them; give one loss per step")
+        several = "most steps have several losses, and no column labels them"
+        raise UserError(f"{log.where}: {several}; give one loss per step")
 
 
 def _are_of_evaluations(steps: np.ndarray, codes: np.ndarray) -> bool:

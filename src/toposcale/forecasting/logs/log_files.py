@@ -8,7 +8,7 @@ import numpy as np
 
 from toposcale.forecasting.logs import json_logs, text_logs
 from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name
-from toposcale.forecasting.logs.rows import LogRows, half_written
+from toposcale.forecasting.logs.rows import Log, half_written
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_plain_or_gzip
 
@@ -27,7 +27,7 @@ OTHER_FILES = {
 """Kinds of files that hold no log, each with its remedy, by their first bytes."""
 
 
-def read(path: Path, named: Collection[str] = ()) -> LogRows:
+def read(path: Path, named: Collection[str] = ()) -> Log:
     """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
     content = read_plain_or_gzip(path)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
@@ -37,7 +37,7 @@ def read(path: Path, named: Collection[str] = ()) -> LogRows:
         from toposcale.forecasting.logs import table_files  # imports pyarrow
 
         form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
-        return LogRows(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
+        return Log(path, table_files.columns_of(table_files.parse_parquet(content, path), path), form)
     content = content.rstrip(b"\0").removeprefix(b"\xef\xbb\xbf")  # NUL: a disk that was full
     _refuse_others(path, content, suffix)
     start = content[:65536].decode("utf-8", "replace").lstrip()
@@ -111,7 +111,7 @@ def _is_table(start: str, named: Collection[str]) -> bool:
     return bool(plain & COUNTERS.keys() or any(map(loss_name, plain)) or set(fields) & set(named))
 
 
-def _read_csv(path: Path, content: bytes, first_line: int) -> LogRows:
+def _read_csv(path: Path, content: bytes, first_line: int) -> Log:
     """Read a CSV table without a half-written last line; repeated headers tell its parts apart."""
     from toposcale.forecasting.logs import table_files  # imports pyarrow
 
@@ -130,7 +130,7 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> LogRows:
     after = np.searchsorted(lines, np.asarray(again) + first_line + 2) if starts and lines is not None else np.empty(0)
     headers = [frozenset(after.tolist())] if len(after) else []
     form = f"CSV separated by {separator}"
-    return LogRows(table_files.columns_of(table, path), form, tuple(notes), lines=lines, headers=headers)
+    return Log(path, table_files.columns_of(table, path), form, notes, lines=lines, headers=headers)
 
 
 def _lines(content: bytes, n_rows: int, first_line: int) -> np.ndarray | None:

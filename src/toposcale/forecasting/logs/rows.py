@@ -1,12 +1,14 @@
-"""Rows of a log as every reader returns them, and how they are gathered."""
+"""Rows of a log: what every reader returns and every pass over it changes, and how rows of objects become columns."""
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.logs.names import is_known
+from toposcale.forecasting.logs.names import is_known, plain_name
 
 MOST_NAMES = 300
 """Names of which each gets a column; of more, only those that are read by name do."""
@@ -15,24 +17,65 @@ MOST_NESTED = 8
 """Objects within each other whose entries are read."""
 
 
-class LogRows(NamedTuple):
-    """Rows of a log in the order of the file.
+@dataclass
+class Log:
+    """Rows of a log in the order of the file: a reader makes it, and each pass over it changes what it holds.
 
-    columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
-    form: format of the file. notes, low_confidence_reasons: on what was left out. lines: line of each row, if known.
-    headers: the rows before which a header stands, for each kind of header. program: training program of a text log.
-    metrics: columns that are other metrics than losses. needs_losses: whether a log without a step and a loss is refused.
+    where: the file, for messages. columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite
+    where not a number, or objects. form: format of the file. notes, low_confidence_reasons: on what was left out or
+    changed. lines: line of each row, if known. headers: the rows before which a header stands, for each kind of header.
+    program: training program of a text log. metrics: columns that are other metrics than losses. needs_losses: whether a
+    log without a step and a loss is refused. names, series: once they are chosen, the names of the columns and float arrays
+    (rows,) by quantity; `columns` are the others then. totals: total steps that each row states, (rows,).
     """
 
-    columns: Mapping[str, Any]
-    form: str
-    notes: tuple[str, ...] = ()
-    low_confidence_reasons: tuple[str, ...] = ()
+    where: str | Path
+    columns: dict[str, Any]
+    form: str = ""
+    notes: list[str] = field(default_factory=list)
+    low_confidence_reasons: list[str] = field(default_factory=list)
     lines: np.ndarray | None = None
     headers: Sequence[frozenset[int]] = ()
     program: str = ""
     metrics: Sequence[str] = ()
     needs_losses: bool = True
+    names: dict[str, str] = field(default_factory=dict)
+    series: dict[str, np.ndarray] = field(default_factory=dict)
+    totals: np.ndarray | None = None
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Steps, (rows,)."""
+        return self.series["step"]
+
+    @property
+    def main(self) -> np.ndarray:
+        """Training losses, or validation losses where there are none, (rows,)."""
+        return self.values("loss" if "loss" in self.series else "validation_loss")
+
+    def values(self, quantity: str) -> np.ndarray:
+        """Return the values of a quantity (rows,), NaN if it is not logged."""
+        return self.series.get(quantity, np.full(len(self.steps), np.nan))
+
+    def others(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the columns beside the series with one of these plain names, as numbers (rows,)."""
+        return {name: numbers_or_nan(self.columns[name]) for name in self.columns if plain_name(name) in names}
+
+    def drop_empty_loss(self) -> None:
+        """Drop a training loss of which nothing is known."""
+        if np.isnan(self.values("loss")).all():
+            self.series.pop("loss", None)
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Keep the rows of these indices, in this order."""
+        self.series = {name: values[rows] for name, values in self.series.items()}
+        self.columns = {name: np.asarray(values)[rows] for name, values in self.columns.items()}
+        self.lines = None if self.lines is None else self.lines[rows]
+        self.totals = None if self.totals is None else self.totals[rows]
+
+    def place(self, row: int) -> str:
+        """Return where a row stands, for a message."""
+        return f"row {row + 1:,}" if self.lines is None else f"line {self.lines[row]:,}"
 
 
 class RowGatherer:
@@ -98,19 +141,27 @@ class RowGatherer:
         return columns
 
 
-def rows_of(
-    entries: Iterable[Mapping[str, Any]], form: str, notes: Iterable[str] = (), named: Collection[str] = ()
-) -> LogRows:
-    """Return entries, one a row, as the rows of a log."""
+def numbers_or_nan(values: Any) -> np.ndarray:
+    """Return a column as numbers (rows,), all NaN if it holds something else."""
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.empty((0, 0))
+    return numbers if numbers.ndim == 1 else np.full(len(values), np.nan)
+
+
+def known_cells(values: Any) -> np.ndarray:
+    """Return where a column has a value, (rows,)."""
+    values = np.asarray(values)
+    return np.array([value is not None for value in values]) if values.dtype == object else values == values
+
+
+def columns_of_entries(entries: Iterable[Mapping[str, Any]], named: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """Return the columns of entries, one a row; named: those that are read whatever their number."""
     gathered = RowGatherer()
     for entry in entries:
         gathered.add(entry, 0)
-    return LogRows(gathered.columns(named), form, tuple(notes))
-
-
-def location(row: int, lines: np.ndarray | None) -> str:
-    """Return where a row stands, for a message; lines: line of each row, if known."""
-    return f"row {row + 1:,}" if lines is None else f"line {lines[row]:,}"
+    return gathered.columns(named)
 
 
 def half_written(line: str) -> str:

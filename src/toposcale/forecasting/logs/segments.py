@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.rows import location
+from toposcale.forecasting.logs.rows import Log
 from toposcale.io.errors import UserError, counted
 
 SAME_LEVEL = 0.15
@@ -23,33 +23,6 @@ MOST_RESTARTS, SHARE_OF_RESTARTS = 5, 0.05
 
 MOST_STRAY = 2
 """Rows after the end of a run that may be something else, such as a final test."""
-
-
-class Marks(NamedTuple):
-    """Marks of runs beside their steps: the rows before which each kind of header stands, and total steps."""
-
-    headers: Sequence[frozenset[int]] = ()
-    totals: np.ndarray | None = None
-
-    def total(self, rows: np.ndarray) -> float | None:
-        """Return the last total that rows state; None if they state none."""
-        known = np.empty(0) if self.totals is None else self.totals[rows]
-        known = known[np.isfinite(known)]
-        return float(known[-1]) if len(known) else None
-
-
-class Log(NamedTuple):
-    """Steps (rows,), main losses, which are those of the training unless it has none, and validation losses of a file.
-
-    where: the file, for messages. lines: line of each row, if it is known.
-    """
-
-    steps: np.ndarray
-    main: np.ndarray
-    validation: np.ndarray
-    marks: Marks
-    where: object
-    lines: np.ndarray | None = None
 
 
 class Segment(NamedTuple):
@@ -71,16 +44,8 @@ class Run(NamedTuple):
     dropped: int
 
 
-class Selection(NamedTuple):
-    """Rows that are read, notes on the others, and the steps to which restarts went back."""
-
-    rows: np.ndarray
-    notes: tuple[str, ...] = ()
-    restarts: tuple[float, ...] = ()
-
-
-def one_run(log: Log, number: int | None = None) -> Selection:
-    """Return the rows of one run of a log, in the order of their steps.
+def keep_one_run(log: Log, number: int | None = None) -> list[float]:
+    """Keep the rows of one run of a log, in the order of their steps; return the steps to which restarts went back.
 
     number: the run to read, from 1. Raise UserError if there are several runs that nothing tells apart, if it has no run
     of this number, or if its steps are in no order.
@@ -89,23 +54,33 @@ def one_run(log: Log, number: int | None = None) -> Selection:
     if len(logged) > 1 and np.all(np.diff(steps[logged]) <= 0) and steps[logged[0]] > steps[logged[-1]]:
         if number not in (None, 1):
             raise UserError(f"{log.where}: no run {number} (--run): it has one run")
-        return Selection(np.arange(len(steps))[::-1])
+        log.keep(np.arange(len(steps))[::-1])
+        return []
     logged, stray = _without_stray(log, logged)
     segments = list(_segments(log, logged))
     runs = list(_runs(log, segments))
     _refuse_disorder(log, segments, sum(run.dropped for run in runs))
-    run, notes = _chosen(log, runs, number)
+    run = _chosen(log, runs, number)
     rows, stray_evaluations = _checked_evaluations(log, np.setdiff1d(run.rows, stray) if stray else run.rows)
     if stray := [*stray, *stray_evaluations]:
-        rows_of = ", ".join(f"{location(row, log.lines)}: step {steps[row]:,.0f}" for row in stray)
+        rows_of = ", ".join(f"{log.place(row)}: step {steps[row]:,.0f}" for row in stray)
         count = counted(len(stray), "last row does", "last rows do")
-        notes.append(f"{count} not go on with the run: left out ({rows_of}), a summary or a test?")
-    restarts = tuple(float(steps[segment.logged[0]]) for segment in run.segments[1:])
+        log.notes.append(f"{count} not go on with the run: left out ({rows_of}), a summary or a test?")
+    restarts = [float(steps[segment.logged[0]]) for segment in run.segments[1:]]
     if restarts:
         times = f"goes back {len(restarts)} times, at last" if len(restarts) > 1 else "goes back"
         dropped = f"{counted(run.dropped, 'row before that was', 'rows before that were')} left out"
-        notes.append(f"the log {times} to step {restarts[-1]:,.0f}, as after a restart: {dropped}")
-    return Selection(rows, tuple(notes), restarts)
+        log.notes.append(f"the log {times} to step {restarts[-1]:,.0f}, as after a restart: {dropped}")
+    if len(rows) < len(steps):
+        log.keep(rows)
+    return restarts
+
+
+def _total(log: Log, rows: np.ndarray) -> float | None:
+    """Return the last total of steps that rows state; None if they state none."""
+    known = np.empty(0) if log.totals is None else log.totals[rows]
+    known = known[np.isfinite(known)]
+    return float(known[-1]) if len(known) else None
 
 
 def _logs(losses: np.ndarray) -> np.ndarray:
@@ -168,9 +143,9 @@ def _jumps(log: Log, logged: np.ndarray) -> list[int]:
             continue
         before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
         intervals = float(np.median(before)), float(np.median(after))
-        totals = log.marks.total(logged[at - 3 : at]), log.marks.total(logged[at : at + 3])
+        totals = _total(log, logged[at - 3 : at]), _total(log, logged[at : at + 3])
         between = range(int(logged[at - 1]) + 1, int(logged[at]) + 1)
-        has_header = any(len(rows) < 8 and not rows.isdisjoint(between) for rows in log.marks.headers)
+        has_header = any(len(rows) < 8 and not rows.isdisjoint(between) for rows in log.headers)
         if has_header or totals[0] != totals[1] or intervals[0] != intervals[1]:
             jumps.append(int(places[at]))
     return jumps
@@ -197,7 +172,7 @@ def _refuse_disorder(log: Log, segments: Sequence[Segment], n_void: int) -> None
     if are_many or are_short:
         first = segments[1].logged[0]
         raise UserError(
-            f"{log.where}: the steps go back {len(pairs):,} times, first at {location(first, log.lines)} to step "
+            f"{log.where}: the steps go back {len(pairs):,} times, first at {log.place(first)} to step "
             f"{log.steps[first]:,.0f}: rows of several runs are mixed, or not in the order of their steps; give "
             "those of one run in that order"
         )
@@ -221,7 +196,7 @@ def _runs(log: Log, segments: Sequence[Segment]) -> Iterator[Run]:
 
 def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether rows go on with the run before them: from inside it, with its total of steps, and at its level."""
-    totals = log.marks.total(one), log.marks.total(other)
+    totals = _total(log, one), _total(log, other)
     if _starts_again(log, one, other) or (None not in totals and totals[0] != totals[1]):
         return False
     one, other = (rows[np.isfinite(log.main[rows])] for rows in (one, other))
@@ -235,31 +210,31 @@ def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
     return min(changes) <= max(SAME_LEVEL, 6 * _scatter(before))
 
 
-def _chosen(log: Log, runs: Sequence[Run], number: int | None) -> tuple[Run, list[str]]:
-    """Return the run that is read, and notes on the others; without a number it is the last one, if it is told apart."""
+def _chosen(log: Log, runs: Sequence[Run], number: int | None) -> Run:
+    """Return the run that is read, and note the others; without a number it is the last one, if it is told apart."""
     if number is not None and not 1 <= number <= len(runs):
         raise UserError(f"{log.where}: no run {number} (--run): it has {_described(log, runs)}")
     if len(runs) == 1:
-        return runs[0], []
+        return runs[0]
     if number is not None:
-        return runs[number - 1], [f"run {number} of {_described(log, runs)} is read"]
+        log.notes.append(f"run {number} of {_described(log, runs)} is read")
+        return runs[number - 1]
     if not _are_told_apart(log, runs):
         raise UserError(f"{log.where}: {_described(log, runs)}; choose one with --run (run)")
-    return runs[-1], [f"{_described(log, runs)}: the last one is read; choose another with --run (run)"]
+    log.notes.append(f"{_described(log, runs)}: the last one is read; choose another with --run (run)")
+    return runs[-1]
 
 
 def _are_told_apart(log: Log, runs: Sequence[Run]) -> bool:
     """Return whether a header that seldom stands elsewhere precedes the last run, or its total of steps is another one."""
     before, last = runs[-2:]
-    totals = log.marks.total(before.rows), log.marks.total(last.rows)
+    totals = _total(log, before.rows), _total(log, last.rows)
     if None not in totals and totals[0] != totals[1]:
         return True
     starts = {segment.start for run in runs for segment in run.segments}
     boundary = range(int(before.logged[-1]) + 1, int(last.logged[0]) + 1)
     starts |= set(boundary)
-    return any(
-        not rows.isdisjoint(boundary) and 2 * len(rows & starts) >= len(rows - {0}) for rows in log.marks.headers
-    )
+    return any(not rows.isdisjoint(boundary) and 2 * len(rows & starts) >= len(rows - {0}) for rows in log.headers)
 
 
 def _described(log: Log, runs: Sequence[Run]) -> str:
@@ -278,7 +253,8 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
 
     Raise UserError if the evaluations count steps of their own, or have several losses a step.
     """
-    own = rows[np.isnan(log.main[rows]) & np.isfinite(log.validation[rows])]
+    validation = log.values("validation_loss")
+    own = rows[np.isnan(log.main[rows]) & np.isfinite(validation[rows])]
     steps = log.steps[own]
     back = np.flatnonzero(np.diff(steps) < 0) + 1
     if len(back) == 1 and back[0] == len(own) - 1 > 2:
@@ -287,7 +263,7 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     if len(back):
         raise UserError(
             f"{log.where}: the steps of the validation losses go back to {steps[back[0]]:,.0f} at "
-            f"{location(own[back[0]], log.lines)} while the training goes on{remedy}"
+            f"{log.place(own[back[0]])} while the training goes on{remedy}"
         )
     training = rows[~np.isnan(log.main[rows])]
     position = np.searchsorted(training, own)
@@ -299,9 +275,9 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     if (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
         raise UserError(
             f"{log.where}: the validation losses have steps of their own ({steps[-1]:,.0f} at "
-            f"{location(own[-1], log.lines)}, where the training is at {reached[-1]:,.0f}){remedy}"
+            f"{log.place(own[-1])}, where the training is at {reached[-1]:,.0f}){remedy}"
         )
-    pairs = np.unique(np.stack([steps, log.validation[own]]), axis=1)
+    pairs = np.unique(np.stack([steps, validation[own]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:
         raise UserError(f"{log.where}: most evaluations have several validation losses; give one of each step{remedy}")
     return rows, []

@@ -16,7 +16,7 @@ import numpy as np
 
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
-from toposcale.forecasting.logs.rows import LogRows, half_written
+from toposcale.forecasting.logs.rows import Log, half_written
 from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, RANKS, Form, Kind, form_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError, counted
@@ -184,7 +184,7 @@ def _number(text: str | bytes) -> float:
     return np.inf if value != value else value
 
 
-def read(path: Path, content: bytes) -> LogRows:
+def read(path: Path, content: bytes) -> Log:
     """Read a text log; raise UserError if it holds no losses with steps, or too many lines that are not understood."""
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
@@ -227,7 +227,7 @@ def read(path: Path, content: bytes) -> LogRows:
     notes += left_out
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(path, columns)
-    return LogRows(columns, "text log", tuple(notes), (missed,) if missed else (), at_lines, headers, program)
+    return Log(path, columns, "text log", notes, [missed] if missed else [], at_lines, headers, program)
 
 
 def _bar_follows(path: Path, content: bytes) -> bool:

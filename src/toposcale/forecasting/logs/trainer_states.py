@@ -148,14 +148,14 @@ def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
     named = {
         name.removeprefix("eval_"): number
         for name, value in entry.items()
-        if name.startswith("eval_") and not name.endswith(_UNMEASURED) and (number := number_of(value)) is not None
+        if name.startswith("eval_") and not name.endswith(_UNMEASURED) and (number := float_or_none(value)) is not None
     }
     if "loss" in named:
         named["validation_loss"] = named.pop("loss")
     return named
 
 
-def number_of(value: Any) -> float | None:
+def float_or_none(value: Any) -> float | None:
     """Return a number, which some programs log as text; None for anything else."""
     try:
         return None if isinstance(value, bool) else float(value)

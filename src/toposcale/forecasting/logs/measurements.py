@@ -1,0 +1,155 @@
+"""Measurements in the rows of a log: what is none, the end of a run that failed, units, and tokens per step."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from toposcale.forecasting.logs.names import CONSUMED, IN_SEQUENCES, PERPLEXITY, VALIDATION, plain_name
+from toposcale.forecasting.logs.rows import Log, known_cells, numbers_or_nan
+from toposcale.forecasting.logs.text_forms import GRAMMARS
+from toposcale.io.errors import UserError, counted
+
+MOST_LOST = 1 / 20
+"""Largest share of the losses whose step may be missing."""
+
+LARGEST_BATCH_CHANGE = 1.05
+"""Largest ratio of the tokens of a step late and early in a training whose batch is constant."""
+
+
+def drop_unmeasured(log: Log) -> None:
+    """Drop rows without a step, and validation losses that are none: 0, -1, NaN between evaluations, repetitions."""
+    missing = np.isnan(log.steps)
+    if missing.any():
+        has_loss = ~(np.isnan(log.values("loss")) & np.isnan(log.values("validation_loss")))
+        if lost := int(np.sum(missing & has_loss)):
+            if lost > MOST_LOST * has_loss.sum():
+                raise UserError(f"{log.where}: {log.names['step']} is missing in {counted(lost, 'row')}")
+            log.notes.append(f"left out: {counted(lost, 'row')} with a loss and no step")
+        log.keep(np.flatnonzero(~missing))
+    if "validation_loss" not in log.series:
+        return
+    values, name = log.series["validation_loss"].copy(), log.names["validation_loss"]
+    is_zero = (values == 0) | (values == -1)
+    if is_zero.any():
+        log.notes.append(f"{name} is 0 or -1 in {counted(int(is_zero.sum()), 'row')}, where nothing was measured")
+        values[is_zero] = np.nan
+    if between := _between_evaluations(values):
+        place = f"{counted(len(between), 'row')} between evaluations"
+        log.notes.append(f"{name} is NaN in {place}, where nothing was measured")
+        values[between] = np.nan
+    repeated = _carried_forward(values, ~np.isnan(log.values("loss")))
+    if len(repeated):
+        log.notes.append(f"{name} repeats the value of the row before in {len(repeated):,} rows: they were left out")
+        values[repeated] = np.nan
+    log.series["validation_loss"] = values
+
+
+def _between_evaluations(values: np.ndarray) -> list[int]:
+    """Return the rows whose NaN, held as infinite, stands between evaluations, or after them for no longer."""
+    rows, numbers = np.flatnonzero(~np.isnan(values)), np.isfinite(values[~np.isnan(values)])
+    places = np.flatnonzero(numbers)
+    if not len(places) or numbers.all():
+        return []
+    longest = int(np.diff(places).max(initial=1)) - 1
+    is_after = np.arange(len(rows)) > places[-1]
+    return rows[~numbers & (~is_after | (is_after.sum() <= longest))].tolist()
+
+
+def _carried_forward(values: np.ndarray, is_training: np.ndarray) -> np.ndarray:
+    """Return the rows with a training loss that repeat the last evaluation, if that is how the log is written."""
+    known = np.flatnonzero(~np.isnan(values))
+    is_new = np.append(True, (values[known][1:] != values[known][:-1]) | ~is_training[known][1:])[: len(known)]
+    starts = np.flatnonzero(is_new)
+    if 2 * len(starts) > len(known) + 1 or not np.isfinite(values[known]).all():
+        return np.empty(0, int)
+    lengths = np.diff(starts)
+    if len(lengths) > 1 and lengths[0] > lengths[1:].max():  # also written before it was measured
+        is_new[0], is_new[lengths[0] - lengths[1:].max()] = False, True
+    return known[~is_new]
+
+
+def mark_failure(log: Log) -> None:
+    """Make empty training losses at the end infinite: pandas writes NaN as an empty cell.
+
+    Rows of other kinds (evaluations, summaries) are recognised by values in columns that rows of a loss leave empty.
+    """
+    logged = np.flatnonzero(~np.isnan(log.values("loss")))
+    if len(logged) < 2 or not len(after := np.arange(logged[-1] + 1, len(log.steps))):
+        return
+    is_empty = np.all([np.isnan(values[after]) for name, values in log.series.items() if name != "step"], axis=0)
+    for known in map(known_cells, log.columns.values()):
+        if is_empty.any() and known[logged].mean() < 0.5:
+            is_empty &= ~known[after]
+    if is_empty.sum() >= np.diff(logged).max():
+        log.series["loss"] = log.series["loss"].copy()
+        log.series["loss"][after[is_empty]] = np.inf
+
+
+def convert_bits(log: Log) -> None:
+    """Convert the losses of a program in bits to nats; raise UserError if those of another are such by a perplexity."""
+    for column in log.columns:
+        if not PERPLEXITY.search(column.lower()):
+            continue
+        perplexity = numbers_or_nan(log.columns[column])
+        is_of_validation = bool(set(re.split(r"[\W_]+", column.lower())) & VALIDATION)
+        for name in ("validation_loss",) if is_of_validation else ("loss", "validation_loss"):
+            losses = log.values(name)
+            usable = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
+            ratio = np.log(perplexity[usable]) / losses[usable]
+            if usable.sum() < 2 or abs(float(np.median(ratio)) - np.log(2)) > 0.02:
+                continue
+            if log.program not in GRAMMARS or not GRAMMARS[log.program].in_bits:
+                loss = log.names[name]
+                raise UserError(
+                    f"{log.where}: {column} is 2^{loss}: if the losses are in bits, multiply them by 0.6931; if they are "
+                    f"in nats, say so with --loss-column {loss} (loss_column)"
+                )
+            log.series |= {key: log.series[key] * np.log(2) for key in {"loss", "validation_loss"} & log.series.keys()}
+            log.notes.append(f"losses of {log.program} are in bits: they were multiplied by ln 2")
+            return
+
+
+def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Return a reason for low confidence where the log shows that its batch size changes.
+
+    steps: (rows,); columns: those of `OF_THE_BATCH` that are logged, (rows,) each.
+    """
+    for name, (early, late) in _batches(steps, columns):
+        if not _is_constant(early, late):
+            change = f"according to {name}, the batch size changed from {early:.3g} to {late:.3g}"
+            return (f"{change}; the law assumes that it is constant",)
+    return ()
+
+
+def tokens_per_step(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> int | None:
+    """Return the tokens of a step that a column of tokens states; None without one, or if they change.
+
+    steps, columns: as in `changed_batch`. Fractions are of another unit, such as billions of tokens.
+    """
+    counted = {
+        name: values
+        for name, values in columns.items()
+        if plain_name(name) not in IN_SEQUENCES and not np.any(values[np.isfinite(values)] % 1)
+    }
+    for _, (early, late) in _batches(steps, counted):
+        if _is_constant(early, late):
+            return round((early + late) / 2)
+    return None
+
+
+def _batches(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield the name of each column of the batch, and the median batch in the first and in the last quarter of the log."""
+    for name, values in columns.items():
+        usable = np.isfinite(values)
+        per_step = values[usable]
+        if plain_name(name) in CONSUMED:
+            forward = np.diff(steps[usable]) > 0  # not where a restart goes back
+            per_step = np.diff(per_step)[forward] / np.diff(steps[usable])[forward]
+        quarter = -(-len(per_step) // 4)
+        if quarter and per_step.min() > 0:
+            yield name, (float(np.median(per_step[:quarter])), float(np.median(per_step[-quarter:])))
+
+
+def _is_constant(early: float, late: float) -> bool:
+    return max(early / late, late / early) <= LARGEST_BATCH_CHANGE
