@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -180,16 +180,11 @@ def _status(file: Path) -> tuple[int, int]:
 def _stored_as_of(file: Path, size: int, changed: int) -> dict[str, Stored]:
     """Return shape and type of the tensors of a file; of most values the first rows alone are read."""
     with opened_rows(file) as (stored, rows):
-        return {
-            name: tensor._replace(not_weight=not_a_weight(name, *tensor[:2], partial(_first_rows, rows, name)))
-            if is_supported(tensor.dtype)
-            else tensor
-            for name, tensor in stored.items()
-        }
 
+        def judged(name: str, tensor: Stored) -> Stored:
+            return tensor._replace(not_weight=not_a_weight(name, *tensor[:2], lambda count: rows(name)[:count]))
 
-def _first_rows(rows: Callable[[str], Any], name: str, count: int) -> Any:
-    return rows(name)[:count]
+        return {name: judged(name, tensor) if is_supported(tensor.dtype) else tensor for name, tensor in stored.items()}
 
 
 @contextmanager

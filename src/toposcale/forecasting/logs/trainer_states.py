@@ -77,36 +77,27 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted((path for path, step in paths.items() if step.isdecimal()), key=lambda path: int(paths[path]))
 
 
-class _Training(NamedTuple):
-    """Checkpoints of one training, and the log and the last step of their latest state."""
-
-    checkpoints: list[Path]
-    log: str
-    last: Any
-
-
 def trainings(checkpoints: Iterable[Path]) -> list[list[Path]]:
     """Return the checkpoints with a state, given in the order of their steps, by training.
 
     A resumed training continues its log, even if it was given more steps.
     """
-    found: list[_Training] = []
+    found: list[list[Path]] = []
+    states: dict[Path, tuple[str, Any]] = {}  # log and last step
     for checkpoint in checkpoints:
         try:
             state = read_state(checkpoint / FILE_NAME)
         except UserError:
             continue
-        log, last = repr(state["log_history"]), state.get("max_steps")
-        before = [
-            index
-            for index, training in enumerate(found)
-            if log.startswith(training.log[:-1]) and (training.log != "[]" or last == training.last)
-        ]
-        if before:
-            found[before[-1]] = _Training([*found[before[-1]].checkpoints, checkpoint], log, last)
+        log, last = states[checkpoint] = repr(state["log_history"]), state.get("max_steps")
+        for training in reversed(found):
+            begun, end = states[training[-1]]
+            if log.startswith(begun[:-1]) and (begun != "[]" or last == end):
+                training.append(checkpoint)
+                break
         else:
-            found.append(_Training([checkpoint], log, last))
-    return [training.checkpoints for training in found]
+            found.append([checkpoint])
+    return found
 
 
 def refuse_two_trainings(checkpoints: Iterable[Path]) -> None:
