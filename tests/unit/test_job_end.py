@@ -1,4 +1,4 @@
-"""A job ends without a last collection of garbage, which would take longer than many jobs do."""
+"""A job or command ends without a last collection of garbage, which would take longer than many jobs do."""
 
 import subprocess
 import sys
@@ -30,3 +30,16 @@ def test_what_is_loaded_is_not_looked_through_again_at_the_end(tmp_path):
     assert int(left) < 0.01 * int(loaded)
     assert int(frozen) > 0.9 * int(loaded)
     assert (tmp_path / "job.cost.json").exists()
+
+
+def test_a_command_ends_without_a_last_collection():
+    code = """
+import atexit, gc, sys
+atexit.register(lambda: print(len(gc.get_objects()), gc.get_freeze_count()))
+from toposcale.__main__ import main
+main(["check", sys.argv[1]])
+"""
+    command = [sys.executable, "-c", code, str(ROOT / "examples" / "losses.csv")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    left, frozen = map(int, done.stdout.splitlines()[-1].split())
+    assert left < 0.01 * frozen

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from toposcale.forecasting.logs import log_files, loss_curves
+from toposcale.forecasting.logs.table_files import columns_of
 from toposcale.io.errors import UserError
 
 STEPS = list(range(0, 1500, 50))
@@ -377,3 +379,16 @@ def test_tables_are_read_without_threads_that_outlive_the_interpreter(tmp_path, 
 def test_facts_beside_the_rows_of_an_object_are_read(tmp_path):
     state = {"global_step": 1450, "max_steps": 8000, "num_train_epochs": 3, "log_history": ROWS}
     assert read(tmp_path, "state.json", json.dumps(state)).final_step == 8000
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()])
+def test_numbers_of_a_table_are_read_whatever_their_type_chunks_and_gaps(kind):
+    chunks = [pa.array([9, 9, 1, None, 3], kind).slice(2), pa.array([], kind), pa.array([4], kind)]
+    [values] = columns_of(pa.table({"loss": pa.chunked_array(chunks)}), "log.parquet").values()
+    np.testing.assert_array_equal(values, [1, np.nan, 3, 4])
+    assert values.dtype == np.float64
+
+
+def test_a_missing_number_is_nan_and_one_that_is_not_finite_infinite():
+    [values] = columns_of(pa.table({"loss": [1.0, None, float("nan"), -np.inf]}), "log.parquet").values()
+    np.testing.assert_array_equal(values, [1, np.nan, np.inf, -np.inf])
