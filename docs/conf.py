@@ -48,6 +48,11 @@ html_theme = "furo"
 html_title = "toposcale"
 html_show_copyright = False
 
+DEFAULT_RUN = Path(__file__).parents[1] / "results/default"
+html_extra_path = [
+    str(DEFAULT_RUN / name) for name in ("report.html", "explorer.html") if (DEFAULT_RUN / name).exists()
+]
+
 
 MARKUP = re.compile(r"`[^`]*`|\[(\d+)\]_\b|(?<=\.\. )\[(\d+)\]|[|*]|_\b")
 """Code in backticks, a reference to a footnote, the footnote, and what reStructuredText takes for markup."""
@@ -70,8 +75,16 @@ def skip_fields(app, what, name, obj, skip, options):
     return (inspect.getdoc(obj) or "").startswith("Alias for field number") or None
 
 
+def link_the_default_run(app, docname, source):
+    """Link the report and the explorer of the default run, copied into the site where there is one, in the gallery."""
+    if docname == "docs/gallery" and html_extra_path:
+        links = (f'<a href="../{Path(path).name}">{Path(path).stem}</a>' for path in html_extra_path)
+        source[0] += f"\n## The whole run\n\nOf the run that this site was built beside: {', '.join(links)}.\n"
+
+
 def setup(app):
     """Connect the handlers of docstrings; GitHub draws Mermaid, here it stays text: no script from the network."""
+    app.connect("source-read", link_the_default_run)
     app.add_lexer("mermaid", TextLexer)
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon writes markup
     app.connect("autodoc-skip-member", skip_fields)

@@ -2,7 +2,7 @@
 
 Whole pages follow from registries; in the other pages, what a command or a program prints stands below it as it is printed.
 
-`python docs/reference.py results/default` takes the answers to the claims from this run before.
+`python docs/reference.py results/default` takes the answers to the claims and the pictures of the gallery from this run.
 """
 
 import os
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+from PIL import Image
 
 from toposcale.figures import FIGURES
 from toposcale.forecasting.laws.priors import CONSTANTS
@@ -30,6 +31,16 @@ def answers_of(folder: Path) -> pd.DataFrame:
     """Return the answers of a run to the claims, and the reasons for "not tested"."""
     rows = pd.read_csv(folder / "tables/claims.csv", keep_default_na=False)
     return rows.assign(source=rows["source"].str.replace(" ", "_"))[["source", "claim", "answer", "reason"]]
+
+
+def copy_pictures(figures: Path) -> None:
+    """Write the pictures of the gallery from the figures of a run, small enough for a page."""
+    for path in sorted(figures.glob("*.png")):
+        picture = Image.open(path).convert("RGB")
+        picture.thumbnail((900, picture.height), Image.Resampling.LANCZOS)
+        # Not the median cut, which gives the colours of thin lines away.
+        few_colours = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few_colours.save(DOCS / "images/gallery" / path.name, optimize=True)
 
 
 def constants() -> str:
@@ -97,7 +108,9 @@ def gallery() -> str:
         "Gallery",
         "`src/toposcale/figures/gallery.py`",
         "The figures of a run. `make run` writes each as SVG and PNG in `results/default/figures`; a run without the "
-        "data of a figure leaves it out. The functions in `toposcale.figures` draw them from tables of your own.",
+        "data of a figure leaves it out. The functions in `toposcale.figures` draw them from tables of your own. "
+        "`make docs` after a `make run` puts the report and the explorer of that run on the site too, linked at the "
+        "end of this page.",
         lines[:-1],
     )
 
@@ -164,6 +177,7 @@ PAGES = {"constants.md": constants, "claims.md": claims, "gallery.md": gallery}
 if __name__ == "__main__":
     for folder in sys.argv[1:2]:
         answers_of(Path(folder)).to_csv(CLAIMS_OF_DEFAULT, index=False, lineterminator="\n")
+        copy_pictures(Path(folder) / "figures")
     for name, text in PAGES.items():
         write_text(DOCS / name, text())
     for path in WITH_OUTPUT:

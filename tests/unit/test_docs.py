@@ -41,6 +41,8 @@ def site(copy):
     """The site of the pages, into one of which two links that lead nowhere are planted; and the warnings of its build."""
     page = copy / "docs" / "faq.md"
     page.write_text(page.read_text() + "\n[one](nothing.md), [another](method.md#nowhere)\n")
+    (copy / "results/default").mkdir()
+    (copy / "results/default/report.html").write_text("a report")
     out = copy.parent / "site"
     return out, built(copy, out).splitlines()
 
@@ -58,3 +60,10 @@ def test_the_reference_has_every_public_function_and_class(site, package):
     module = importlib.import_module(package)
     names = [name for name in module.__all__ if callable(getattr(module, name)) and name != "NoForecast"]
     assert [name for name in names if f'id="{package}.{name}"' not in page] == []
+
+
+def test_the_report_of_the_default_run_is_a_page_of_the_site(site):
+    assert (site[0] / "report.html").read_text() == "a report"
+    gallery = (site[0] / "docs/gallery.html").read_text()
+    assert 'href="../report.html"' in gallery
+    assert "explorer.html" not in gallery, "there is none"
