@@ -455,7 +455,7 @@ def test_the_scatter_of_a_source_is_that_of_the_others():
 def test_published_replicates_rarely_differ_as_the_page_tells():
     table = published_replicates()
     assert table["significant"].mean() < 0.05
-    page = (ROOT / "docs/compare.md").read_text()
+    page = (ROOT / "studies/decisions/README.md").read_text()
     for row in table.to_dict("records"):
         numbers = f"{row['deviation']:.4f} | {row['half_width']:.4f} | {row['significant']:.0%} | {row['found']:.0%}"
         assert f"| {row['record']} | {row['pairs']} | {numbers} |" in page
