@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toposcale.forecasting.logs.names import COUNTERS, TEST, VALIDATION, loss_name, plain_name, split_of
+from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name, with_split
 from toposcale.forecasting.logs.rows import Log, columns_of_entries
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError, listed
@@ -83,7 +83,7 @@ def _events(path: Path) -> dict[str, list[Event]]:
         accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
         accumulator.Reload()
         for tag, logged in _numbers(accumulator):
-            name = _with_split(tag, str(folder.relative_to(path)) if folder != path else "")
+            name = with_split(tag, str(folder.relative_to(path)) if folder != path else "")
             known, new = by_step.setdefault(name, {}), {event.step: event.value for event in logged}
             if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
                 raise UserError(
@@ -106,13 +106,6 @@ def _numbers(accumulator: Any) -> Iterator[tuple[str, list[Event]]]:
         arrays = [(event.wall_time, event.step, make_ndarray(event.tensor_proto)) for event in accumulator.Tensors(tag)]
         if all(array.size == 1 and array.dtype.kind in "fiu" for _, _, array in arrays):
             yield tag, [Event(time, step, float(array.item())) for time, step, array in arrays]
-
-
-def _with_split(tag: str, folder: str) -> str:
-    """Return a tag with the split that its folder says and it does not say itself."""
-    split, said = split_of(folder), loss_name(plain_name(tag))
-    prefix = "validation/" if split is VALIDATION else "test/" if split is TEST else ""
-    return tag if said and said.split is split else prefix + tag
 
 
 def _why_no_losses(path: Path) -> str:

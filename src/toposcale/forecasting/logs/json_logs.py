@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,14 @@ from toposcale.forecasting.logs.names import (
     LAST_STEP,
     PARAMETERS,
     PER_STEP,
-    TEST,
     TRAINING,
-    VALIDATION,
     loss_name,
     plain_name,
     split_of,
+    with_split,
 )
 from toposcale.forecasting.logs.rows import Log, RowGatherer, half_written
-from toposcale.forecasting.logs.trainer_states import FILE_NAME, SUMMARY
+from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json
 
@@ -43,27 +42,30 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
     is_printed = first.startswith((b"{'", b"[{'"))  # a dictionary as Python prints it
     if is_printed or (suffix not in SUFFIXES and not first.startswith((b"{", b"["))):
         return None
-    gathered, notes, text = RowGatherer(), list[str](), content.decode("utf-8", "replace")
+    rows, text = RowGatherer(), content.decode("utf-8", "replace")
     is_lines = bool(rest.strip()) and isinstance(_whole(first.decode("utf-8", "replace")), dict)
     alone = None if is_lines or first.startswith(b"[") else _whole(text)
     if isinstance(alone, dict):
-        n_others, n_values = _add_content(path, alone, suffix, gathered, notes)
+        for entry in _entries(path, alone, suffix):
+            rows.add(entry)
     else:
-        n_others, n_values, end = _add_values(text, gathered, notes, is_lines=is_lines)
+        end = _add_values(text, rows, is_lines=is_lines)
         damaged = text[end:].strip().strip(",]").strip()
-        if (damaged or not n_values) and suffix not in SUFFIXES and not any(map(_is_loss, gathered.columns())):
+        is_empty = not len(rows) + rows.n_others
+        if (damaged or is_empty) and suffix not in SUFFIXES and not any(map(_is_loss, rows.columns())):
             return None
         if damaged:
             is_last = "\n" not in damaged if is_lines else damaged.count("{") == 1
-            if not len(gathered) or not is_last or not damaged.startswith("{"):
+            if not len(rows) or not is_last or not damaged.startswith("{"):
                 raise _damage(path, text, text.index(damaged, end), suffix, is_lines=is_lines)
-            notes.append(half_written(" ".join(damaged.split())))
-    if n_others == n_values:
+            rows.notes.append(half_written(" ".join(damaged.split())))
+    if not len(rows) and not rows.notes:
         raise _no_rows(path)
-    if n_others:
-        notes.append(f"{n_others} of {n_values:,} entries are not objects: they were left out")
-    lines = np.array(gathered.lines)
-    log = Log(path, gathered.columns(named), FORM, notes, lines=lines if lines.any() else None)
+    if rows.n_others:
+        n = len(rows) + rows.n_others
+        rows.notes.append(f"{rows.n_others} of {n:,} entries are not objects: they were left out")
+    lines = np.array(rows.lines)
+    log = Log(path, rows.columns(named), FORM, rows.notes, lines=lines if lines.any() else None)
     return log if named or any(map(_is_read, log.columns)) else _text_inside(log) or log
 
 
@@ -84,12 +86,12 @@ def _is_read(name: str) -> bool:
     return plain_name(name) in COUNTERS or _is_loss(name)
 
 
-def _add_values(text: str, gathered: RowGatherer, notes: list[str], *, is_lines: bool) -> tuple[int, int, int]:
-    """Add the objects of a list, or one after another, as rows; return the numbers of others and of all, and the end.
+def _add_values(text: str, rows: RowGatherer, *, is_lines: bool) -> int:
+    """Add the objects of a list, or one after another, as rows; return the end of the last one.
 
-    The end is that of the last value before one that is damaged or, in lines, no object or not on a line of its own.
+    The next one is damaged or, in lines, no object or not on a line of its own.
     """
-    decoder, n_others, n_values, line = json.JSONDecoder(), 0, 0, 1
+    decoder, line = json.JSONDecoder(), 1
     end = text.index("[") + 1 if text.lstrip().startswith("[") else 0
     while following := _BETWEEN.match(text, end):
         n_newlines = text.count("\n", end, following.end())
@@ -99,15 +101,11 @@ def _add_values(text: str, gathered: RowGatherer, notes: list[str], *, is_lines:
             break
         if is_lines and not (isinstance(value, dict) and (n_newlines or not end)):
             break
-        n_values += 1
         line += n_newlines
-        if isinstance(value, dict):
-            _add(value, line if is_lines else 0, gathered, notes)
-        else:
-            n_others += 1
+        rows.add(value, line if is_lines else 0)
         line += text.count("\n", following.end(), after)
         end = after
-    return n_others, n_values, end
+    return end
 
 
 def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -> UserError:
@@ -124,54 +122,32 @@ def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -
     )
 
 
-def _add(entry: Mapping[str, Any], line: int, gathered: RowGatherer, notes: list[str]) -> None:
-    """Add a row, but not the summary at the end of transformers' Trainer."""
-    if SUMMARY not in entry:
-        gathered.add(entry, line)
-    elif (summary := "the summary of the whole training was left out") not in notes:
-        notes.append(summary)
-
-
 def _no_rows(path: Path) -> UserError:
     return UserError(
         f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
     )
 
 
-def _add_content(
-    path: Path, content: dict[str, Any], suffix: str, gathered: RowGatherer, notes: list[str]
-) -> tuple[int, int]:
-    """Add the rows of one object, with the facts beside them and those of validation as such.
-
-    Return the numbers of entries that are no rows, and of all.
-    """
+def _entries(path: Path, content: dict[str, Any], suffix: str) -> Iterator[Any]:
+    """Yield the entries of one object, with the facts beside them; losses of a list of a validation are such by name."""
     lists = {"": content["log_history"]} if isinstance(content.get("log_history"), list) else _lists(path, content)
-    if not lists:
-        if suffix == _LIST:
-            raise _no_rows(path)
-        lists = {"": [content]}
-    with_losses = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists
-    splits = {name: split_of(name) for name in with_losses}
-    training = [name for name, split in splits.items() if split is TRAINING]
-    unnamed = [name for name, split in splits.items() if split is None]
-    if len(with_losses) > 1 and (len(training or unnamed) != 1 or (training and unnamed)):
-        example = f"jq .{next(iter(with_losses))} {path.name} > one.json"
-        raise UserError(f"{path}: {len(with_losses)} lists hold rows ({listed(with_losses, 6)}); give one: {example}")
-    validation = next((split for split in (VALIDATION, TEST) if split in splits.values()), None)
+    if not lists and suffix == _LIST:
+        raise _no_rows(path)
+    lists = lists or {"": [content]}
+    lists = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists
+    if len(lists) > 1 and sum(split_of(name) in (TRAINING, None) for name in lists) != 1:
+        example = f"jq .{next(iter(lists))} {path.name} > one.json"
+        raise UserError(f"{path}: {len(lists)} lists hold rows ({listed(lists, 6)}); give one: {example}")
     facts = {name: value for name, value in content.items() if plain_name(name) in (*LAST_STEP, PER_STEP, PARAMETERS)}
-    n_others = n_values = 0
-    for name, rows in with_losses.items():
-        if len(with_losses) > 1 and splits[name] is TEST and validation is VALIDATION:
-            notes.append(f"{name} was left out, since there is a validation loss")
-            continue
-        is_validation = len(with_losses) > 1 and splits[name] is validation and validation is not None
-        n_values += len(rows)
+    for name, rows in lists.items():
+        split = name if len(lists) > 1 else ""
         for row in rows:
-            if isinstance(row, dict):
-                _add(facts | (_as_validation(row) if is_validation else row), 0, gathered, notes)
-            else:
-                n_others += 1
-    return n_others, n_values
+            yield facts | {_in_list(key, split): row[key] for key in row} if isinstance(row, dict) else row
+
+
+def _in_list(name: str, split: str) -> str:
+    """Return the name of a column in a list that may be that of a split; steps are those of the training."""
+    return name if plain_name(name) in (*COUNTERS, "epoch") else with_split(name, split)
 
 
 def _lists(path: Path, content: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -203,16 +179,6 @@ def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
 
 def _has_loss(row: Any) -> bool:
     return isinstance(row, dict) and any(_is_loss(name) or isinstance(row[name], dict) for name in row)
-
-
-def _as_validation(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row whose training losses are those of a validation."""
-    named = {name: loss_name(plain_name(name)) for name in row}
-    return {
-        (f"validation_{plain_name(name)}" if (said := named[name]) and said.split is TRAINING else name): value
-        for name, value in row.items()
-        if plain_name(name) not in ("learning_rate", "lr")
-    }
 
 
 def _text_inside(log: Log) -> Log | None:

@@ -104,6 +104,13 @@ def split_of(name: str) -> frozenset[str] | None:
     return next((split for split in (VALIDATION, TEST, TRAINING) if words & split), None)
 
 
+def with_split(name: str, group: str) -> str:
+    """Return a name with the split that its list or folder says and it does not say itself."""
+    split, said = split_of(group), loss_name(plain_name(name))
+    prefix = "validation/" if split is VALIDATION else "test/" if split is TEST else ""
+    return name if said and said.split is not TRAINING else prefix + name
+
+
 def is_known(name: str) -> bool:
     """Return whether a column is read by its name."""
     plain = plain_name(name)

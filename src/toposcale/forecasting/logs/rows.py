@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from toposcale.forecasting.logs.names import is_known, plain_name
+from toposcale.forecasting.logs.trainer_states import SUMMARY
 
 MOST_NAMES = 300
 """Names of which each gets a column; of more, only those that are read by name do."""
@@ -83,6 +84,8 @@ class RowGatherer:
 
     def __init__(self) -> None:
         self.lines = array("i")
+        self.n_others = 0
+        self.notes: list[str] = []
         self._numbers: dict[str, tuple[Callable[[int], None], Callable[[float], None]]] = {}
         self._stored: dict[str, tuple[Any, Any]] = {}
         self._seen: dict[str, str] = {}
@@ -90,8 +93,17 @@ class RowGatherer:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def add(self, row: Mapping[str, Any], line: int) -> None:
-        """Add a row; those of a nested object get names such as `train/loss`, missing values are None."""
+    def add(self, row: Any, line: int = 0) -> None:
+        """Add a row; those of a nested object get names such as `train/loss`, missing values are None.
+
+        What is no object is counted, and the summary at the end of transformers' Trainer is noted: neither is a row.
+        """
+        if not isinstance(row, dict):
+            self.n_others += 1
+            return
+        if SUMMARY in row:
+            self.notes = ["the summary of the whole training was left out"]
+            return
         index, numbers = len(self.lines), self._numbers
         self.lines.append(line)
         for name, value in row.items():
@@ -160,7 +172,7 @@ def columns_of_entries(entries: Iterable[Mapping[str, Any]], named: Collection[s
     """Return the columns of entries, one a row; named: those that are read whatever their number."""
     gathered = RowGatherer()
     for entry in entries:
-        gathered.add(entry, 0)
+        gathered.add(entry)
     return gathered.columns(named)
 
 
