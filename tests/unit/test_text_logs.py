@@ -31,6 +31,11 @@ LOGS = {
         " validation loss at iteration 0 | lm loss value: 1.0975E+01 | lm loss PPL: 5.8E+04 |\n"
         " iteration       50/   19073 | learning rate: 4.280E-05 | lm loss: 8.583700E+00 | grad norm: 2.300 |\n"
     ),
+    "DeepSpeed": (
+        "[INFO] [logging.py:96:log_dist] [Rank 0] step=50, skipped=0, lr=[0.0003], mom=[(0.9, 0.95)]\n"
+        "steps: 0 loss: 10.9550 iter time (s): 0.512 samples/sec: 500.1\n"
+        "steps: 50 loss: 8.5837 iter time (s): 0.512 samples/sec: 500.1\n"
+    ),
     "torchtitan": (
         "[rank0]:2024-08-01 10:00 - root - INFO - \x1b[36mstep:  0  \x1b[32mloss:  10.955  \x1b[33mtps: 5\x1b[39m\n"
         "[rank0]:2024-08-01 10:00 - root - INFO - validate step:  0  loss:  10.975\n"
@@ -95,7 +100,7 @@ def test_the_lines_of_a_program_are_read_and_named(program, tmp_path):
     curve = read(tmp_path, LOGS[program])
     assert any(note.endswith(f"lines are those of {program}") for note in curve.notes)
     assert points(curve) == [(0, 10.955), (50, 8.5837)]
-    has_no_evaluation = program in ("torchtune", "MLflow", "Composer", "OLMo")
+    has_no_evaluation = program in ("DeepSpeed", "torchtune", "MLflow", "Composer", "OLMo")
     assert points(curve, "validation_loss") == ([] if has_no_evaluation else [(0, 10.975)])
     final_steps = {"llm.c": 19560, "Megatron-LM": 19073, "modded-nanogpt": 1750, "transformers": 1000}
     final_steps |= {"NeMo": 19072, "Composer": 19073, "OLMo": 739328}
@@ -282,6 +287,8 @@ def test_evaluations_of_another_kind_are_left_out_and_said(evaluation, reason, t
         ("Train Epoch: 0 [  {step}/512000 (1%)] Loss: {loss} (avg 4.0) Batch (t): 0.5", "they count samples"),
         ("samples {step} | loss {loss}", "they count samples"),
         ("tokens: {step} loss: {loss}", "they count tokens"),
+        ("{step}/6000 [====>....] - ETA: 10s - loss: {loss}", "left out .means since the epoch began"),
+        ("{step}/6000 - 10s 5ms/step - accuracy: 0.3 - loss: {loss}", "left out .means since the epoch began"),
         ("on:train {step}it/8.00kit rate:1.2it/s postfix:loss={loss}", "abbreviates its steps"),
     ],
 )
@@ -330,12 +337,39 @@ def test_lines_of_two_processes_are_refused_or_their_mean_is_read(host, tmp_path
         for line in pair
     ]
     if host == "host-b":
-        with pytest.raises(UserError, match="60 lines with a loss were not understood"):
+        with pytest.raises(UserError, match=r"60 lines .* not understood, .* beside line 1 \('host-a .* of one kind"):
             read(tmp_path, "\n".join(log) + "\n")
     else:
         curve = read(tmp_path, "\n".join(log) + "\n")
         assert curve.columns["loss"] == pytest.approx(np.array(LOSSES) + 0.15)
         assert "column rank: the mean of 2 (0, 1) is read at each step" in curve.notes
+
+
+def test_the_losses_of_a_launcher_are_left_out_beside_those_of_its_training(tmp_path):
+    """GPT-NeoX: DeepSpeed states the loss of the last step, and NeoX the mean since its last line."""
+    text = (
+        "steps: {step} loss: {other} iter time (s): 0.5 samples/sec: 500.0\n iteration {step}/ 9000 | lm_loss: {loss} |"
+    )
+    curve = read(tmp_path, "\n".join(lines(text)) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert any("60 lines were left out (losses of DeepSpeed" in note for note in curve.notes)
+    assert curve.low_confidence_reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "n_parameters"),
+    [
+        ("Model has 124,439,808 parameters", 124_439_808),
+        ("INFO: loaded a model with 123.59M parameters.", 123_590_000),
+        ("number of parameters: 123.59M", 123_590_000),
+        ("Total params: 124439808", 124_439_808),
+        ("Model has 4,194,304 trainable parameters", None),
+        ("num decayed parameter tensors: 50, with 124,354,560 parameters", None),
+        ("Model has 12 layers", None),
+    ],
+)
+def test_parameters_that_a_line_states_are_logged(line, n_parameters, tmp_path):
+    assert read(tmp_path, "\n".join([line, *lines("step {step} loss {loss}")]) + "\n").n_parameters == n_parameters
 
 
 def test_a_best_loss_is_left_out(tmp_path):
@@ -425,20 +459,22 @@ ENTRY = "{{'loss': {loss}, 'learning_rate': 0.0005, 'epoch': {epoch:.2f}}}"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "place"),
     [
-        f"\r{BAR}\n{ENTRY}\n",  # two streams, the bar of the step before its losses
-        f"{ENTRY}\n{BAR}\n",
-        f"\r1%|# | {{late}}/8000 [10:00<20:00, 5it/s]\r{ENTRY}\n{BAR}",  # tqdm seldom draws, and after each line
-        f"\r{BAR}\r{ENTRY}\n\r{BAR}",
+        (f"\r{BAR}\n{ENTRY}\n", "before"),  # two streams, the bar of the step before its losses
+        (f"{ENTRY}\n{BAR}\n", "after"),
+        (f"\r1%|# | {{late}}/8000 [10:00<20:00, 5it/s]\r{ENTRY}\n{BAR}", "after"),  # tqdm draws seldom, after each line
+        (f"\r{BAR}\r{ENTRY}\n\r{BAR}", "before"),
     ],
 )
-def test_a_loss_has_the_step_of_the_bar_that_its_epoch_and_interval_fit(text, tmp_path):
+def test_a_loss_has_the_step_of_the_bar_that_its_epoch_and_interval_fit(text, place, tmp_path):
     rows = zip(STEPS, LOSSES, strict=True)
     log = "".join(
         text.format(step=step, late=step - 3, percent=step // 80, loss=loss, epoch=step / 4000) for step, loss in rows
     )
-    assert points(read(tmp_path, log + "\n")) == list(zip(STEPS, LOSSES, strict=True))
+    curve = read(tmp_path, log + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert f"the step of a loss is that of the progress bar {place} it" in curve.notes
 
 
 def test_losses_between_bars_that_nothing_tells_apart_are_refused(tmp_path):

@@ -34,13 +34,14 @@ class Grammar(NamedTuple):
 
     training, evaluation: whole lines with a training loss, and with a validation loss. precedes: whether an evaluation is
     logged before the step that it belongs to. in_bits: whether the losses are logarithms to base 2 if the perplexity is
-    2^loss.
+    2^loss. is_launcher: whether the program trains within others, whose lines state its losses again.
     """
 
     training: tuple[str, ...]
     evaluation: tuple[str, ...] = ()
     precedes: bool = False
     in_bits: bool = False
+    is_launcher: bool = False
 
 
 GRAMMARS = {
@@ -58,6 +59,7 @@ GRAMMARS = {
         ("...iteration #/...# |...lm loss: #...", "...iteration #/...# |...lm_loss: #..."),
         ("...validation loss at iteration # ...", "...validation results at iteration # ..."),
     ),
+    "DeepSpeed": Grammar(("steps: # loss: # iter time (s): # samples/sec: #",), is_launcher=True),
     "torchtitan": Grammar(("...step: # loss: # ...",), ("...validate step: # loss: #...",)),
     "torchtune": Grammar(("Step # | loss:# ...",)),
     "NeMo": Grammar(("...reduced_train_loss: #...", "...reduced_train_loss=#...")),
@@ -89,10 +91,13 @@ _JUNK, _NEVER, RANKS, _NO_COUNTER = word_sets(
     "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
     "previous next each ago",
 )
+_MODEL_HAS = re.compile(r"\b(?:model|network) (?:has|with|contains) $")
 _FACTS = {
     "tokens_per_iteration_will_be": PER_STEP,
     "total_desired_batch_size": PER_STEP,
     "number_of_parameters": PARAMETERS,
+    "total_parameters": PARAMETERS,
+    "total_params": PARAMETERS,
     "num_epochs": "epochs",
     "total_optimization_steps": "optimization_steps",
 }
@@ -160,6 +165,10 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
     """
     if SUMMARY in key:
         return Form(Kind.LEFT_OUT, reason="a summary of the training")
+    if key.startswith(f"{MARK}/{MARK} ") and f"- loss: {MARK}" in key and ("- ETA: " in key or "s/step" in key):
+        return Form(
+            Kind.LEFT_OUT, reason="means since the epoch began, as Keras prints them; log each batch with CSVLogger"
+        )
     programs = frozenset(name for name, lines in _TEMPLATES.items() if any(line.fullmatch(key) for line in lines))
     line = _Line(key.lower().split(MARK))
     for at in range(len(line.literals) - 1):
@@ -233,6 +242,8 @@ class _Line:
             self.name = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
         elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
             column, most = "epoch", "epochs"
+        elif _MODEL_HAS.search(before) and re.match(r"[kmb]? param(?:eter)?s\b", after):
+            column = PARAMETERS
         elif PERPLEXITY.search(name) and loss_name(name) is None:
             column = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
         elif not has_unit or name in _FACTS:

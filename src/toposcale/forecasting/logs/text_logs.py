@@ -67,8 +67,8 @@ class _Lines:
         self.headers: dict[str, set[int]] = {}
         self.facts: list[tuple[int, str, float]] = []
         self._context = _Context()
-        self._longest_bar = 0.0
-        self._bar_follows = bar_follows
+        self.longest_bar = 0.0
+        self.bar_follows = bar_follows
         self._waiting: list[tuple[Form, int, list[float]]] = []
         complete = content.count(b"\n")
         last = content[content.rfind(b"\n") + 1 :].rstrip()
@@ -122,7 +122,7 @@ class _Lines:
         elif form.has_step:
             self._add(form, number, values)
             return form
-        elif self._bar_follows:
+        elif self.bar_follows:
             self._waiting.append((form, number, values))
         else:
             self._add_without_step(form, number, values)
@@ -132,9 +132,9 @@ class _Lines:
         """Note a step that lines without one belong to; the progress bar of an evaluation is shorter than the other."""
         step = next((value for name, value in named.items() if name in COUNTERS), named.get("batch", np.nan))
         if "batch" in named and step == named["batch"]:
-            if named["batches"] < self._longest_bar:
+            if named["batches"] < self.longest_bar:
                 return
-            self._longest_bar = named["batches"]
+            self.longest_bar = named["batches"]
         self._context = _Context(step, named.get(END, named.get("batches", np.nan)))
         for line in self._waiting:
             self._add_without_step(*line)
@@ -189,7 +189,7 @@ def read(path: Path, content: bytes) -> Log:
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
     lines = _Lines(content, bar_follows=_bar_follows(path, content))
-    forms = [form for form in lines.forms.values() if len(form.rows)]
+    forms = _without_launcher([form for form in lines.forms.values() if len(form.rows)], lines.left_out)
     for form in forms:
         _refuse_two_losses(path, form)
     program = _program(forms)
@@ -213,7 +213,9 @@ def read(path: Path, content: bytes) -> Log:
     count = counted(len(unread), "line with a loss was", "lines with a loss were")
     missed = f"{count} not understood, the first: line {unread[0]:,}" if unread else ""
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
-        raise UserError(f"{path}: {missed} ({_line(content, unread[0])[:80]!r}); {TEXT_LOGS}")
+        first = min((form.lines[0] for form in forms if form.kind is Kind.TRAINING), default=0)
+        beside = f" beside line {first:,} ({_line(content, first)[:80]!r}): give the lines of one kind" if first else ""
+        raise UserError(f"{path}: {missed} ({_line(content, unread[0])[:80]!r}){beside}; {TEXT_LOGS}")
     n_long = f"not parsed: {counted(lines.n_long, 'line')} of over {LONGEST_LINE:,} bytes" if lines.n_long else ""
     if not n_read:
         raise UserError(
@@ -225,6 +227,8 @@ def read(path: Path, content: bytes) -> Log:
     notes += [half_written(lines.cut)] if lines.cut else []
     notes += [n_long] if n_long else []
     notes += left_out
+    if lines.longest_bar and not all(form.has_step for form in forms):
+        notes.append(f"the step of a loss is that of the progress bar {'after' if lines.bar_follows else 'before'} it")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(path, columns)
     return Log(path, columns, "text log", notes, [missed] if missed else [], at_lines, headers, program)
@@ -262,6 +266,19 @@ def _bar_follows(path: Path, content: bytes) -> bool:
             "that transformers' Trainer writes beside its checkpoints"
         )
     return fit(after) > fit(before)
+
+
+def _without_launcher(forms: list[Form], left_out: dict[str, list[int]]) -> list[Form]:
+    """Return the forms but for those of a launcher beside the program that it launched."""
+    for name in (name for name, grammar in GRAMMARS.items() if grammar.is_launcher):
+        own = [form for form in forms if name not in form.programs]
+        of_launcher = [form for form in forms if name in form.programs]
+        if 10 * _n_rows([form for form in own if form.kind is Kind.TRAINING]) > _n_rows(of_launcher) > 0:
+            left_out[f"losses of {name}, beside those of its training"] = [
+                n for form in of_launcher for n in form.lines
+            ]
+            return own
+    return forms
 
 
 def _refuse_two_losses(path: Path, form: Form) -> None:
@@ -375,9 +392,6 @@ def _assembled(lines: _Lines, forms: Sequence[Form]) -> tuple[dict[str, np.ndarr
     for name in {name for _, name, _ in lines.facts} & {PER_STEP, PARAMETERS}:
         columns[name] = _stated(n, [(int(index[row]), value) for row, one, value in lines.facts if one == name])
     headers = [frozenset(index[[*rows]].tolist()) for rows in lines.headers.values() if len(rows) <= 64]
-    losses = [columns[name] for name in columns if _split(name) is TRAINING]
-    for name in (name for name in columns if losses and _split(name) is VALIDATION):
-        _measure_once(columns[name], ~np.all(np.isnan(losses), axis=0))
     columns.pop("estimate", None)
     return columns, at_lines, headers
 
@@ -389,13 +403,6 @@ def _stated(n: int, facts: Sequence[tuple[int, float]]) -> np.ndarray:
         values = {value for at, value in facts if at == row}
         column[row:] = values.pop() if len(values) == 1 else np.nan
     return column
-
-
-def _measure_once(values: np.ndarray, is_training: np.ndarray) -> None:
-    """Remove the validation loss of training rows where it is that of the row before: progress bars repeat the last one."""
-    known = np.flatnonzero(~np.isnan(values))
-    repeated = known[1:][(values[known][1:] == values[known][:-1]) & is_training[known][1:]]
-    values[repeated] = np.nan
 
 
 def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
