@@ -97,7 +97,7 @@ def weight_features() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         subprocess.run([sys.executable, "-m", "benchmarks.bench_embeddings", "save", str(file)], check=True)
-        weights.compute_features(checkpoints.iterate_matrices(folder), weights.WeightSettings())
+        weights.compute_features(checkpoints.Checkpoint(folder).matrices(), weights.WeightSettings())
 
 
 def save_checkpoint(file: str) -> None:

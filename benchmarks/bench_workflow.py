@@ -27,7 +27,7 @@ def feature_stage(folder: Path) -> Iterator[Line]:
     paths = write_checkpoints(folder)
     wall, cpu = time.perf_counter(), time.process_time()
     for (model, step), path in paths.items():
-        matrices = checkpoints.iterate_matrices(path)
+        matrices = checkpoints.Checkpoint(path).matrices()
         found, diagrams = weights.compute_features(matrices, weights.WeightSettings())
         where = {"model": model, "step": step, "source": "weights"}
         tables.write(tables.feature_rows(found, **where), folder / "features.parquet")

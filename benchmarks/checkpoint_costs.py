@@ -128,7 +128,7 @@ def measure(file: str) -> Cost:
     """The cost of all features of the weights in a file, here and now."""
     start = time.process_time()
     with MemoryPeak() as memory:
-        weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.WeightSettings())
+        weights.compute_features(checkpoints.Checkpoint(Path(file)).matrices(), weights.WeightSettings())
     seconds = time.process_time() - start
     return Cost(seconds, memory.peak, plain_spectra(file))
 
@@ -162,7 +162,7 @@ class MemoryPeak:
 def plain_spectra(file: str) -> float:
     """CPU seconds of NumPy's spectra of all matrices in a file."""
     start = time.process_time()
-    for _, weight in checkpoints.iterate_matrices(Path(file)):
+    for _, weight in checkpoints.Checkpoint(Path(file)).matrices():
         plain_eigenvalues(weight)
     return time.process_time() - start
 

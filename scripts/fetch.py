@@ -35,7 +35,7 @@ def fetch(source, facts, *, cache="", keep=False):
     folder = Path(facts["folder"])
     try:
         source.fetch(facts, folder, cache=cache, keep=keep)
-        sizes = checkpoints.stored_sizes(folder)
+        sizes = checkpoints.Checkpoint(folder).sizes
     except BaseException as error:
         if is_shared(error):
             raise

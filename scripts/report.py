@@ -42,7 +42,7 @@ def agreement(checkpoint, diagrams, settings):
     *_, (step, rows) = tables.by_step(table)
     keys = ("max_points", "max_dimension", "seed")
     clouds = ripser_check.check(
-        checkpoints.iterate_matrices(checkpoints.locate(checkpoint)),
+        checkpoints.Checkpoint(checkpoints.locate(checkpoint)).matrices(),
         diagram_distances.by_layer_and_dimension(rows),
         weights.WeightSettings(**{key: settings[key] for key in keys}),
     )

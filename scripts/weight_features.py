@@ -7,19 +7,16 @@ from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.features.adapters import adapter_sentences
 from toposcale.io import tables
-from toposcale.io.weight_files import all_tensors, replaced_objects
 
 
 def measure(checkpoint, settings, model, digests, warning_rows):
     """Return the features and diagrams of a checkpoint by layer, and note what is left out."""
     path = checkpoints.locate(checkpoint)
-    frozen = checkpoints.frozen_tensors(path, digests)
-    left_out = checkpoints.empty_matrices(path) + replaced_objects(path)
-    left_out += checkpoints.not_measured(all_tensors(path), frozen)
-    matrices = checkpoints.iterate_matrices(path, frozen)
-    matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
+    opened = checkpoints.Checkpoint(path)
+    frozen = opened.frozen(digests)
+    matrices = _job.progress(opened.matrices(frozen), opened.sizes.n_matrices, "matrices")
     features, diagrams = weights.compute_features(matrices, settings)
-    left_out += adapter_sentences(path, features) + weights.undefined_sentences(features)
+    left_out = opened.left_out(frozen) + adapter_sentences(path, features) + weights.undefined_sentences(features)
     warning_rows += [note(model, "weights", sentence, "") for sentence in left_out]
     return features, diagrams
 

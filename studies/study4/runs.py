@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import plan
 from studies.study4.configurations import Configuration
-from toposcale.checkpoints.matrices import iterate_arrays
+from toposcale.checkpoints import Checkpoint
 from toposcale.features import weights
 from toposcale.training import corpus, trainer
 from toposcale.training.gpt import GPTShape
@@ -70,7 +70,7 @@ def checkpoint_at(run: plan.Model, share: float) -> int:
 
 def matrices_of(state: trainer.TrainingState) -> dict[str, np.ndarray]:
     """Return the weight matrices of a model by name."""
-    return dict(iterate_arrays(dict(state.model.named_parameters())))
+    return dict(Checkpoint(dict(state.model.named_parameters())).matrices())
 
 
 def settings_of(config: Mapping[str, Any]) -> weights.WeightSettings:

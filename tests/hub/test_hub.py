@@ -101,7 +101,7 @@ def test_every_weight_format_gives_the_same_matrices_and_the_same_model(tmp_path
     folder = fetch(tmp_path / "fetched", 0, pattern)
     stored = load_file(checkpoint_folders["step0"] / "model.safetensors")
     expected = {name: tensor for name, tensor in stored.items() if tensor.ndim == 2}
-    found = dict(checkpoints.iterate_matrices(folder))
+    found = dict(checkpoints.Checkpoint(folder).matrices())
     assert found.keys() == expected.keys()
     for name, matrix in expected.items():
         np.testing.assert_array_equal(found[name], matrix)
@@ -142,7 +142,7 @@ def test_what_is_kept_is_fetched_once_and_read_without_a_network(hub, tmp_path, 
     assert hub.fetched("model.safetensors") == 1
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     source().fetch(facts, tmp_path / "third", cache=cache, keep=True)
-    assert dict(checkpoints.iterate_matrices(tmp_path / "third"))
+    assert dict(checkpoints.Checkpoint(tmp_path / "third").matrices())
 
 
 def test_the_commit_that_was_listed_is_fetched_though_its_branch_has_moved(hub, contents, tmp_path):
@@ -355,7 +355,7 @@ def test_in_a_process_of_its_own_with_nothing_but_the_environment(hub, tmp_path)
         "import json, pathlib, sys; from toposcale import checkpoints; from toposcale.checkpoints import hub\n"
         f"source, folder = hub.HubSource({REPO!r}, 'step{{step}}'), pathlib.Path({str(tmp_path / 'fetched')!r})\n"
         "source.fetch(source.listing([10])[10], folder, keep=True)\n"
-        "names = [name for name, _ in checkpoints.iterate_matrices(folder)]\n"
+        "names = [name for name, _ in checkpoints.Checkpoint(folder).matrices()]\n"
         "json.dump([len(names), 'torch' in sys.modules], sys.stdout)"
     )
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}

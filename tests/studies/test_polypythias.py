@@ -99,7 +99,7 @@ def measured(trainings, tmp_path_factory):
             for step, facts in source.listing(steps).items():
                 folder = base / str(step)
                 source.fetch(facts, folder)
-                found, _ = weights.compute_features(checkpoints.iterate_matrices(folder), settings)
+                found, _ = weights.compute_features(checkpoints.Checkpoint(folder).matrices(), settings)
                 where = {"model": name, "step": step}
                 features += [
                     {**where, "source": "weights", "layer": "all", "feature": key, "value": value}

@@ -702,9 +702,9 @@ def test_weights_are_counted_from_outside_of_the_curve_half(tmp_path):
     with pytest.raises(UserError, match="not known and not in the curve: n_parameters"):
         advise_on_curve(tmp_path / "run", **given)
 
-    def ask(checkpoint, *, embeddings=True):
+    def ask(checkpoint):
         asked.append(checkpoint.name)
-        return 50_000_000
+        return 50_000_000, 40_000_000
 
     asked = []
     known = [{"curve": tmp_path / "other", "n_parameters": 49e6}]

@@ -22,8 +22,12 @@ RNG = np.random.default_rng(0)
 MATRIX = RNG.standard_normal((3, 4)).astype(np.float32)
 
 
+def sizes(path):
+    return checkpoints.Checkpoint(path).sizes
+
+
 def matrices(path: Path) -> dict[str, np.ndarray]:
-    return dict(checkpoints.iterate_matrices(path))
+    return dict(checkpoints.Checkpoint(path).matrices())
 
 
 def saved(path, **tensors):
@@ -125,24 +129,23 @@ def test_damaged_checkpoints_and_those_of_another_shape_are_missing_with_a_reaso
 def test_what_is_wrong_with_one_checkpoint_is_its_gap_whatever_exception_says_it(tmp_path, monkeypatch):
     for step in (1, 2):
         saved(tmp_path / f"step{step}.safetensors", w=MATRIX)
-    shapes_of = sources.all_tensors
 
     def failing(error):
-        def shapes(path):
+        def opened(path):
             if path.stem == "step2":
                 raise error
-            return shapes_of(path)
+            return checkpoints.Checkpoint(path)
 
-        return shapes
+        return opened
 
     source = checkpoints.FolderSource(tmp_path)
     for error in (RuntimeError("odd"), PermissionError(13, "denied"), KeyError("name")):
-        monkeypatch.setattr(sources, "all_tensors", failing(error))
+        monkeypatch.setattr(sources, "Checkpoint", failing(error))
         steps, missing = source.usable_steps()
         assert steps == (1,)
         assert missing[2].startswith(type(error).__name__)
     for error in (MemoryError(), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")):
-        monkeypatch.setattr(sources, "all_tensors", failing(error))
+        monkeypatch.setattr(sources, "Checkpoint", failing(error))
         with pytest.raises(type(error)):
             source.usable_steps()
 
@@ -273,7 +276,7 @@ def test_the_header_of_bfloat16_tensors_is_parsed_once_a_file(tmp_path, monkeypa
     monkeypatch.setattr(tensor_files, "parse_json", parse)
     read = matrices(tmp_path)
     assert all((read[name] == float(stored[0, 0])).all() for name, stored in tensors.items())
-    assert len(headers) == 2  # for what the tensors are, and for their values
+    assert len(headers) == 1
 
 
 def test_scales_in_eight_bits_are_refused_by_name(tmp_path, torch):
@@ -289,7 +292,7 @@ def test_a_matrix_without_an_entry_is_left_out_and_said(tmp_path):
     save_file({"w": MATRIX, "empty": np.ones((0, 96), np.float32)}, tmp_path / "model.safetensors")
     with pytest.warns(RuntimeWarning, match=r"empty \(0 x 96\) is empty, and left out"):
         assert matrices(tmp_path).keys() == {"w"}
-    [sentence] = checkpoints.empty_matrices(tmp_path)
+    [sentence] = checkpoints.Checkpoint(tmp_path).left_out()
     assert sentence.startswith("empty: an empty matrix (0 x 96)")
 
 
@@ -322,7 +325,7 @@ def test_only_weight_matrices_are_given(tmp_path):
     kept = {"layers.0.attention.dense.weight": MATRIX, "layers.0.attention.bias_like.weight": MATRIX}
     save_file(masks | others | kept, tmp_path / "model.safetensors")
     assert matrices(tmp_path).keys() == kept.keys()
-    assert weight_files.count_parameters(tmp_path) == 4 + 2 * MATRIX.size  # and not the integers
+    assert checkpoints.Checkpoint(tmp_path).count.total == 4 + 2 * MATRIX.size  # and not the integers
 
 
 def save_shards(folder: Path, index: dict[str, str]) -> None:
@@ -341,7 +344,7 @@ SHARDS = {
 def test_shards(tmp_path):
     save_shards(tmp_path, SHARDS)
     assert matrices(tmp_path).keys() == SHARDS.keys()
-    assert weight_files.count_parameters(tmp_path) == 3 * MATRIX.size
+    assert checkpoints.Checkpoint(tmp_path).count.total == 3 * MATRIX.size
 
 
 def test_a_missing_shard_is_named(tmp_path):
@@ -394,7 +397,7 @@ def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, da
     save_file({"w": MATRIX, "v": MATRIX}, file)
     whole = file.read_bytes()
     file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    for read in (matrices, weight_files.weight_files, weight_files.count_parameters):
+    for read in (matrices, sizes):
         with pytest.raises(UserError, match=r"model\.safetensors: not a complete safetensors file"):
             read(folder)
 
@@ -445,7 +448,7 @@ def test_bin_files_old_and_new(tmp_path, torch, archive):
     assert found.keys() == {"w", "half"}
     np.testing.assert_array_equal(found["w"], MATRIX)
     np.testing.assert_array_equal(found["half"], half.float().numpy())
-    assert weight_files.count_parameters(tmp_path) == 2 * MATRIX.size + 4
+    assert checkpoints.Checkpoint(tmp_path).count.total == 2 * MATRIX.size + 4
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
@@ -510,7 +513,7 @@ def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_
     make, message = UNREADABLE[kind]
     state = {"w": torch.ones(4, 4), "x": make(torch)}
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
-    for read in (matrices, weight_files.count_parameters, checkpoints.stored_sizes):
+    for read in (matrices, sizes):
         with pytest.raises(UserError, match=rf"^{tmp_path}/pytorch_model\.bin: {message}"):
             read(tmp_path)
 
@@ -545,7 +548,7 @@ def test_safetensors_need_no_heavy_import(tmp_path):
     save_file({"w": MATRIX}, tmp_path / "model.safetensors")
     code = (
         "import sys; from toposcale import checkpoints\n"
-        f"list(checkpoints.iterate_matrices({str(tmp_path)!r}))\n"
+        f"list(checkpoints.Checkpoint({str(tmp_path)!r}).matrices())\n"
         "print(sorted({'torch', 'transformers', 'huggingface_hub', 'pandas', 'sklearn'} & sys.modules.keys()))"
     )
     source = str(Path(checkpoints.__file__).parents[1])
@@ -608,17 +611,26 @@ def opened(monkeypatch):
     return paths
 
 
-def test_a_file_is_opened_once_for_its_header_and_once_for_its_values(tmp_path, opened):
+def test_a_file_is_opened_once_whatever_is_asked(tmp_path, opened):
     ours, theirs = tmp_path / "ours.safetensors", saved(tmp_path / "theirs.safetensors", w=MATRIX)
     tensor_files.write(ours, {"w": MATRIX}, {"step": "1"})
     for path in (ours, theirs):
-        checkpoints.empty_matrices(path)
-        checkpoints.stored_sizes(path)
-        weight_files.count_parameters(path)
-        assert len(list(checkpoints.iterate_matrices(path))) == 1
-    assert opened == ["ours.safetensors"] * 2 + ["theirs.safetensors"] * 2
+        checkpoint = checkpoints.Checkpoint(path)
+        assert opened[-1:] != [path.name]  # not before it is asked
+        assert checkpoint.left_out(checkpoint.frozen(["none"])) == []
+        assert checkpoint.sizes.n_parameters == checkpoint.count.total == MATRIX.size
+        assert len(list(checkpoint.matrices())) == len(checkpoint.digests()) == 1
+    assert opened == ["ours.safetensors", "theirs.safetensors"]
     saved(theirs, w=MATRIX[:2])
-    assert checkpoints.stored_sizes(theirs).n_parameters == MATRIX[:2].size
+    assert checkpoints.Checkpoint(theirs).sizes.n_parameters == MATRIX[:2].size
+
+
+def test_a_bin_file_is_read_once_whatever_is_asked(tmp_path, torch, monkeypatch):
+    torch.save({"model": {"w": torch.ones(4, 4)}, "step": 7}, tmp_path / "a.pt")
+    loads, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda *given, **options: loads.append(given) or load(*given, **options))
+    assert checkpoints.inspect(tmp_path / "a.pt").numbers == {"step": 7}
+    assert len(loads) == 1
 
 
 KERNELS = {

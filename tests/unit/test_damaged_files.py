@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 import toposcale
-from toposcale.checkpoints import iterate_matrices
+from toposcale.checkpoints import Checkpoint
 from toposcale.forecasting.logs import loss_curves, table_files
 from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
@@ -53,7 +53,7 @@ def test_a_damaged_table_is_named_or_reads_as_before(tmp_path):
 
 @pytest.mark.parametrize(
     "read",
-    [lambda path: tensor_files.read(path)[0], lambda path: dict(iterate_matrices(path))],
+    [lambda path: tensor_files.read(path)[0], lambda path: dict(Checkpoint(path).matrices())],
     ids=["state", "weights"],
 )
 def test_a_damaged_checkpoint_is_named(tmp_path, read):
@@ -120,7 +120,7 @@ def test_an_archive_with_compressed_weights_is_refused_before_it_is_loaded(tmp_p
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", b"\0" * (1 << 22))
     with pytest.raises(UserError, match=r"pytorch_model\.bin: its 4194304 bytes are compressed"):
-        list(iterate_matrices(path))
+        list(Checkpoint(path).matrices())
 
 
 def test_a_tensor_of_more_dimensions_than_numpy_has_is_no_matrix(tmp_path):
@@ -129,7 +129,7 @@ def test_a_tensor_of_more_dimensions_than_numpy_has_is_no_matrix(tmp_path):
     text = json.dumps(header).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + np.ones(2, "<f4").tobytes())
-    assert [name for name, _ in iterate_matrices(path)] == ["w"]
+    assert [name for name, _ in Checkpoint(path).matrices()] == ["w"]
 
 
 def test_a_matrix_with_more_axes_than_numpy_has_is_left_out_of_every_format(tmp_path):
@@ -157,10 +157,10 @@ def test_weights_that_are_nested_without_end_are_found(tmp_path):
     for _ in range(300):
         content = {"model": content, "step": 1}
     torch.save(content, tmp_path / "a.pt")
-    assert [name for name, _ in iterate_matrices(tmp_path / "a.pt")] == ["w"]
+    assert [name for name, _ in Checkpoint(tmp_path / "a.pt").matrices()] == ["w"]
     torch.save({"model": {"model": {"optimizer": {}}}}, tmp_path / "b.pt")
     with pytest.raises(UserError, match="it holds optimizer, none of which is called"):
-        list(iterate_matrices(tmp_path / "b.pt"))
+        list(Checkpoint(tmp_path / "b.pt").matrices())
 
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "log.jsonl", "log.json"])

@@ -18,10 +18,9 @@ from torch import nn
 import toposcale
 from paths import ROOT
 from toposcale import checkpoints, homology
-from toposcale.checkpoints import matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.feature import SUMMARY
-from toposcale.io import tables, weight_files
+from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.monitor import TopologyMonitor
 from toposcale.monitor.folder import Folder
@@ -65,7 +64,9 @@ def run(*arguments, **options):
 
 def test_the_numbers_are_those_of_the_workflow(file):
     table = toposcale.features_of(file, max_points=10)
-    features, _ = weights.compute_features(checkpoints.iterate_matrices(file), weights.WeightSettings(max_points=10))
+    features, _ = weights.compute_features(
+        checkpoints.Checkpoint(file).matrices(), weights.WeightSettings(max_points=10)
+    )
     assert list(table.columns) == ["layer", "feature", "value"]
     assert by_key(table) == {(layer, name): value for layer in features for name, value in features[layer].items()}
     assert set(table["layer"]) == {"wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "all"}
@@ -114,11 +115,11 @@ def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
     save_file(copies, tmp_path / "copied.safetensors")
     for path in (tmp_path / "tied.bin", tmp_path / "copied.safetensors"):
         assert by_key(toposcale.features_of(path)) == expected
-        assert weight_files.count_parameters(path) == 12 * 6
+        assert checkpoints.Checkpoint(path).count.total == 12 * 6
     copies["lm_head.weight"][-1, -1] += 1
     save_file(copies, tmp_path / "untied.safetensors")
     assert set(toposcale.features_of(tmp_path / "untied.safetensors")["layer"]) == {*copies, "all"}
-    assert weight_files.count_parameters(tmp_path / "untied.safetensors") == 2 * 12 * 6
+    assert checkpoints.Checkpoint(tmp_path / "untied.safetensors").count.total == 2 * 12 * 6
 
 
 def test_layers_are_chosen_by_name(file):
@@ -348,11 +349,11 @@ def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
     rng = np.random.default_rng(0)
     named = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in TENSORS.items()}
     save_file(named | {"ids": np.ones((2, 2), np.int64)}, tmp_path / "moe.safetensors")
-    read = dict(checkpoints.iterate_matrices(tmp_path / "moe.safetensors"))
+    read = dict(checkpoints.Checkpoint(tmp_path / "moe.safetensors").matrices())
     assert {name: values.shape for name, values in read.items()} == MATRICES
     assert (read["experts.gate_up_proj.3"] == named["experts.gate_up_proj"][3].T).all()
     assert (read["conv.weight"] == named["conv.weight"].reshape(8, 12)).all()
-    sizes = checkpoints.stored_sizes(tmp_path / "moe.safetensors")
+    sizes = checkpoints.Checkpoint(tmp_path / "moe.safetensors").sizes
     assert (sizes.n_matrices, sizes.largest_matrix) == (len(MATRICES), 256)
     table = toposcale.describe(tmp_path / "moe.safetensors")
     assert table["shape"].drop("all").to_dict() == MATRICES
@@ -539,7 +540,7 @@ def test_no_bfloat16_array_is_taken_for_another_one():
     """Each is widened to a copy; the address of one copy may be given to the next."""
     rng = np.random.default_rng(1)
     many = {f"layer.{i}.weight": rng.normal(size=(64, 64)).astype(ml_dtypes.bfloat16) for i in range(12)}
-    assert [name for name, _ in matrices.iterate_arrays(many)] == list(many)
+    assert [name for name, _ in checkpoints.Checkpoint(many).matrices()] == list(many)
 
 
 def test_globs_that_choose_nothing_name_what_is_there():

@@ -61,7 +61,7 @@ def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()
-    matrices = checkpoints.iterate_matrices(tmp_path / "w.safetensors")
+    matrices = checkpoints.Checkpoint(tmp_path / "w.safetensors").matrices()
     by_layer, diagrams = weights.compute_features(matrices, SETTINGS)
     where = {"model": "tiny", "step": 1, "source": "weights"}
     folder = Folder(tmp_path, "tiny")

@@ -8,8 +8,6 @@ from safetensors.numpy import save_file
 
 import toposcale
 from toposcale import checkpoints
-from toposcale.checkpoints import matrices
-from toposcale.io import weight_files
 from toposcale.io.not_weights import INTEGERS, MASK, TABLE, not_a_weight
 
 torch = pytest.importorskip("torch")
@@ -100,7 +98,7 @@ def test_no_random_tensor_is_taken_for_a_buffer(seed, shape):
 def test_an_empty_matrix_and_a_small_one_of_zeros_and_ones_are_no_buffers(tmp_path):
     assert judged([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]) == ""
     save_file({"w": np.random.default_rng(0).random((4, 6)), "empty": np.ones((0, 96))}, tmp_path / "a.safetensors")
-    assert matrices.digests(tmp_path / "a.safetensors").keys() == {"w"}
+    assert checkpoints.Checkpoint(tmp_path / "a.safetensors").digests().keys() == {"w"}
     assert checkpoints.inspect(tmp_path / "a.safetensors").unusable == ""
 
 
@@ -147,8 +145,8 @@ def test_buffers_and_copies_are_said_and_count_nowhere(tmp_path, name, kind):
     )
     assert once == "counted once, as they repeat another tensor: out.weight"
     if kind != "memory":
-        assert weight_files.count_parameters(file) == sum(value.numel() for value in weights.values())
-        assert checkpoints.stored_sizes(file).n_matrices == len(weights)
+        assert checkpoints.Checkpoint(file).count.total == sum(value.numel() for value in weights.values())
+        assert checkpoints.Checkpoint(file).sizes.n_matrices == len(weights)
 
 
 def test_layers_that_start_as_copies_of_each_other_all_count():
@@ -168,7 +166,7 @@ def test_small_types_are_judged_and_tied_in_files(tmp_path, kind):
     save_torch(tensors, tmp_path / "a.safetensors")
     torch.save(tensors, tmp_path / "a.pt")
     for file in ("a.safetensors", "a.pt"):
-        assert [name for name, _ in checkpoints.iterate_matrices(tmp_path / file)] == ["embed.weight"]
+        assert [name for name, _ in checkpoints.Checkpoint(tmp_path / file).matrices()] == ["embed.weight"]
 
 
 @pytest.mark.parametrize("end", ["pt", "safetensors"])
@@ -183,13 +181,13 @@ def test_what_no_checkpoint_changes_is_frozen(tmp_path, end):
         torch.save({key: torch.from_numpy(value) for key, value in named.items()}, path) if end == "pt" else save_file(
             named, path
         )
-    digests = [set(matrices.digests(tmp_path / f"{step}.{end}").values()) for step in range(3)]
+    digests = [set(checkpoints.Checkpoint(tmp_path / f"{step}.{end}").digests().values()) for step in range(3)]
     unchanged = set.intersection(*digests)
-    last = tmp_path / f"2.{end}"
-    frozen = matrices.frozen_tensors(last, unchanged)
+    last = checkpoints.Checkpoint(tmp_path / f"2.{end}")
+    frozen = last.frozen(unchanged)
     assert frozen == {"base.weight", "norm.weight"}
-    assert {name for name, _ in checkpoints.iterate_matrices(last, frozen)} == {"moved.weight", "late.weight"}
-    [sentence] = matrices.not_measured(weight_files.all_tensors(last), {"base.weight", "norm.weight"})
+    assert {name for name, _ in last.matrices(frozen)} == {"moved.weight", "late.weight"}
+    [sentence] = last.left_out({"base.weight", "norm.weight"})
     assert sentence == ("frozen, and left out: 2 tensors, 50%, the same at every checkpoint: base.weight, norm.weight")
     # Where everything is the same, nothing was trained, and nothing is left out.
-    assert matrices.frozen_tensors(last, set(matrices.digests(last).values())) == set()
+    assert last.frozen(set(last.digests().values())) == set()

@@ -15,7 +15,7 @@ import inspections
 import parts
 import plan
 import run_tables
-from toposcale.io import tensor_files, weight_files
+from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 1}
@@ -125,7 +125,6 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
     def parsed():
         """What a process plans with, the files that it opened, and what it hands to a job."""
         opened.clear()
-        weight_files._stored_as_of.cache_clear()  # as in a process of its own
         found, job = inputs_of(models={"f": folder}), Job(model="f", checkpoints="step-00000005")
         planned = found.plan.models["f"], found.origin("weights")(job), found.sizes(job)
         return found, planned, set(opened)
@@ -151,7 +150,6 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
 def test_what_other_code_read_of_a_checkpoint_is_read_again(inputs_of, folder, opened, monkeypatch):
     inputs_of(models={"f": folder}).plan.check_folders()
     monkeypatch.setattr(inspections, "fingerprint", lambda *names: "other")
-    weight_files._stored_as_of.cache_clear()
     opened.clear()
     inputs_of(models={"f": folder})
     assert opened == {"step-1.safetensors", "step-5.safetensors"}

@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 import toposcale
 from toposcale import checkpoints
 from toposcale.checkpoints.language_models import load_model
-from toposcale.io import weight_files
 from toposcale.io.errors import UserError
 from toposcale.io.quantisation import refuse_quantised
 from toposcale.io.tensor_files import Stored
@@ -122,9 +121,8 @@ def quantised(request, tmp_path):
 def test_nothing_measures_or_counts_a_quantised_checkpoint(quantised):
     name, folder, tensors = quantised
     readers = (
-        lambda source: list(checkpoints.iterate_matrices(source)),
-        weight_files.count_parameters,
-        checkpoints.stored_sizes,
+        lambda source: list(checkpoints.Checkpoint(source).matrices()),
+        lambda source: checkpoints.Checkpoint(source).sizes,
         toposcale.describe,
         lambda source: toposcale.compare(source, source),
         load_model,

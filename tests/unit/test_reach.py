@@ -38,7 +38,7 @@ FRAMES = JOB | modules("""
 WEIGHT_FILES = modules(
     "io: bin_files checkpoint_parts not_weights quantisation stub_unpickler tensor_files weight_files"
 )
-CHECKPOINTS = WEIGHT_FILES | modules("checkpoints: locations matrices")
+CHECKPOINTS = WEIGHT_FILES | modules("checkpoints: checkpoint locations matrices")
 MEASURED = CHECKPOINTS | modules("""
     scripts: _checkpoints _notes
 """)
@@ -121,10 +121,7 @@ OF_A_SCRIPT = {
         JOB | RIPS | modules("io: tensor_files\nfeatures: divergences\nhomology: representations sampling")
     ),
     "embeddings": (
-        JOB
-        | (LANGUAGE_MODELS - modules("checkpoints: matrices"))
-        | CLOUDS
-        | modules("features: divergences embeddings spectra\nhomology: representations")
+        JOB | LANGUAGE_MODELS | CLOUDS | modules("features: divergences embeddings spectra\nhomology: representations")
     ),
     "explorer": (
         FRAMES
@@ -152,10 +149,7 @@ OF_A_SCRIPT = {
             scripts: _checkpoints _notes
         """)
     ),
-    "models_table": JOB
-    | RUNS
-    | WEIGHT_FILES
-    | modules("analysis: model_rows\nforecasting/logs: trainer_states\ncheckpoints: locations"),
+    "models_table": JOB | RUNS | CHECKPOINTS | modules("analysis: model_rows\nforecasting/logs: trainer_states"),
     "report": (
         FRAMES
         | ANSWERS

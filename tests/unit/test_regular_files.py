@@ -8,17 +8,18 @@ import pytest
 from safetensors.numpy import save_file
 
 import config_reading
+from toposcale import checkpoints
 from toposcale.analysis import lm_eval
 from toposcale.forecasting.logs import loss_curves
-from toposcale.io import files, schemas, tables, tensor_files, weight_files
+from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
 from toposcale.training import corpus
 
 READERS = {
-    "checkpoint": ("a.safetensors", weight_files.count_parameters),
-    "weights": ("model.safetensors", lambda path: weight_files.count_parameters(path.parent)),
-    "bin": ("pytorch_model.bin", lambda path: weight_files.count_parameters(path.parent)),
-    "index": ("model.safetensors.index.json", lambda path: weight_files.count_parameters(path.parent)),
+    "checkpoint": ("a.safetensors", lambda path: checkpoints.Checkpoint(path).count.total),
+    "weights": ("model.safetensors", lambda path: checkpoints.Checkpoint(path.parent).count.total),
+    "bin": ("pytorch_model.bin", lambda path: checkpoints.Checkpoint(path.parent).count.total),
+    "index": ("model.safetensors.index.json", lambda path: checkpoints.Checkpoint(path.parent).count.total),
     "tensors": ("state.safetensors", tensor_files.read),
     "table": ("features.parquet", lambda path: tables.read(schemas.TABLES["features"], path)),
     "losses": ("losses.csv", loss_curves.read),
@@ -62,10 +63,10 @@ def test_a_pipe_is_refused_in_one_line(pipe, kind):
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
 def test_a_pipe_beside_the_weights_is_refused_before_a_library_reads_it(tmp_path, pipe, name):
     save_file({"w": np.ones((2, 3), np.float32)}, tmp_path / "model.safetensors")
-    assert weight_files.count_parameters(tmp_path) == 6
+    assert checkpoints.Checkpoint(tmp_path).count.total == 6
     path = pipe(name)
     with pytest.raises(UserError, match="not a regular file") as caught:
-        weight_files.count_parameters(tmp_path)
+        list(checkpoints.Checkpoint(tmp_path).matrices())
     assert str(caught.value).startswith(f"{path}: ")
 
 
@@ -81,7 +82,7 @@ def test_a_device_and_a_link_to_one_are_refused(tmp_path):
     (tmp_path / "model.safetensors").symlink_to("/dev/zero")
     for path in ("/dev/zero", tmp_path / "model.safetensors"):
         with pytest.raises(UserError, match="not a regular file"):
-            weight_files.count_parameters(path)
+            list(checkpoints.Checkpoint(path).matrices())
 
 
 def test_files_folders_links_and_what_is_missing_pass(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.checkpoints import inspect
+from toposcale.checkpoints import Checkpoint, inspect
 from toposcale.checkpoints.saved_numbers import saved_numbers
 
 torch = pytest.importorskip("torch")
@@ -31,10 +31,12 @@ def test_numbers_beside_the_weights(tmp_path, beside, numbers):
     torch.save({**STATE, **beside}, tmp_path / "step1.pt")
     quantities = ("step", "epoch", "training_loss", "validation_loss", "learning_rate")
     expected = {name: number for name, number in zip(quantities, numbers, strict=True) if number is not None}
-    assert saved_numbers(tmp_path / "step1.pt") == pytest.approx(expected, nan_ok=True)
+    assert saved_numbers(Checkpoint(tmp_path / "step1.pt").content) == pytest.approx(expected, nan_ok=True)
     assert inspect(tmp_path / "step1.pt").numbers == pytest.approx(expected, nan_ok=True)
 
 
 def test_weights_alone_and_folders_hold_no_numbers(tmp_path):
     torch.save(STATE["model_state_dict"], tmp_path / "step1.pt")
-    assert saved_numbers(tmp_path / "step1.pt") == saved_numbers(tmp_path) == {}
+    assert saved_numbers(Checkpoint(tmp_path / "step1.pt").content) == {}
+    torch.save(STATE, tmp_path / "pytorch_model.bin")
+    assert saved_numbers(Checkpoint(tmp_path).content) == {}

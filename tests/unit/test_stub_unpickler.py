@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import toposcale
-from toposcale.io.bin_files import foreign_objects, load_bin, load_content
+from toposcale.io.bin_files import load_content, open_bin
 from toposcale.io.errors import UserError
 
 torch = pytest.importorskip("torch")
@@ -72,8 +72,8 @@ BESIDE = {
 def test_weights_beside_any_object_are_read(tmp_path, name, protocol):
     content = {"epoch": 3, "model_state_dict": {"fc.weight": WEIGHT}, "beside": BESIDE[name]}
     torch.save(content, tmp_path / "a.pt", pickle_protocol=protocol)
-    assert torch.equal(load_bin(tmp_path / "a.pt")["fc.weight"], WEIGHT)
-    assert load_content(tmp_path / "a.pt")["epoch"] == 3
+    assert torch.equal(open_bin(tmp_path / "a.pt").rows("fc.weight"), WEIGHT)
+    assert open_bin(tmp_path / "a.pt").content["epoch"] == 3
 
 
 @pytest.mark.parametrize("protocol", [2, 5])
@@ -82,7 +82,7 @@ def test_weights_beside_any_object_are_read(tmp_path, name, protocol):
 def test_arrays_have_their_values(tmp_path, kind, order, protocol):
     values = np.asarray(np.arange(6).reshape(2, 3), kind, order=order)
     torch.save({"w": values, "options": Options(), "scalar": values[1, 2]}, tmp_path / "a.pt", pickle_protocol=protocol)
-    content = load_content(tmp_path / "a.pt")
+    content, _ = load_content(tmp_path / "a.pt")
     np.testing.assert_array_equal(content["w"], values)
     assert content["w"].dtype.newbyteorder("=") == values.dtype.newbyteorder("=")
     assert content["scalar"] == values[1, 2]
@@ -90,39 +90,39 @@ def test_arrays_have_their_values(tmp_path, kind, order, protocol):
 
 def test_a_model_of_arrays_and_one_that_was_saved_whole_are_read(tmp_path):
     torch.save({"w": WEIGHT.numpy(), "options": Options()}, tmp_path / "arrays.pt")
-    assert torch.equal(load_bin(tmp_path / "arrays.pt")["w"], WEIGHT)
+    assert torch.equal(open_bin(tmp_path / "arrays.pt").rows("w"), WEIGHT)
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
     torch.save(network, tmp_path / "whole.pt")
-    read = load_bin(tmp_path / "whole.pt")
-    assert read.keys() == dict(network.named_parameters()).keys()
-    assert all(torch.equal(read[name], values) for name, values in network.named_parameters())
+    read = open_bin(tmp_path / "whole.pt")
+    assert read.stored.keys() == dict(network.named_parameters()).keys()
+    assert all(torch.equal(read.rows(name), values) for name, values in network.named_parameters())
     torch.save({"state_dict": State(w=WEIGHT)}, tmp_path / "own.pt")
-    assert torch.equal(load_bin(tmp_path / "own.pt")["w"], WEIGHT)
+    assert torch.equal(open_bin(tmp_path / "own.pt").rows("w"), WEIGHT)
 
 
 def test_what_is_not_loaded_is_said_by_its_name(tmp_path):
     torch.save({"model": {"w": WEIGHT}, "options": Options()}, tmp_path / "a.pt")
-    assert foreign_objects(tmp_path / "a.pt") == [f"{__name__}.Options"]
+    assert open_bin(tmp_path / "a.pt").foreign == [f"{__name__}.Options"]
     notes = toposcale.describe(tmp_path / "a.pt", features="norms").attrs["notes"]
     assert notes[0] == f"not loaded, and not needed: objects of {__name__}.Options"
     torch.save({"model": {"w": WEIGHT}}, tmp_path / "b.pt")
-    assert foreign_objects(tmp_path / "b.pt") == []
+    assert open_bin(tmp_path / "b.pt").foreign == []
 
 
 def test_parts_with_weights_are_offered_and_one_alone_is_read(tmp_path):
     torch.save({"policy_state": {"w": WEIGHT}, "steps": 3}, tmp_path / "one.pt")
-    assert load_bin(tmp_path / "one.pt").keys() == {"w"}
+    assert open_bin(tmp_path / "one.pt").stored.keys() == {"w"}
     torch.save({"policy_state": {"w": WEIGHT}, "value_state": {"w": WEIGHT}}, tmp_path / "two.pt")
     with pytest.raises(
         UserError, match=r"several parts with weights, policy_state and value_state; save .*'policy_state'"
     ):
-        load_bin(tmp_path / "two.pt")
+        open_bin(tmp_path / "two.pt")
     torch.save({"obs_mean": np.zeros(4), "model_state_dict": {"w": WEIGHT}}, tmp_path / "mean.pt")
-    assert load_bin(tmp_path / "mean.pt").keys() == {"w"}
+    assert open_bin(tmp_path / "mean.pt").stored.keys() == {"w"}
     torch.save({"state": {0: {"exp_avg": WEIGHT}}, "param_groups": []}, tmp_path / "optimizer.pt")
     with pytest.raises(UserError, match="the state of an optimizer, which holds no weights"):
-        load_bin(tmp_path / "optimizer.pt")
+        open_bin(tmp_path / "optimizer.pt")
 
 
 class Call:
@@ -167,7 +167,7 @@ HARMLESS = {"a function of one's own", "a nested pickle", "copyreg", "an extensi
 
 def outcome(file):
     try:
-        return "read" if torch.equal(load_bin(file)["w"], WEIGHT) else "wrong"
+        return "read" if torch.equal(open_bin(file).rows("w"), WEIGHT) else "wrong"
     except UserError as error:
         return "refused" if "Python objects other than tensors, which are not loaded" in str(error) else str(error)
 
@@ -232,7 +232,7 @@ def test_a_pickle_that_is_made_to_do_harm_is_refused_in_one_line(tmp_path, name)
     before = builder.__code__, builder.__defaults__
     file = with_pickle(tmp_path / "a.pt", PROGRAMS[name])
     with pytest.raises(UserError, match=r"a\.pt: ") as caught:
-        load_bin(file)
+        open_bin(file)
     assert "\n" not in str(caught.value)
     assert (builder.__code__, builder.__defaults__) == before
 
@@ -263,8 +263,8 @@ def test_a_file_that_cannot_be_read_names_the_object_and_how_to_convert_it(tmp_p
     with pytest.raises(
         UserError, match=r"Options\); convert it in the program that made it: checkpoint = .*torch\.save\("
     ):
-        load_bin(tmp_path / "a.pt")
+        open_bin(tmp_path / "a.pt")
     # Files from before torch 1.6 are no archives.
     torch.save({"model": {"w": WEIGHT}, "o": Options()}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(UserError, match="which are not loaded"):
-        load_bin(tmp_path / "old.pt")
+        open_bin(tmp_path / "old.pt")

@@ -10,7 +10,7 @@ from toposcale import checkpoints
 from toposcale.analysis.curve_tables import metric_table, training_table
 from toposcale.features import weights
 from toposcale.forecasting.logs import loss_curves, trainer_states
-from toposcale.io import schemas, tables, weight_files
+from toposcale.io import schemas, tables
 from toposcale.monitor import TopologyCallback
 from toposcale.monitor.folder import Folder
 from workspace import new_workspace
@@ -75,7 +75,7 @@ def monitored(tmp_path_factory):
 def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(monitored):
     made, _ = monitored
     saved = made.path / "trainer" / f"checkpoint-{STOPPED_AT}"
-    features, _ = weights.compute_features(checkpoints.iterate_matrices(saved), weights.WeightSettings())
+    features, _ = weights.compute_features(checkpoints.Checkpoint(saved).matrices(), weights.WeightSettings())
     file = Folder(made.path / "topology", NAME).file("features/weights", STOPPED_AT)
     rows = tables.read(schemas.TABLES["features"], file).to_pandas()
     written = rows.set_index(["layer", "feature"])["value"].to_dict()
@@ -92,12 +92,12 @@ def test_a_folder_of_the_same_training_says_the_same(monitored):
     metrics = tables.gather(schemas.TABLES["metrics"], folder.files("metrics/monitor").values())
     assert metrics == metric_table(curve, NAME, folder.steps())
     told = trainer_states.facts(
-        trainer_states.read_state(state), weight_files.count_parameters(state.parent, embeddings=False)
+        trainer_states.read_state(state), checkpoints.Checkpoint(state.parent).count.without_embeddings
     )
     facts = folder.facts()
     assert told["tokens_per_step"] == facts["tokens_per_step"] == 8 * 8
     assert told["final_step"] == facts["final_step"] == STEPS
-    assert weight_files.count_parameters(state.parent) == facts["n_parameters"]
+    assert checkpoints.Checkpoint(state.parent).count.total == facts["n_parameters"]
 
 
 def test_advice_on_a_training_that_is_under_way(monitored):

@@ -13,11 +13,11 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
-def count_parameters(checkpoint: Path, *, embeddings: bool = True) -> int:
-    """Return the number of parameters of a checkpoint, as `io.weight_files` counts them."""
-    from toposcale.io import weight_files  # slow to import, and few logs have weights beside them
+def count_parameters(checkpoint: Path) -> tuple[int, int]:
+    """Return the `ParameterCount` of a checkpoint."""
+    from toposcale.checkpoints import Checkpoint  # slow to import, and few logs have weights beside them
 
-    return weight_files.count_parameters(checkpoint, embeddings=embeddings)
+    return Checkpoint(checkpoint).count
 
 
 def _with_weights(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:

@@ -12,7 +12,6 @@ from toposcale.analysis.training_runs import ModelRows, model_rows
 from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.runs.learning_rate_schedule import first_peak, longest_warmup
 from toposcale.forecasting.runs.schedules import schedule_of
-from toposcale.io import weight_files
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
 
@@ -43,12 +42,11 @@ def rows_of_model(
         last = [schedule_of(schedule).steps]
     facts_of_run: dict[str, Any] = {"final_step": max((step for step in last if step is not None), default=None)}
     facts_of_run |= {"n_parameters": n_parameters, "is_end_known": bool(end or schedule), **(notes or {})}
-    checkpoint = None if weights is None else checkpoints.locate(weights)
-    if checkpoint is not None:
-        facts_of_run["n_parameters"] = weight_files.count_parameters(checkpoint)
+    count = None if weights is None else checkpoints.Checkpoint(checkpoints.locate(weights)).count
+    if count:
+        facts_of_run["n_parameters"] = count.total
     if curve is not None and Path(curve).name == trainer_states.FILE_NAME:
-        inner = weight_files.count_parameters(checkpoint, embeddings=False) if checkpoint else 0
-        trainer_facts = trainer_states.facts(trainer_states.read_state(curve), inner)
+        trainer_facts = trainer_states.facts(trainer_states.read_state(curve), count.without_embeddings if count else 0)
         facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
         facts_of_run["is_end_known"] |= bool(trainer_facts["final_step"])
     rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)

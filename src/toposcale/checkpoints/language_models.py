@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from toposcale.checkpoints.checkpoint import Checkpoint
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import parse_json, read_text, regular_files
 from toposcale.io.not_weights import is_buffer
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import count_weights, tensor_shapes, weight_files
+from toposcale.io.weight_files import count_weights
 from toposcale.training.gpt import GPT, GPTShape
 from toposcale.training.trainer import load_weights
 
@@ -81,11 +82,10 @@ def load_model(
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
-    path = Path(checkpoint)
-    files = weight_files(path)
+    path, weights = Path(checkpoint), Checkpoint(checkpoint)
     with torch.inference_mode(not differentiable):
         if path.is_file():
-            gpt = _gpt(path, torch.device(device)).to(DTYPES[dtype])
+            gpt = _gpt(path, weights.count.total, torch.device(device)).to(DTYPES[dtype])
 
             def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
                 return [gpt.hidden_states(tokens)] if last_only else gpt.all_hidden_states(tokens)
@@ -93,7 +93,7 @@ def load_model(
             head = gpt.token_embedding.weight.detach()
             return LanguageModel(hidden_states, head, None, gpt.shape.context, module=gpt)
         with _errors_of(path, "transformers cannot load it"):
-            model = _pretrained(path, files, DTYPES[dtype], device)
+            model = _pretrained(path, weights, DTYPES[dtype], device)
             model.config.use_cache = False
             loaded = wrap_pretrained(model, str(path))
             if not differentiable:
@@ -156,25 +156,25 @@ def longer_by(normalizer: Any) -> int:
     return 1
 
 
-def _gpt(path: Path, device: torch.device) -> GPT:
+def _gpt(path: Path, n_weights: int, device: torch.device) -> GPT:
     metadata, sizes = read_metadata(path), [field.name for field in fields(GPTShape)]
     try:
         shape = GPTShape(**{name: int(metadata[name]) for name in sizes})
     except (KeyError, ValueError) as error:
         raise UserError(f"{path}: its metadata does not give the sizes of a GPT ({', '.join(sizes)})") from error
-    if shape.n_parameters > count_weights(tensor_shapes(path)):
+    if shape.n_parameters > n_weights:
         raise UserError(f"{path}: its metadata are of another model, with {shape.n_parameters} weights")
     return load_weights(path, shape, device).eval()
 
 
-def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str) -> Any:
+def _pretrained(folder: Path, weights: Checkpoint, dtype: torch.dtype, device: str) -> Any:
     # Otherwise a thread asks the Hub to convert `.bin` weights.
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     from transformers import AutoModelForCausalLM
 
-    _check_sizes(folder)
+    _check_sizes(folder, weights.shapes)
     load: Any = AutoModelForCausalLM.from_pretrained
-    safe = files[0].suffix == ".safetensors"
+    safe = weights.files[0].suffix == ".safetensors"
     model, info = load(str(folder), dtype=dtype, use_safetensors=safe, output_loading_info=True, **_LOCAL)
     # Transformers only warns about missing weights, and initialises them at random.
     wrong = {
@@ -211,11 +211,10 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
     return LanguageModel(hidden_states, head.weight.detach(), bias, context, scale, cap, model)
 
 
-def _check_sizes(folder: Path) -> None:
+def _check_sizes(folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
     """Raise UserError if config.json describes more weights than the files hold, which transformers would allocate."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    shapes = tensor_shapes(folder)
     _check_counts(folder, parse_json(read_text(folder / "config.json")), shapes)
     config = AutoConfig.from_pretrained(str(folder), **_LOCAL)
     with torch.device("meta"):  # shapes without values

@@ -1,22 +1,17 @@
 """Numbers that a training loop saved in its checkpoints, beside the weights: step, epoch, losses, learning rate."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from toposcale.forecasting.logs.names import COUNTERS, RATES, TRAINING, VALIDATION, loss_name, plain_name
-from toposcale.io.bin_files import load_content
 
 STEP, EPOCH, LEARNING_RATE = "step", "epoch", "learning_rate"
 LOSSES = {"training_loss": TRAINING, "validation_loss": VALIDATION}
 """Metrics of the losses, and their splits."""
 
 
-def saved_numbers(checkpoint: Path) -> dict[str, float]:
-    """Return the numbers in a checkpoint of PyTorch by the names above, those that it holds; of a list the last one."""
-    if not checkpoint.is_file() or checkpoint.suffix == ".safetensors":
-        return {}
-    content = load_content(checkpoint)
+def saved_numbers(content: Any) -> dict[str, float]:
+    """Return the numbers in the content of a checkpoint by the names above, those that it holds; of a list the last one."""
     if not isinstance(content, dict):
         return {}
     found: dict[str, float] = {}

@@ -9,14 +9,14 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from toposcale.checkpoints.matrices import Sizes, digests, stored_sizes
+from toposcale.checkpoints.checkpoint import Checkpoint, Sizes
 from toposcale.checkpoints.saved_numbers import saved_numbers
 from toposcale.checkpoints.step_names import find_step, guessed_pattern, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import all_tensors, choose_weight_files, may_hold_weights
+from toposcale.io.weight_files import choose_weight_files, may_hold_weights
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _BLOCK = 4096  # bytes
@@ -148,7 +148,7 @@ class Inspection(NamedTuple):
 
     unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
     tensors, and of name, size and three blocks (first, middle, last) of all its files, by which checkpoints are
-    distinguished without reading gigabytes. digests: those of its weights, see `matrices.digests`. not_runnable, and the
+    distinguished without reading gigabytes. digests: those of its weights, see `Checkpoint.digests`. not_runnable, and the
     same where a tokenizer is given: see `missing_parts`. numbers: see `saved_numbers`.
     """
 
@@ -165,14 +165,15 @@ class Inspection(NamedTuple):
 def inspect(checkpoint: Path) -> Inspection:
     """Return what is read of a checkpoint to plan with it, whatever is wrong with it."""
     try:
+        weights = Checkpoint(checkpoint)
         return Inspection(
-            shapes=_hash(sorted((name, list(tensor.shape)) for name, tensor in all_tensors(checkpoint).items())),
+            shapes=_hash(sorted((name, list(tensor.shape)) for name, tensor in weights.tensors.items())),
             sample=_hash([_sample(file) for file in files_of(checkpoint)]),
-            sizes=stored_sizes(checkpoint),
-            digests=sorted(digests(checkpoint).values()),
+            sizes=weights.sizes,
+            digests=sorted(weights.digests().values()),
             not_runnable=missing_parts(checkpoint),
             not_runnable_with_tokenizer=missing_parts(checkpoint, tokenizer=False),
-            numbers=saved_numbers(checkpoint),
+            numbers=saved_numbers(weights.content),
         )
     except BaseException as error:
         if is_shared(error):

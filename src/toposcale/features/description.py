@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.checkpoints import FolderSource, matrices
+from toposcale.checkpoints import Checkpoint, FolderSource, matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.adapters import adapter_sentences, is_product, products
 from toposcale.features.feature import SUMMARY
@@ -275,7 +275,8 @@ def _measured(
     chosen = weights.WeightSettings(include=include, **settings)
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
-    tensors, opened, notes = _opened(source)
+    checkpoint = _opened(source)
+    tensors, notes = checkpoint.tensors, checkpoint.foreign_objects
     shapes = matrices.matrix_shapes(tensors)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})
@@ -284,7 +285,7 @@ def _measured(
     if not wanted:
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
         raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
-    followed = progress(opened, len(shapes)) if progress else opened
+    followed = progress(checkpoint.matrices(), len(shapes)) if progress else checkpoint.matrices()
     features, diagrams = weights.compute_features(followed, chosen, names=names)
     wanted |= products(wanted)
     measured = {name: wanted[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural)}
@@ -308,15 +309,12 @@ def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int,
         yield f"left out: {count}, {100 * share:.3g}% of the parameters ({names_or_kind})"
 
 
-def _opened(source: Any) -> tuple[dict[str, Stored], Matrices, list[str]]:
-    """Return shape and type of the tensors by name, an iterator of the matrices, and notes on the source."""
+def _opened(source: Any) -> Checkpoint:
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
-        tensors, opened = weight_files.all_tensors(os.fspath(source)), matrices.iterate_matrices(os.fspath(source))
-        return tensors, opened, weight_files.replaced_objects(source)
+        return Checkpoint(source)
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
-        named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
-        return matrices.stored_arrays(named), matrices.iterate_arrays(named), []
+        return Checkpoint(_arrays(source if isinstance(source, Mapping) else dict(source.named_parameters())))
     raise TypeError(f"source: a path, a PyTorch module or arrays by name, not a {type(source).__name__}")
 
 

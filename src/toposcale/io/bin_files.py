@@ -4,7 +4,8 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import regular_file
 from toposcale.io.not_weights import is_buffer
 from toposcale.io.stub_unpickler import Stub, load_with_stubs, not_loaded
+from toposcale.io.tensor_files import Stored, exact
 
 # Keys under which a training loop saves the weights beside its own state.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "state")
@@ -22,7 +24,7 @@ _SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), FILE)"
 _ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
 
 
-def check_complete(file: Path) -> None:
+def _check_complete(file: Path) -> None:
     """Raise UserError unless a file is a complete `.bin`: its archive has an end, and is not compressed."""
     head = _head(regular_file(file))
     if not head:
@@ -151,17 +153,12 @@ def _check_plain(file: Path, tensors: Any) -> None:
             raise UserError(f"{file}: {name} has {shape} entries, more than the {size} bytes of the file hold")
 
 
-def load_content(file: Path) -> Any:
-    """Return what a `.bin` holds, tensors memory-mapped if possible; execute no code."""
-    return _content(file)[0]
+def load_content(file: Path) -> tuple[Any, list[str]]:
+    """Return what a `.bin` holds, tensors memory-mapped if possible, and the names of the classes of its stubs.
 
-
-def foreign_objects(file: Path) -> list[str]:
-    """Return the names of the classes in a `.bin` whose objects are not made of what the file holds."""
-    return _content(file)[1]
-
-
-def _content(file: Path) -> tuple[Any, list[str]]:
+    No code is executed: in place of other objects than tensors stand stubs.
+    """
+    _check_complete(file)
     try:
         import torch
     except ImportError as error:
@@ -181,9 +178,51 @@ def _content(file: Path) -> tuple[Any, list[str]]:
         raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
 
 
-def load_bin(file: Path) -> dict[str, Any]:
-    """Return the tensors of a `.bin`, tied ones under their first name."""
-    content, names = _content(file)
+class Arrays:
+    """Tensors of NumPy or of PyTorch on any device, by name, each once: of views of the same entries the first name counts.
+
+    where: begins messages about them. content: the whole of the file that holds them. foreign: the names of the classes in
+    that file whose objects are not made.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], where: str = "", content: Any = None, foreign: Sequence[str] = ()):
+        self.where, self.content, self.foreign = where, content, foreign
+        first: dict[Any, str] = {}
+        arrays = {name: one if hasattr(one, "detach") else np.asarray(one) for name, one in tensors.items()}
+        for name, one in arrays.items():
+            first.setdefault(_view(one) or name, name)
+        self._tensors = {name: arrays[name] for name in first.values()}
+
+    @cached_property
+    def stored(self) -> dict[str, Stored]:
+        """Shape and type of all tensors."""
+        return {name: Stored(tuple(one.shape), str(one.dtype)) for name, one in self._tensors.items()}
+
+    def is_readable(self, name: str) -> bool:
+        """Return whether a tensor can be read into an array."""
+        tensor = self._tensors[name]
+        return not hasattr(tensor, "detach") or not not_plain(tensor)
+
+    def values(self, name: str) -> np.ndarray:
+        """Return a tensor as an array, bfloat16 and float8 as float32; raise UserError if it is not supported."""
+        tensor = self._tensors[name]
+        return torch_values(name, tensor, self.where) if hasattr(tensor, "detach") else exact(tensor)
+
+    def rows(self, name: str) -> Any:
+        """Return a tensor, whose slices `[start:stop]` are its rows."""
+        return self._tensors[name]
+
+
+def _view(tensor: Any) -> tuple[Any, ...]:
+    """Return address, shape and strides of a tensor; () of one without entries, or without an address."""
+    if not hasattr(tensor, "detach"):
+        return (tensor.__array_interface__["data"][0], tensor.shape, tensor.strides) if tensor.size else ()
+    return (tensor.data_ptr(), tensor.shape, tensor.stride()) if not not_plain(tensor) and tensor.numel() else ()
+
+
+def open_bin(file: Path) -> Arrays:
+    """Return the tensors of a `.bin`."""
+    content, names = load_content(file)
     try:
         tensors = unwrapped(content, file)
         if isinstance(tensors, dict):
@@ -193,9 +232,7 @@ def load_bin(file: Path) -> dict[str, Any]:
         if names and NOT_TENSORS not in str(error):  # what is missing may be among them
             raise not_loaded(file, names) from error
         raise
-    views = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
-    first = {view: name for name, view in reversed(views.items())}
-    return {name: tensor for name, tensor in tensors.items() if first[views[name]] == name or not tensor.numel()}
+    return Arrays(tensors, f"{file}: ", content, names)
 
 
 def _as_tensor(values: Any) -> Any:

@@ -7,8 +7,8 @@ entry, as JSON with sorted keys, with the SHA-256 of the file without that check
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,8 @@ _NOT_IN_NUMPY = {
     "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
     "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
 }
+# Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
+_WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
 _TYPES = ("uint8", "uint16", "int32", "int64", "float16", "float32", "float64")
 
 
@@ -53,32 +55,19 @@ def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str
 
 def read(path: str | Path) -> tuple[dict[str, NDArray], dict[str, str]]:
     """Return arrays and metadata of a file of `write`; raise UserError if it is missing or damaged."""
-    with opened(path) as file:
-        return _checked(file)
+    return _checked(open_file(path))
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
     """Return the metadata of a file of `write` without reading its tensors; empty for a file of another program."""
-    with opened(path) as file:
-        return {key: value for key, value in file.metadata().items() if key != _DIGEST}
-
-
-def check_content(file: "TensorFile") -> None:
-    """Verify the checksum of an open file of `write`; files of other programs have none and pass."""
-    if file.metadata():
-        _checked(file)
+    return {key: value for key, value in open_file(path).metadata().items() if key != _DIGEST}
 
 
 def _checked(file: "TensorFile") -> tuple[dict[str, NDArray], dict[str, str]]:
-    arrays, metadata = {name: file.tensor(name) for name in file.names}, file.metadata()
+    arrays, metadata = {name: file.values(name) for name in file.stored}, file.metadata()
     if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
         raise UserError(f"{file.path}: damaged (its checksum does not match); {WHEN_DAMAGED}")
     return arrays, metadata
-
-
-def is_supported(dtype: str) -> bool:
-    """Return whether arrays of a type of the format can be read."""
-    return dtype in _NOT_IN_NUMPY or not dtype.startswith(("F4", "F6_", "F8_"))
 
 
 class Stored(NamedTuple):
@@ -92,12 +81,22 @@ class Stored(NamedTuple):
     not_weight: str = ""
 
 
+def exact(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array, bfloat16 and float8 as float32, which holds them exactly."""
+    return values.astype(np.float32) if _WIDENED.fullmatch(values.dtype.name) else values
+
+
 class TensorFile:
-    """Read tensors by name from an open safetensors file, bfloat16 and float8 as types of ml_dtypes."""
+    """Tensors of an open safetensors file, by name."""
 
     def __init__(self, handle: Any, path: str | Path) -> None:
         self._handle, self.path = handle, Path(path)
-        self.names: list[str] = handle.keys()
+
+    @cached_property
+    def stored(self) -> dict[str, Stored]:
+        """Shape and type of all tensors, from the header."""
+        slices = {name: self._handle.get_slice(name) for name in self._handle.keys()}  # noqa: SIM118
+        return {name: Stored(tuple(one.get_shape()), str(one.get_dtype())) for name, one in slices.items()}
 
     @cached_property
     def _header(self) -> tuple[dict[str, Any], int]:
@@ -106,25 +105,27 @@ class TensorFile:
             size = int.from_bytes(stream.read(8), "little")
             return parse_json(stream.read(size)), 8 + size
 
-    def shape(self, name: str) -> list[int]:
-        """Return the shape of a tensor without reading its values."""
-        return self._handle.get_slice(name).get_shape()
+    def is_readable(self, name: str) -> bool:
+        """Return whether a tensor can be read into an array."""
+        dtype = self.stored[name].dtype
+        return dtype in _NOT_IN_NUMPY or not dtype.startswith(("F4", "F6_", "F8_"))
 
-    def dtype(self, name: str) -> str:
-        """Return the type of a tensor, as the format names it: "BF16"."""
-        return str(self._handle.get_slice(name).get_dtype())
-
-    def tensor(self, name: str) -> NDArray[Any]:
-        """Return a tensor; raise UserError if its type is not supported."""
-        kind = self.dtype(name)
-        if not is_supported(kind):
+    def values(self, name: str) -> NDArray[Any]:
+        """Return a tensor, bfloat16 and float8 as float32; raise UserError if its type is not supported."""
+        kind = self.stored[name].dtype
+        if not self.is_readable(name):
             raise UserError(f"{self.path}: {name} is of type {kind}, which is not supported")
-        return np.array(self._mapped(name, kind)) if kind in _NOT_IN_NUMPY else self._handle.get_tensor(name)
+        return exact(self._mapped(name, kind)) if kind in _NOT_IN_NUMPY else self._handle.get_tensor(name)
 
     def rows(self, name: str) -> Any:
         """Return an object whose slices `[start:stop]` are rows of a tensor, read lazily."""
-        stored = self._handle.get_slice(name)
-        return self._mapped(name, kind) if (kind := stored.get_dtype()) in _NOT_IN_NUMPY else stored
+        kind = self.stored[name].dtype
+        return self._mapped(name, kind) if kind in _NOT_IN_NUMPY else self._handle.get_slice(name)
+
+    def check(self) -> None:
+        """Verify the checksum of a file of `write`; files of other programs have none and pass."""
+        if self.metadata():
+            _checked(self)
 
     def _mapped(self, name: str, kind: str) -> NDArray[Any]:
         """Return a tensor of a type that NumPy lacks, mapped into memory."""
@@ -142,12 +143,10 @@ class TensorFile:
             raise UserError(f"{self.path}: damaged (its metadata are not readable); {WHEN_DAMAGED}") from error
 
 
-@contextmanager
-def opened(path: str | Path) -> Iterator[TensorFile]:
+def open_file(path: str | Path) -> TensorFile:
     """Open a safetensors file; raise UserError if its length is not the one that its header states."""
     try:
-        with safe_open(str(regular_file(path)), framework="numpy") as handle:
-            yield TensorFile(handle, path)
+        return TensorFile(safe_open(str(regular_file(path)), framework="numpy"), path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (SafetensorError, OSError, ValueError) as error:

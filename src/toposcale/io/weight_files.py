@@ -5,23 +5,18 @@ shards). Torch is imported for `.bin` files alone.
 """
 
 import math
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from toposcale.io.bin_files import check_complete, foreign_objects, load_bin
+from toposcale.io.bin_files import Arrays, open_bin
 from toposcale.io.checkpoint_parts import refuse_parts
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
-from toposcale.io.not_weights import is_buffer, not_a_weight
-from toposcale.io.quantisation import refuse_quantised
-from toposcale.io.tensor_files import Stored, is_supported, opened
+from toposcale.io.tensor_files import Stored, TensorFile, open_file
 
 _EMBEDDINGS = re.compile(
     r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
@@ -79,11 +74,7 @@ def choose_weight_files(names: Iterable[str]) -> list[str]:
 
 
 def weight_files(checkpoint: str | Path) -> list[Path]:
-    """Return the weight files of a checkpoint, in order, each checked to be complete.
-
-    The header of a complete safetensors file accounts for every byte; a complete `.bin` archive has its end. Raise
-    UserError if there are no weights, if a shard is missing, or if a file is truncated or damaged.
-    """
+    """Return the weight files of a checkpoint, in order; raise UserError if there are none, or if a shard is missing."""
     path = Path(checkpoint)
     if path.is_file():
         refuse_parts(path)
@@ -109,10 +100,8 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     for file in files:
         if reason := _OTHER_FORMATS.get(file.suffix):
             raise UserError(f"{file}: {reason}")
-        if file.suffix == ".safetensors":
-            _stored(file)
-        else:
-            check_complete(file)
+        if not file.exists():  # such as a link in a cache whose file was removed
+            raise UserError(f"{file}: no such file")
     return files
 
 
@@ -130,88 +119,12 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def all_tensors(checkpoint: str | Path) -> dict[str, Stored]:
-    """Return shape and type of all tensors of a checkpoint by name, and why some are not weights of their own.
+def open_weights(file: Path) -> Arrays | TensorFile:
+    """Open a file of weights; raise UserError if it is truncated or damaged.
 
-    Errors as in `iterate_matrices`.
+    The header of a complete safetensors file accounts for every byte; a complete `.bin` archive has its end.
     """
-    files = weight_files(checkpoint)
-    stored = {name: tensor for file in files for name, tensor in _stored(file).items()}
-    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
-    refuse_quantised(
-        {name: tensor for name, tensor in stored.items() if not is_buffer(name)}, folder, f"{checkpoint}: "
-    )
-    copies = {name: stored[name]._replace(not_weight=COPY) for name in tied_copies(files)}
-    return stored | copies
-
-
-def replaced_objects(checkpoint: str | os.PathLike[str]) -> list[str]:
-    """Return a sentence on the Python objects beside the weights, in whose place nothing is made."""
-    files = [file for file in weight_files(Path(checkpoint)) if file.suffix != ".safetensors"]
-    names = sorted({name for file in files for name in foreign_objects(file)})
-    return [f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []
-
-
-def stored_tensors(checkpoint: str | Path) -> dict[str, Stored]:
-    """Return shape and type of the weights of a checkpoint by name, each once; errors as in `iterate_matrices`."""
-    return {name: tensor for name, tensor in all_tensors(checkpoint).items() if not tensor.not_weight}
-
-
-def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
-    """Return the shapes of the weights of a checkpoint by name, as `stored_tensors` does."""
-    return {name: list(tensor.shape) for name, tensor in stored_tensors(checkpoint).items()}
-
-
-def _stored(file: Path) -> dict[str, Stored]:
-    """Return shape and type of the tensors of a file, which is opened once as long as it stays as it is."""
-    return _stored_as_of(file, *_status(file))
-
-
-def _status(file: Path) -> tuple[int, int]:
-    """Return size and time of a file."""
-    try:
-        status = file.stat()
-    except FileNotFoundError as error:  # such as a link in a cache whose file was removed
-        raise UserError(f"{file}: no such file") from error
-    return status.st_size, status.st_mtime_ns
-
-
-@cache
-def _stored_as_of(file: Path, size: int, changed: int) -> dict[str, Stored]:
-    """Return shape and type of the tensors of a file; of most values the first rows alone are read."""
-    with opened_rows(file) as (stored, rows):
-
-        def judged(name: str, tensor: Stored) -> Stored:
-            return tensor._replace(not_weight=not_a_weight(name, *tensor[:2], lambda count: rows(name)[:count]))
-
-        return {name: judged(name, tensor) if is_supported(tensor.dtype) else tensor for name, tensor in stored.items()}
-
-
-@contextmanager
-def opened_rows(file: Path) -> Iterator[tuple[dict[str, Stored], Callable[[str], Any]]]:
-    """Open a file: shape and type of its tensors, and a function of a name whose slices are rows, read lazily."""
-    if file.suffix != ".safetensors":
-        tensors = load_bin(file)
-        shapes = {name: Stored(tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()}
-        yield shapes, tensors.__getitem__
-        return
-    with opened(file) as archive:
-        yield {name: Stored(tuple(archive.shape(name)), archive.dtype(name)) for name in archive.names}, archive.rows
-
-
-def tied_copies(files: Sequence[Path]) -> dict[str, str]:
-    """Return the names of tensors that repeat another one (an output head the token embedding), each with that one."""
-    return _tied_as_of(tuple((file, *_status(file)) for file in files))
-
-
-@cache
-def _tied_as_of(files: tuple[tuple[Path, int, int], ...]) -> dict[str, str]:
-    file_of = {name: file for file, *_ in files for name in _stored(file)}
-    stored = {name: tensor for file, *_ in files for name, tensor in _stored(file).items()}
-    with ExitStack() as stack:
-        # Opened where two tensors have one shape.
-        opened_once = cache(lambda file: stack.enter_context(opened_rows(file))[1])
-        return copies_among(stored, lambda name: opened_once(file_of[name])(name))
+    return open_file(file) if file.suffix == ".safetensors" else open_bin(file)
 
 
 def copies_among(stored: Mapping[str, Stored], rows: Callable[[str], Any]) -> dict[str, str]:
@@ -266,11 +179,6 @@ def bytes_of(values: Any) -> bytes:
 
         values = values.detach().cpu().contiguous().view(torch.uint8).numpy()
     return np.ascontiguousarray(values).tobytes()
-
-
-def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
-    """Return the number of parameters of a checkpoint, tied weights counted once; `embeddings` as in `count_weights`."""
-    return count_weights(tensor_shapes(checkpoint), embeddings=embeddings)
 
 
 def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:

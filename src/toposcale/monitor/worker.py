@@ -21,9 +21,9 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from toposcale.checkpoints.matrices import exact
 from toposcale.features import weights
 from toposcale.io.errors import reason_of
+from toposcale.io.tensor_files import exact
 from toposcale.monitor import records
 from toposcale.monitor.alerts import Outlook
 from toposcale.monitor.folder import Folder

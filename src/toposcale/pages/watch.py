@@ -31,7 +31,7 @@ from toposcale.forecasting.logs import loss_curves, trainer_states
 from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io import schemas, tables, weight_files
+from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, reason_of
 from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
@@ -144,20 +144,18 @@ class Follower:
         name = self.folder.resolve().name
         source = checkpoints.FolderSource(self.folder)
         steps, missing = source.usable_steps()
-        whole = source.checkpoint(steps[-1])
+        count = checkpoints.Checkpoint(source.checkpoint(steps[-1])).count
         state, reached = source.trainer_state(), max(source.steps())
         at_the_end = self.folder / trainer_states.FILE_NAME
         with suppress(UserError):  # Trainer.save_state writes it, or an earlier training has left it
             last = trainer_states.read_state(at_the_end)["global_step"]
             state, reached = (str(at_the_end), last) if last >= reached else (state, reached)
         seen = Seen(reached={name: reached}, missing=list(missing.values()))
-        facts: dict[str, Any] = {"n_parameters": weight_files.count_parameters(whole)}
+        facts: dict[str, Any] = {"n_parameters": count.total}
         facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
-            facts |= trainer_states.facts(
-                trainer_states.read_state(state), weight_files.count_parameters(whole, embeddings=False)
-            )
+            facts |= trainer_states.facts(trainer_states.read_state(state), count.without_embeddings)
             seen.rows["metrics"].append(metric_table(curve, name, steps))
             seen.rows["training"].append(_with_model(name, training_table(curve)))
         for step in steps:
@@ -242,7 +240,7 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
 
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
     """Return the features and diagrams of a checkpoint's weights."""
-    matrices = checkpoints.iterate_matrices(checkpoint)
+    matrices = checkpoints.Checkpoint(checkpoint).matrices()
     features, diagrams = weights.compute_features(matrices, weights.WeightSettings())
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)

@@ -1,6 +1,6 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -14,7 +14,7 @@ from toposcale.forecasting.decision.advice import Advice, advise_before_start, a
 from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, Request
 from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number, parameters, states_file
 from toposcale.forecasting.runs.checks import refuse_curve
-from toposcale.forecasting.runs.facts import UNKNOWN, Provenance
+from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance
 from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve, run_of_losses
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
@@ -42,7 +42,7 @@ def advise(
     epochs: float | None = None,
     optimizer: str = "",
     objective: str = "",
-    count_parameters: Callable[..., int] | None = None,
+    count_parameters: CountParameters | None = None,
     name: str = "this run",
     **unknown: Any,
 ) -> Advice:
@@ -92,8 +92,8 @@ def advise(
     objective : str, optional
         Objective of the training. The law is for "next-token"; a run with another one is refused.
     count_parameters : callable, optional
-        Function of a checkpoint, with an argument `embeddings`, that counts its parameters, for the one that a Trainer left
-        beside its log. `toposcale.advise` has one; by default of `toposcale.forecasting.advise` no weights are read.
+        Function of the path of a checkpoint that returns the numbers of its parameters with and without embeddings, for the
+        one that a Trainer left beside its log. `toposcale.advise` has one; `toposcale.forecasting.advise` reads no weights.
     name : str, optional
         Name of the run in texts.
     **unknown : Any

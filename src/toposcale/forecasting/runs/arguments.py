@@ -1,6 +1,6 @@
 """Arguments in which users state a training run: its curve, its facts and its learning-rate schedule."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from toposcale.forecasting.amounts import number_of
-from toposcale.forecasting.runs.facts import RunFacts
+from toposcale.forecasting.runs.facts import CountParameters, RunFacts
 from toposcale.forecasting.runs.schedules import MOST_STEPS, SHAPES, Schedule, ScheduleTable, schedule_of
 from toposcale.io.errors import UserError
 
@@ -36,7 +36,7 @@ class RunInput:
     schedule: Schedule | ScheduleTable | None = None
     is_relative: bool = False
     reading: Mapping[str, Any] = field(default_factory=dict)
-    count_parameters: Callable[..., int] | None = None
+    count_parameters: CountParameters | None = None
 
     @classmethod
     def of(
@@ -56,7 +56,7 @@ class RunInput:
         epochs: Any = None,
         optimizer: str = "",
         objective: str = "",
-        count_parameters: Callable[..., int] | None = None,
+        count_parameters: CountParameters | None = None,
     ) -> Self:
         """Return the input of these arguments of `advise`, None where not stated; UserError for one out of bounds."""
         for what, text, example in (("optimizer", optimizer, "adamw"), ("objective", objective, "next-token")):

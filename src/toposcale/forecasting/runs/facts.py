@@ -1,8 +1,9 @@
 """Facts of a training run, each with its provenance."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +26,10 @@ class Provenance(StrEnum):
 
 READ = (Provenance.LOGGED, Provenance.WEIGHTS)
 """Provenances of facts that were read from a file of the run."""
+
+
+CountParameters = Callable[[Path], tuple[int, int]]
+"""Function of a checkpoint that counts its parameters with and without embeddings; UserError: no weights are there."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Training runs from the loss curves of users: files, folders of a Trainer, or columns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.logs.loss_curves import LOG, LossCurve, of_columns, read
 from toposcale.forecasting.runs.arguments import RunInput
-from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
+from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance, RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -137,7 +137,7 @@ def _refuse_without_losses(losses: LossCurve) -> None:
         )
 
 
-def logged_facts(losses: LossCurve, count_parameters: Callable[..., int] | None = None) -> RunFacts:
+def logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -> RunFacts:
     """Return the facts of a run that the curve states, and the weights beside it where they can be counted."""
     if (state := losses.trainer) is None:
         return UNKNOWN.with_provenance(
@@ -149,11 +149,10 @@ def logged_facts(losses: LossCurve, count_parameters: Callable[..., int] | None 
     folder, base = state.path.parent, ""
     if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
         base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
-    size, inner = np.nan, 0
+    size, inner = 0, 0
     with suppress(UserError, OSError):  # no weights there
         if count_parameters is not None:
-            weights = Path(base) if base else folder
-            size, inner = (count_parameters(weights, embeddings=counted) for counted in (True, False))
+            size, inner = count_parameters(Path(base) if base else folder)
     logged, epochs = trainer_states.facts(state.content, inner), state.content.get("epoch")
     of_run = [epochs / step * logged["final_step"] for step in _trained_to(losses) if epochs and logged["final_step"]]
     return UNKNOWN.with_provenance(

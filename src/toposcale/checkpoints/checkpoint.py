@@ -1,0 +1,190 @@
+"""A checkpoint: the weights of a model, in files or in memory, opened once and read one matrix at a time."""
+
+import hashlib
+import math
+import os
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toposcale.checkpoints.matrices import Layout, matrix_layouts, matrix_shapes, not_measured, split
+from toposcale.io.bin_files import Arrays
+from toposcale.io.errors import UserError, listed
+from toposcale.io.not_weights import is_buffer, not_a_weight
+from toposcale.io.quantisation import refuse_quantised
+from toposcale.io.tensor_files import Stored, TensorFile
+from toposcale.io.weight_files import COPY, bytes_of, copies_among, count_weights, open_weights, weight_files
+
+# A part of a tensor that is hashed, in entries, and the most parts.
+_HASHED_ENTRIES, _HASHED_PARTS = 4096, 64
+
+
+class ParameterCount(NamedTuple):
+    """Number of parameters of a model, and that without token and position embeddings."""
+
+    total: int
+    without_embeddings: int
+
+
+class Sizes(NamedTuple):
+    """Number of weights of a checkpoint, number of entries of its largest matrix, and number of matrices."""
+
+    n_parameters: int
+    largest_matrix: int
+    n_matrices: int
+
+
+class Checkpoint:
+    """Weights of a model, in files or in memory. Files are opened once, when something is asked of them.
+
+    Every property raises UserError for no weights, a missing shard, a damaged file, a `.bin` with more than plain tensors,
+    or quantised weights.
+
+    Parameters
+    ----------
+    source : path, or mapping of str to array
+        A file of weights, a folder in the layout of Hugging Face, or arrays by name.
+    """
+
+    def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
+        self._source = source if isinstance(source, Mapping) else Path(source)
+        self._where = "" if isinstance(source, Mapping) else f"{source}: "
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """The files of weights, none of arrays in memory."""
+        return [] if isinstance(self._source, Mapping) else weight_files(self._source)
+
+    @cached_property
+    def parts(self) -> Sequence[TensorFile | Arrays]:
+        """The opened files, or the arrays in memory."""
+        return [Arrays(self._source)] if isinstance(self._source, Mapping) else list(map(open_weights, self.files))
+
+    @cached_property
+    def _part_of(self) -> dict[str, TensorFile | Arrays]:
+        return {name: part for part in self.parts for name in part.stored}
+
+    @cached_property
+    def tensors(self) -> dict[str, Stored]:
+        """Shape and type of all tensors by name, and why some are not weights of their own."""
+        stored = {name: _judged(name, part) for part in self.parts for name in part.stored}
+        folder = self.files[0].parent if self.files else None
+        refuse_quantised({name: one for name, one in stored.items() if not is_buffer(name)}, folder, self._where)
+        copies = copies_among(stored, self._rows)
+        return stored | {name: stored[name]._replace(not_weight=COPY) for name in copies}
+
+    @property
+    def weights(self) -> dict[str, Stored]:
+        """Shape and type of the weights by name, each once."""
+        return {name: tensor for name, tensor in self.tensors.items() if not tensor.not_weight}
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """Shapes of the weights by name."""
+        return {name: list(tensor.shape) for name, tensor in self.weights.items()}
+
+    @property
+    def count(self) -> ParameterCount:
+        """Number of parameters, tied weights counted once."""
+        return ParameterCount(count_weights(self.shapes), count_weights(self.shapes, embeddings=False))
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the weights; of most, the headers of the files are read."""
+        matrices = [math.prod(shape) for shape in matrix_shapes(self.weights).values()]
+        return Sizes(self.count.total, max(matrices, default=0), len(matrices))
+
+    def matrices(self, frozen: Collection[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield name and values (n_out, n_in) of the weight matrices, with one in memory at a time.
+
+        Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
+        matrices as `matrix_layouts` says. Vectors, the second copy of tied weights, what is no weight (`io.not_weights`)
+        and the tensors of the names `frozen` are left out; with a RuntimeWarning, empty matrices. float64, float32 and
+        float16 are as stored; bfloat16 and float8 are float32, which is exact. Raise UserError if there is no matrix.
+        """
+        layouts, is_empty = self._layouts, True
+        for part in self.parts:
+            if isinstance(part, TensorFile):
+                part.check()
+            for name in part.stored:
+                if name in frozen or name not in layouts:
+                    continue
+                values = part.values(name)
+                if values.size:
+                    is_empty = False
+                    yield from split(name, values, layouts[name])
+                else:
+                    shape = " x ".join(map(str, values.shape))
+                    text = f"{self._where}{name} ({shape}) is empty, and left out"
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
+        if is_empty:
+            others = [
+                f"{name} ({' x '.join(map(str, shape))}): {reason or 'empty'}"
+                for name, (shape, _, reason) in self.tensors.items()
+                if len(shape) > 1
+            ]
+            seen = listed(others, 3) or "no tensor is 2-D"
+            raise UserError(f"{self._where}no weight matrix (2-D, floating-point): {seen}")
+
+    def digests(self) -> dict[str, str]:
+        """Return a short hash of each weight by name, of its values; of a large one, of 64 parts of its rows.
+
+        A tensor with the same hash at every checkpoint of a training is a buffer or frozen.
+        """
+        named = self.weights.items()
+        return {name: _digest(name, shape, self._rows(name)) for name, (shape, *_) in named if shape and 0 not in shape}
+
+    def frozen(self, digests: Collection[str]) -> set[str]:
+        """Return the names of the weights whose `digests` are among these; none if all are."""
+        names = {name for name, digest in self.digests().items() if digest in digests} if digests else set()
+        return names if self._layouts.keys() - names else set()
+
+    @property
+    def foreign_objects(self) -> list[str]:
+        """A sentence on the Python objects beside the weights, in whose place nothing is made."""
+        names = sorted({name for part in self.parts if isinstance(part, Arrays) for name in part.foreign})
+        return [f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []
+
+    def left_out(self, frozen: Collection[str] = ()) -> list[str]:
+        """Return a sentence on each kind of what `matrices` leaves out."""
+        empty = [
+            f"{name}: an empty matrix ({' x '.join(map(str, shape))}) is left out"
+            for name, shape in self.shapes.items()
+            if len(shape) > 1 and 0 in shape
+        ]
+        return empty + self.foreign_objects + not_measured(self.tensors, frozen)
+
+    @property
+    def content(self) -> Any:
+        """All that a training loop saved in the file, None of folders and other files."""
+        return self.parts[0].content if isinstance(self.parts[0], Arrays) and self.files == [self._source] else None
+
+    @property
+    def _layouts(self) -> dict[str, Layout]:
+        return matrix_layouts(self.shapes)
+
+    def _rows(self, name: str) -> Any:
+        return self._part_of[name].rows(name)
+
+
+def _judged(name: str, part: TensorFile | Arrays) -> Stored:
+    """Return shape and type of a tensor, and why it is no weight; of most values the first rows alone are read."""
+    stored = part.stored[name]
+    if not part.is_readable(name):
+        return stored
+    return stored._replace(not_weight=not_a_weight(name, *stored[:2], lambda count: part.rows(name)[:count]))
+
+
+def _digest(name: str, shape: Sequence[int], rows: Any) -> str:
+    code = hashlib.blake2b(name.encode(), digest_size=6)
+    n_rows = min(shape[0], max(1, _HASHED_ENTRIES // max(1, math.prod(shape[1:]))))  # of a part
+    starts = range(0, shape[0], n_rows)
+    for start in (
+        starts if len(starts) <= _HASHED_PARTS else np.linspace(0, shape[0] - n_rows, _HASHED_PARTS, dtype=int)
+    ):
+        code.update(bytes_of(rows[int(start) : min(int(start) + n_rows, shape[0])]))
+    return code.hexdigest()
