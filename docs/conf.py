@@ -47,6 +47,8 @@ suppress_warnings = ["ref.footnote"]  # a source that the text of a docstring do
 html_theme = "furo"
 html_title = "toposcale"
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 DEFAULT_RUN = Path(__file__).parents[1] / "results/default"
 html_extra_path = [

@@ -46,18 +46,14 @@ def copy_pictures(figures: Path) -> None:
 def constants() -> str:
     """Return docs/constants.md: every number of the law beside its prior."""
     rows = [
-        f"| {name} | {value:g} | {value.unit} | {value.meaning} | {value.learnt_from} | {value.judged_on} |"
+        f"| **{name}**: {value.meaning} | {value:g} | {value.unit} | {value.learnt_from} | {value.judged_on} |"
         for name, value in CONSTANTS.items()
     ]
     return _page(
         "The constants of the law",
         "`src/toposcale/forecasting/laws/priors.py`",
         "The numbers of [the law](law.md) beside its prior, with what each was learnt from and judged on.",
-        [
-            "| name | value | unit | what it is | learnt from | judged on |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *rows,
-        ],
+        ["| constant | value | unit | learnt from | judged on |", "| --- | --- | --- | --- | --- |", *rows],
     )
 
 

@@ -1,4 +1,4 @@
-"""Topology of language models in training, beside the plain baselines it has to beat.
+"""Forecasts and advice from loss curves; topology, spectra and norms of the weights of checkpoints.
 
 Functions
 ---------

@@ -50,7 +50,7 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = Non
     Raises
     ------
     UserError
-        If the suffix or the table is another one, or matplotlib is not installed.
+        If the suffix or the table is not one of these, or matplotlib is not installed.
 
     Notes
     -----

@@ -253,7 +253,7 @@ def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndar
     Raises
     ------
     ValueError
-        If `dimension` is negative or `graph` is another one.
+        If `dimension` is negative or `graph` is unknown.
 
     Examples
     --------

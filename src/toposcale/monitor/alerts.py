@@ -25,7 +25,7 @@ class AlertKind(StrEnum):
 
 
 class Alert(NamedTuple):
-    """Something that is wrong with a training.
+    """Alert about a training that goes wrong.
 
     Parameters
     ----------

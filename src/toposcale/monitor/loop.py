@@ -148,7 +148,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     UserError
         If the folder has rows of that model, another monitor writes them, it is a file, or the name is not valid.
     ValueError
-        If a count is not an integer of at least 1, `timeout` is not in (0, 1e6], or `when_busy` is another word.
+        If a count is not an integer of at least 1, `timeout` is not in (0, 1e6], or `when_busy` is neither of the two.
 
     Examples
     --------

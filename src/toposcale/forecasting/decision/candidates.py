@@ -29,7 +29,7 @@ class CandidateKind(StrEnum):
 
 
 class Request(NamedTuple):
-    """Question about a run.
+    """Request for advice: the compute to come, the candidate sizes and a target loss.
 
     Parameters
     ----------

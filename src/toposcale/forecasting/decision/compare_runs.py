@@ -47,7 +47,7 @@ RATE_DIFFERS = 0.1
 
 @dataclass(frozen=True)
 class RunPair:
-    """A run beside the first one.
+    """Comparison of a run, B, with the first one, A.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class RunPair:
 
 @dataclass(frozen=True)
 class RunComparison(Drawn, Mapping[str, Any]):
-    """Training runs beside the first of them; as a mapping it has the keys of the JSON output.
+    """Comparison of training runs with the first of them; as a mapping it has the keys of the JSON output.
 
     Parameters
     ----------
