@@ -304,6 +304,11 @@ def test_a_smoothed_loss_gives_way_to_the_raw_one(tmp_path):
     assert not any("llm.c" in note for note in curve.notes)
 
 
+def test_a_line_of_marks_alone_is_nothing(tmp_path):
+    log = "\n".join(["####", *lines("[{step}] loss {loss}")]) + "\n"
+    assert points(read(tmp_path, log)) == list(zip(STEPS, LOSSES, strict=True))
+
+
 def test_redrawn_lines_are_counted_as_lines(tmp_path):
     curve = read(tmp_path, "".join(lines("\rEpoch 0: 1%|# | {step}/6000 [01:00<02:00, 5it/s, train_loss={loss}]")))
     assert "60 of 60 lines" in curve.notes[0]

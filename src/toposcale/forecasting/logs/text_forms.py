@@ -6,7 +6,7 @@ grammars identifies programs by their forms.
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -120,19 +120,20 @@ class Kind(Enum):
 class Form:
     """Lines that differ in their numbers alone.
 
-    names: column of each number that is read, by its position in the line. opening: words up to the loss. marks: words of a
-    split in it. decimals, losses: positions of numbers that must be decimal to be losses, and of all losses. unit: that of
-    a fact, such as M. reason: why they are left out. text: name of the text of an evaluation. fast: an expression of whole
-    lines. programs, is_evaluation: grammars that take them. rows, lines, values: what they held.
+    key: the line with marks in the place of its numbers, and single spaces. names: column of each number that is read, by
+    its position in the line. losses, decimals: positions of the losses, and of numbers that must be decimal to be losses.
+    opening: words up to the loss. marks: words of a split in it. unit: that of a fact, such as M. reason: why they are left
+    out. text: name of the text of an evaluation. fast: an expression of whole lines. programs, is_evaluation: grammars that
+    take them. rows, lines, values: what they held.
     """
 
-    kind: Kind
-    names: Mapping[int, str] = field(default_factory=dict)
+    key: str = ""
+    kind: Kind = Kind.OTHER
+    names: dict[int, str] = field(default_factory=dict)
+    losses: tuple[int, ...] = ()
+    decimals: list[int] = field(default_factory=list)
     opening: str = ""
     marks: frozenset[str] = frozenset()
-    decimals: tuple[int, ...] = ()
-    losses: tuple[int, ...] = ()
-    key: str = ""
     unit: str = ""
     reason: str = ""
     text: str = ""
@@ -144,8 +145,8 @@ class Form:
     values: "array[float]" = field(default_factory=lambda: array("d"))
 
     @property
-    def has_step(self) -> bool:
-        """Return whether its lines have a step of their own."""
+    def counts(self) -> bool:
+        """Return whether a number of its lines counts steps."""
         return any(name in COUNTERS or name == "batch" for name in self.names.values())
 
 
@@ -154,149 +155,129 @@ def _template(text: str) -> re.Pattern[str]:
     return re.compile(".*".join(pieces), re.IGNORECASE)
 
 
-_TEMPLATES = {name: [*map(_template, (*grammar.training, *grammar.evaluation))] for name, grammar in GRAMMARS.items()}
+_LINES = {name: [*map(_template, (*grammar.training, *grammar.evaluation))] for name, grammar in GRAMMARS.items()}
 _EVALUATIONS = [*map(_template, (line for grammar in GRAMMARS.values() for line in grammar.evaluation))]
 
 
 def form_of(key: str, whole: Sequence[int] = ()) -> Form:
-    """Return what the lines of a key are: a line with marks in the place of its numbers, and single spaces.
+    """Return what the lines of a key are.
 
     whole: positions of whole numbers, after a word such as `train` that has a loss or something else behind it.
     """
+    form = Form(key, programs=frozenset(name for name in GRAMMARS if any(line.fullmatch(key) for line in _LINES[name])))
     if SUMMARY in key:
-        return Form(Kind.LEFT_OUT, reason="a summary of the training")
+        form.kind, form.reason = Kind.LEFT_OUT, "a summary of the training"
+        return form
     if key.startswith(f"{MARK}/{MARK} ") and f"- loss: {MARK}" in key and ("- ETA: " in key or "s/step" in key):
-        return Form(
-            Kind.LEFT_OUT, reason="means since the epoch began, as Keras prints them; log each batch with CSVLogger"
-        )
-    programs = frozenset(name for name, lines in _TEMPLATES.items() if any(line.fullmatch(key) for line in lines))
-    line = _Line(key.lower().split(MARK))
-    for at in range(len(line.literals) - 1):
-        if at not in whole and at not in line.names:
-            line.read(at)
-    line.count_by_first()
-    names = {1: "loss", 2: "step"} if "MLflow" in programs else dict(sorted(line.names.items()))
-    losses = {at: said for at, name in names.items() if (said := loss_name(name)) and not said.is_part}
-    if line.is_unread or not losses:
-        return line.without_loss(names, programs)
-    words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(line.literals[: min(losses) + 1])))
+        form.kind = Kind.LEFT_OUT
+        form.reason = "means since the epoch began, as Keras prints them; log each batch with CSVLogger"
+        return form
+    literals, name = key.lower().split(MARK), ""
+    for at in range(len(literals) - 1):
+        if at not in whole and at not in form.names:
+            name = _read_number(form, literals, at, name)
+    if _starts_with_number(literals) and 0 not in whole and not form.counts:
+        form.names[0] = "step"
+    form.names = {1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
+    losses = {at: said for at, name in form.names.items() if (said := loss_name(name)) and not said.is_part}
+    if form.kind is Kind.UNREAD or not losses:
+        form.decimals = []
+        _name_other_line(form, literals)
+        return form
+    form.losses = tuple(losses)
+    has_training = any(said.split is TRAINING for said in losses.values())
+    form.kind = Kind.TRAINING if has_training else Kind.EVALUATION
+    form.is_evaluation = any(line.fullmatch(key) for line in _EVALUATIONS)
+    words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(literals[: min(losses) + 1])))
     marks = [word for word in words if word in VALIDATION | TEST]
     is_test = bool(marks) and marks[-1] in TEST  # the nearest to the loss
-    is_evaluation = any(template.fullmatch(key) for template in _EVALUATIONS)
-    has_training = any(said.split is TRAINING for said in losses.values())
-    return Form(
-        Kind.TRAINING if has_training else Kind.EVALUATION,
-        names,
-        " ".join(words),
-        frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if is_evaluation else frozenset()),
-        tuple(line.decimals),
-        losses=tuple(losses),
-        key=key,
-        text=line.text,
-        fast=_fast(key, names, line.decimals, (*losses,)),
-        programs=programs,
-        is_evaluation=is_evaluation,
-    )
+    form.opening = " ".join(words)
+    form.marks = frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if form.is_evaluation else set())
+    form.fast = _fast(form)
+    return form
 
 
-@dataclass
-class _Line:
-    """Numbers of a line, read from left to right by the words around each.
+def _starts_with_number(literals: Sequence[str]) -> bool:
+    """Return whether the number at the start of a line may count the steps."""
+    return len(literals) > 1 and literals[0].strip(" [(#") == "" and bool(re.match(r"[\])]?[ :|,]", literals[1]))
 
-    literals: texts around the numbers. names, decimals: as in `Form`. is_unread: whether a loss is of an unknown kind, or
-    has a decimal comma. reason: why a loss is left out. text: name of the text of an evaluation. starts_with_number:
-    whether the first number may count the steps. name: that of the next number, if it has none of its own.
+
+def _name_other_line(form: Form, literals: Sequence[str]) -> None:
+    """Find the kind of a line whose loss is not read: a fact, a step of later lines, or something else."""
+    found = set(form.names.values())
+    if form.kind is Kind.UNREAD:
+        return
+    if found & {*_FACTS.values()}:
+        unit = re.match(r"[kmb](?![a-z])", literals[min(form.names) + 1])
+        form.kind, form.unit = Kind.FACT, unit[0].upper() if unit else ""
+    elif form.reason:
+        form.kind = Kind.LEFT_OUT
+    elif form.counts:
+        form.kind = Kind.STEP
+
+
+def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> str:
+    """Find the columns of a number and, if it is one of several (`3/10`, `3 of 10`), of the next one.
+
+    literals: texts around the numbers. given: its name, if it has none of its own; return that of the next number.
     """
+    before, after = literals[at : at + 2]
+    name, following = _name(before) or given, ""
+    has_unit = bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$", before))
+    is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
+    column = most = ""
+    if is_ratio and not name and not before.endswith("/") and not literals[at + 2].startswith("/"):
+        counts_samples = re.search(r"\[ ?\0/\0 \(\0%\)", MARK.join(["", before, *literals[at + 1 : at + 4]]))
+        column, most = ("", "") if counts_samples else ("batch", "batches")
+    elif at == 0 and not name and _starts_with_number(literals):
+        most = END
+    elif name == "raw" and loss_name(form.names.get(at - 1, "")):
+        column = form.names[at - 1]
+        form.names[at - 1] = f"smoothed_{column}"
+    elif not has_unit and not (is_ratio and {*name.split("_")} & VALIDATION) and (counter := _counter(name, after, at)):
+        column = counter if counter not in form.names.values() else ""
+        most = END if COUNTERS[counter] > COUNTERS["micro_step"] else ""
+        following = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
+    elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
+        column, most = "epoch", "epochs"
+    elif _MODEL_HAS.search(before) and re.match(r"[kmb]? param(?:eter)?s\b", after):
+        column = PARAMETERS
+    elif PERPLEXITY.search(name) and loss_name(name) is None:
+        column = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
+    elif not has_unit or name in _FACTS:
+        column = _loss(form, literals, at, name) or _other_column(name)
+    form.names |= {at: column} if column else {}
+    form.names |= {at + 1: most} if is_ratio and most else {}
+    return following
 
-    literals: list[str]
-    names: dict[int, str] = field(default_factory=dict)
-    decimals: list[int] = field(default_factory=list)
-    is_unread: bool = False
-    reason: str = ""
-    text: str = ""
-    starts_with_number: bool = False
-    name: str = ""
 
-    def read(self, at: int) -> None:
-        """Find the columns of a number and, if it is one of several (`3/10`, `3 of 10`), of the next one."""
-        before, after = self.literals[at : at + 2]
-        name, self.name = _name(before) or self.name, ""
-        has_unit = bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$", before))
-        is_ratio = after.strip() in ("/", "of") and at + 2 < len(self.literals)
-        column = most = ""
-        if is_ratio and not name and not before.endswith("/") and not self.literals[at + 2].startswith("/"):
-            counts_samples = re.search(r"\[ ?\0/\0 \(\0%\)", MARK.join(["", before, *self.literals[at + 1 : at + 4]]))
-            column, most = ("", "") if counts_samples else ("batch", "batches")
-        elif at == 0 and not name and before.strip(" [(#") == "" and re.match(r"[\])]?[ :|,]", after):
-            self.starts_with_number, most = True, END
-        elif name == "raw" and loss_name(self.names.get(at - 1, "")):
-            column = self.names[at - 1]
-            self.names[at - 1] = f"smoothed_{column}"
-        elif (
-            not has_unit
-            and not (is_ratio and {*name.split("_")} & VALIDATION)
-            and (counter := _counter(name, after, at))
-        ):
-            column = counter if counter not in self.names.values() else ""
-            most = END if COUNTERS[counter] > COUNTERS["micro_step"] else ""
-            self.name = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
-        elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
-            column, most = "epoch", "epochs"
-        elif _MODEL_HAS.search(before) and re.match(r"[kmb]? param(?:eter)?s\b", after):
-            column = PARAMETERS
-        elif PERPLEXITY.search(name) and loss_name(name) is None:
-            column = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
-        elif not has_unit or name in _FACTS:
-            column = self._loss(at, name, after) or _other_column(name)
-        self.names |= {at: column} if column else {}
-        self.names |= {at + 1: most} if is_ratio and most else {}
-
-    def count_by_first(self) -> None:
-        """Make the number at the start the step where nothing else counts."""
-        if self.starts_with_number and not set(self.names.values()) & (COUNTERS.keys() | {"batch"}):
-            self.names[0] = "step"
-
-    def without_loss(self, names: Mapping[int, str], programs: frozenset[str]) -> Form:
-        """Return the form of a line whose loss is not read: a fact, a step of later lines, or something else."""
-        found = set(names.values())
-        if self.is_unread:
-            return Form(Kind.UNREAD, names, programs=programs)
-        if found & {*_FACTS.values()}:
-            unit = re.match(r"[kmb](?![a-z])", self.literals[min(names) + 1])
-            return Form(Kind.FACT, names, unit=unit[0].upper() if unit else "", programs=programs)
-        if self.reason:
-            return Form(Kind.LEFT_OUT, names, reason=self.reason, programs=programs)
-        return Form(Kind.STEP if found & (COUNTERS.keys() | {"batch"}) else Kind.OTHER, names, programs=programs)
-
-    def _loss(self, at: int, name: str, after: str) -> str:
-        """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
-        said, words = loss_name(name), set(re.split(r"[^a-z]+", name))
-        if BITS.search(name) or (said and BITS.match(after.lstrip(" (["))):
-            self.reason = "in bits; a loss must be in nats per token: bits per token x 0.6931"
+def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
+    """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
+    said, words, after = loss_name(name), set(re.split(r"[^a-z]+", name)), literals[at + 1]
+    if BITS.search(name) or (said and BITS.match(after.lstrip(" (["))):
+        form.reason = "in bits; a loss must be in nats per token: bits per token x 0.6931"
+        return ""
+    if said is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
+        has_loss = any("loss" in literal for literal in literals) or any(map(loss_name, form.names.values()))
+        if name == "eval" and not has_loss:
+            form.reason = "an evaluation that is not called a loss, such as an accuracy"
             return ""
-        if said is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
-            has_loss = any("loss" in literal for literal in self.literals) or any(map(loss_name, self.names.values()))
-            if name == "eval" and not has_loss:
-                self.reason = "an evaluation that is not called a loss, such as an accuracy"
-                return ""
-            said = loss_name(f"{name}_loss")
-            self.decimals.append(at)
-        if said is None and (found := text_of_evaluation(name)):
-            self.text, name = found
-            said = loss_name(name)
-        if said is None and "loss" in words:
-            is_other = bool(words & (_NEVER | VALIDATION | TEST))
-            self.reason = "a best or mean loss, or an evaluation on another text" if is_other else self.reason
-            self.is_unread |= not is_other
-        if said is None:
-            return ""
-        self.is_unread |= after == "," and at + 2 < len(self.literals)  # a decimal comma
-        content = [
-            word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}
-        ]
-        prefix = "validation_" if said.split is VALIDATION else "test_" if said.split is TEST else ""
-        column = prefix + "_".join(dict.fromkeys(content or ["loss"]))
-        return name if said.is_part or column in self.names.values() else column
+        said = loss_name(f"{name}_loss")
+        form.decimals.append(at)
+    if said is None and (found := text_of_evaluation(name)):
+        form.text, name = found
+        said = loss_name(name)
+    is_other = said is None and bool(words & (_NEVER | VALIDATION | TEST))
+    if said is None and "loss" in words and is_other:
+        form.reason = "a best or mean loss, or an evaluation on another text"
+    if (said is None and "loss" in words and not is_other) or (said and after == "," and at + 2 < len(literals)):
+        form.kind = Kind.UNREAD  # a loss of an unknown kind, or a decimal comma
+    if said is None:
+        return ""
+    content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
+    prefix = "validation_" if said.split is VALIDATION else "test_" if said.split is TEST else ""
+    column = prefix + "_".join(dict.fromkeys(content or ["loss"]))
+    return name if said.is_part or column in form.names.values() else column
 
 
 def text_of_evaluation(name: str) -> tuple[str, str] | None:
@@ -343,14 +324,12 @@ def _other_column(name: str) -> str:
     return "gradient_norm" if name.endswith(("_norm", "gnorm")) or name == "norm" else ""
 
 
-def _fast(
-    key: str, names: Mapping[int, str], decimals: Sequence[int], losses: Sequence[int]
-) -> re.Pattern[bytes] | None:
+def _fast(form: Form) -> re.Pattern[bytes] | None:
     """Return an expression of the lines of a form, whose groups are the numbers that are read."""
-    parts = [r"\s++".join(map(re.escape, literal.split(" "))) for literal in key.split(MARK)]
-    numbers = [f"({_CORE})" if at in names else f"(?>{_CORE})" for at in range(len(parts) - 1)]
-    numbers = [rf"(?=[-+]?\d*+\.){number}" if at in decimals else number for at, number in enumerate(numbers)]
-    numbers = [rf"(?!\d*+,){number}" if at in losses else number for at, number in enumerate(numbers)]
+    parts = [r"\s++".join(map(re.escape, literal.split(" "))) for literal in form.key.split(MARK)]
+    numbers = [f"({_CORE})" if at in form.names else f"(?>{_CORE})" for at in range(len(parts) - 1)]
+    numbers = [rf"(?=[-+]?\d*+\.){number}" if at in form.decimals else number for at, number in enumerate(numbers)]
+    numbers = [rf"(?!\d*+,){number}" if at in form.losses else number for at, number in enumerate(numbers)]
     # Spaces around numbers differ with their width.
     text = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
     return re.compile(rf"\s*+{text}\s*+".encode()) if len(numbers) < 60 else None

@@ -78,7 +78,7 @@ class _Lines:
         self.without_step += [number for _, number, _ in self._waiting]
 
     def _read(self, content: bytes, n_lines: int) -> None:
-        form, fast = Form(Kind.OTHER), None
+        form, fast = Form(), None
         for number, raw in zip(range(1, n_lines + 1), io.BytesIO(content), strict=False):
             if fast is not None and (found := fast(raw)):
                 self.n_lines += 1
@@ -100,7 +100,7 @@ class _Lines:
         if (form := self.forms.get((key, whole))) is None:
             form = form_of(key, whole)
             if len(self.forms) >= MOST_FORMS and form.kind in (Kind.TRAINING, Kind.EVALUATION):
-                form = Form(Kind.UNREAD)
+                form = Form(kind=Kind.UNREAD)
             elif len(self.forms) < MOST_FORMS:
                 self.forms[key, whole] = form
         if form.kind is Kind.OTHER:
@@ -119,7 +119,7 @@ class _Lines:
             self.facts += [(self.n_rows, name, number_of(texts[at] + form.unit)) for at, name in form.names.items()]
         elif form.kind is Kind.STEP:
             self._note(dict(zip(form.names.values(), values, strict=True)))
-        elif form.has_step:
+        elif form.counts:
             self._add(form, number, values)
             return form
         elif self.bar_follows:
@@ -227,7 +227,7 @@ def read(path: Path, content: bytes) -> Log:
     notes += [half_written(lines.cut)] if lines.cut else []
     notes += [n_long] if n_long else []
     notes += left_out
-    if lines.longest_bar and not all(form.has_step for form in forms):
+    if lines.longest_bar and not all(form.counts for form in forms):
         notes.append(f"the step of a loss is that of the progress bar {'after' if lines.bar_follows else 'before'} it")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(path, columns)
@@ -283,7 +283,7 @@ def _without_launcher(forms: list[Form], left_out: dict[str, list[int]]) -> list
 
 def _refuse_two_losses(path: Path, form: Form) -> None:
     """Raise UserError if some steps have two losses in lines of one form, such as those of an evaluation."""
-    if form.kind is not Kind.TRAINING or not form.has_step or RANKS & set(form.names.values()):
+    if form.kind is not Kind.TRAINING or not form.counts or RANKS & set(form.names.values()):
         return
     names = [*form.names.values()]
     of_step = next(at for at, name in enumerate(names) if name in COUNTERS or name == "batch")
@@ -384,7 +384,7 @@ def _assembled(lines: _Lines, forms: Sequence[Form]) -> tuple[dict[str, np.ndarr
     at_lines = np.zeros(n, dtype=np.int64)
     for form in forms:
         rows = index[np.frombuffer(form.rows, dtype=np.int64)]
-        names = [*form.names.values(), *(() if form.has_step else ("step", END))]
+        names = [*form.names.values(), *(() if form.counts else ("step", END))]
         values = np.frombuffer(form.values).reshape(len(rows), len(names))
         at_lines[rows] = form.lines
         for at, name in enumerate(names):
