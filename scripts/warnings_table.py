@@ -44,8 +44,8 @@ def main(snakemake):
         if fact.get("repeats")
     ]
     warning_rows += changed(inputs.manifests)
-    if inputs.corpus:
-        warning_rows += dropped(files.read_json(inputs.corpus)["dropped_characters"])
+    for path in inputs.corpus:
+        warning_rows += dropped(files.read_json(path)["dropped_characters"])
     features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
     table = warnings.warning_table(features, metrics, warning_rows)
     # For the last line of the run.
