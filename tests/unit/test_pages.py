@@ -9,10 +9,12 @@ import pandas as pd
 import plotly.offline
 import pytest
 from markupsafe import Markup
+from matplotlib.colors import to_rgb
 
 import figure_tables
 import report as report_script
 from page_data import held
+from paths import ROOT
 from toposcale.analysis.series import with_metrics
 from toposcale.figures import FIGURES, load, style
 from toposcale.forecasting.runs.facts import RunFacts
@@ -24,6 +26,7 @@ from toposcale.monitor import records
 from toposcale.monitor.folder import Folder
 from toposcale.pages import columns, explorer, provenance, report, watch
 
+BASE = ROOT / "src/toposcale/pages/base.css"
 ENTRY = FIGURES["embeddings_over_training"]._replace(title="A <title>")
 
 
@@ -452,3 +455,20 @@ def test_the_page_that_follows_a_training_tells_an_alert(tmp_path):
     follower.refresh()
     [told] = [part["advice"] for part in follower.parts.values() if "advice" in part]
     assert told.startswith("Alert: since step 7 the loss is not a finite number.\nNo forecast: ")
+
+
+def inverted(colour):
+    """Relative luminance (WCAG 2.1) of a colour behind the filter that dark mode puts on what is drawn for white."""
+    rule = re.search(r"\.light.*filter: invert\((.+?)\) hue-rotate\(180deg\) brightness\((.+?)\)", BASE.read_text())
+    share, brightness = map(float, rule.groups())
+    turned = [[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]]  # hue-rotate(180deg)
+    inverse = share + np.array(to_rgb(colour)) * (1 - 2 * share)
+    seen = np.clip(brightness * np.clip(turned @ inverse, 0, 1), 0, 1)
+    return np.where(seen <= 0.03928, seen / 12.92, ((seen + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("colour", [*style.SEVERAL_COLOURS, style.STRIKING, "light", "dark"])
+def test_what_is_drawn_stands_out_in_dark_mode(colour):
+    sizes = pd.DataFrame({"model": ["light", "dark"], "n_parameters": [1, 2]})
+    models = {model: look.color for model, look in style.model_appearances(sizes).items()}
+    assert (inverted(models.get(colour, colour)) + 0.05) / (inverted("white") + 0.05) >= 3

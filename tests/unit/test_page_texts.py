@@ -1,0 +1,43 @@
+"""The pages that are written by hand are short and plain: few words, and at most three numbers in a sentence."""
+
+import re
+
+import pytest
+
+from paths import ROOT
+
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs/tutorials").glob("*.md")),
+    ]
+    if "ritten by `make reference`" not in path.read_text()[:200]
+}
+NAME = re.compile(r"\bH[0-2]\b|arXiv[: ]?\d+\.\d+|[12]\d{3}(?=[),;])|[Ss]tud(?:y|ies) \d(?:,? (?:to|and) \d)?")
+"""What has digits and is no number: homology, a paper, its year, a study of this project."""
+
+
+def crowded_sentences(text):
+    """Sentences with more than three numbers; code, tables and the targets of links do not count."""
+    text = re.sub(r"```.*?```|^(?:\||    ).*?$|(?<=\])\([^)]*\)", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = NAME.sub("X", re.sub(r"`[^`]*`", "X", text))
+    sentences = re.split(r"(?<=[.:!?])\s+(?=[A-Z*(\[])|\n\s*\n|\n\s*[-*] |\n\d+\. ", text)
+    return [" ".join(one.split()) for one in sentences if len(re.findall(r"(?<![\w.])\d[\d,.]*", one)) > 3]
+
+
+def test_the_pages_are_short():
+    words = {name: len(text.split()) for name, text in PAGES.items()}
+    assert sum(words.values()) <= 26_000
+    assert max(words["docs/decisions.md"], words["docs/research.md"]) <= 1_500
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "docs/bibliography.md"])
+def test_a_sentence_has_at_most_three_numbers(name):
+    assert crowded_sentences(PAGES[name]) == []
+
+
+def test_a_crowded_sentence_is_found():
+    text = "It has 1, 2 and 3 parts (Luo et al. 2025). H0 of study 4 has 5, 6, 7\nand 8. `--x 1 2 3 4` is code."
+    assert crowded_sentences(text) == ["X of X has 5, 6, 7 and 8."]
