@@ -196,3 +196,12 @@ def test_tied_tensors_move_together(registered):
 
     loss = module_loss(Tied(), lambda module: module())
     assert loss({"scale": torch.tensor([2.0, 3.0])}).item() == (13 if registered == "parameter" else 5)
+
+
+def test_a_tensor_that_is_not_given_is_that_of_the_module():
+    model, images, labels = convolutional()
+    loss = module_loss(model, lambda module: functional.cross_entropy(module(images), labels))
+    parameters = parameters_of(model)
+    centre = loss(parameters).item()
+    assert loss({name: 2 * tensor for name, tensor in parameters.items()}).item() != centre
+    assert loss({"4.bias": parameters["4.bias"]}).item() == centre

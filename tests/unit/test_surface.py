@@ -341,3 +341,32 @@ def test_wrong_features_name_the_argument():
         cubical_diagram(np.ones((3, 3)), dimension=1, graph="delaunay")
     with pytest.raises(ValueError, match=r"^dimension:"):
         cubical_diagram(np.ones((3, 3)), dimension=-1, graph="grid4")
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float32), (torch.float32, torch.float64)])
+def test_points_are_those_of_the_formula_in_one_memory(dtypes):
+    rng = torch.Generator().manual_seed(0)
+    first, second, third = ({"a": torch.randn(3, generator=rng), "b": torch.randn(2, generator=rng)} for _ in range(3))
+    centre, *directions = (
+        {name: tensor.to(dtype) for (name, tensor), dtype in zip(point.items(), dtypes, strict=True)}
+        for point in (first, second, third)
+    )
+    points, addresses = [], set()
+
+    def loss(parameters):
+        points.append({name: tensor.clone() for name, tensor in parameters.items()})
+        addresses.add(parameters["a"].data_ptr())
+        return parameters["a"].sum()
+
+    loss_surface(loss, centre, directions, steps=3)
+    expected = [
+        {name: centre[name] + x * directions[0][name] + y * directions[1][name] for name in centre}
+        for x in (-1.0, 0.0, 1.0)
+        for y in (-1.0, 0.0, 1.0)
+    ]
+    for point, right in zip(points[-9:], expected, strict=True):
+        assert {name: tensor.dtype for name, tensor in point.items()} == dict(zip("ab", dtypes, strict=True))
+        for name in centre:
+            torch.testing.assert_close(point[name], right[name])
+    if dtypes[0] == dtypes[1]:
+        assert len(addresses) <= 3, "a memory for each call that evaluates points"

@@ -1,7 +1,7 @@
 """Losses on a grid around a point of parameter space: random directions, and the principal plane of a trajectory."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -127,7 +127,8 @@ def loss_surface(
     Parameters
     ----------
     loss : callable
-        Function of a dict of tensors that returns a scalar tensor; `module_loss` and `probe_loss` allow threads.
+        Function of a dict of tensors that returns a scalar tensor, and keeps none of them: the next point takes their
+        memory. `module_loss` and `probe_loss` allow threads.
     parameters : mapping of str to Tensor
         Centre theta of the grid.
     directions : sequence of mapping of str to Tensor
@@ -211,18 +212,19 @@ def losses_at(
     for name, number in (("chunk", chunk), ("threads", threads)):
         if number < 1:
             raise ValueError(f"{name}: need at least 1, got {number}")
-    chunks = [grid[first : first + chunk] for first in range(0, len(grid), chunk)]
     # In the order of the centre, whatever that of a direction.
     vectors = [joined({name: direction[name] for name in centre}) for direction in directions]
-    work = partial(_losses, lambda point: loss(parts(point, centre)), joined(centre), vectors)
+    work = partial(_losses, loss, centre, vectors, chunk)
     if threads == 1 and torch.get_num_threads() == 1:
-        _check_repeatable(chunks[:1], work, lambda chosen: [work(part) for part in chosen])
-        return np.concatenate([work(part) for part in chunks])
+        _check_repeatable([grid[:chunk]], work, lambda chosen: [work(part) for part in chosen])
+        return work(grid)
+    size = chunk * -(-len(grid) // (8 * chunk * threads))
+    blocks = [grid[first : first + size] for first in range(0, len(grid), size)]
+    some = [block[:chunk] for block in blocks[:: 4 if threads > 1 else len(blocks)]]
     # Worker threads, even a single one, so that the caller's own thread setting stays as it is.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        some = chunks[:: -(-len(chunks) // (2 * threads))] if threads > 1 else chunks[:1]
         _check_repeatable(some, lambda part: pool.submit(work, part).result(), lambda chosen: [*pool.map(work, chosen)])
-        return np.concatenate([*pool.map(work, chunks)])
+        return np.concatenate([*pool.map(work, blocks)])
 
 
 def _check_repeatable(
@@ -242,20 +244,38 @@ def _check_repeatable(
 
 
 def _losses(
-    loss: Callable[[Tensor], Tensor], centre: Tensor, directions: Sequence[Tensor], coefficients: np.ndarray
+    loss: Loss, centre: Parameters, directions: Sequence[Tensor], chunk: int, coefficients: np.ndarray
 ) -> np.ndarray:
-    """Return the losses of a few points at once, in the calling thread."""
+    """Return the losses of some points, `chunk` at once, in the calling thread."""
     # The parameters need no gradient, so no graph of them is kept; a loss may differentiate by its inputs.
     with torch.enable_grad():
-        if len(coefficients) > 1:
-            batch = torch.from_numpy(coefficients).to(centre)
+        if chunk > 1 and len(coefficients) > 1:
+            origin = joined(centre)
+            batch = torch.from_numpy(coefficients).to(origin)
             try:
-                losses = torch.func.vmap(lambda row: loss(_moved(centre, directions, row)))(batch)
+                losses = torch.func.vmap(
+                    lambda row: loss(parts(_moved(origin, directions, row), centre)), chunk_size=chunk
+                )(batch)
             except RuntimeError:
                 pass  # vmap knows no autograd within the loss, and no running means: point by point
             else:
                 return losses.detach().double().cpu().numpy()
-        return np.array([float(loss(_moved(centre, directions, row)).detach()) for row in coefficients.tolist()])
+        points = _points(centre, directions, coefficients)
+        return np.array([float(loss(point).detach()) for point in points])
+
+
+def _points(centre: Parameters, directions: Sequence[Tensor], coefficients: np.ndarray) -> Iterator[Parameters]:
+    """Yield the points at some coefficients on the directions; the next one takes the memory of the one before."""
+    origin = joined(centre)
+    point = _moved(origin, directions, coefficients[0].tolist())
+    step = torch.empty_like(point)
+    views = parts(point, centre)
+    are_views = all(tensor.dtype == point.dtype and tensor.device == point.device for tensor in centre.values())
+    for row in coefficients.tolist():
+        point.copy_(origin)
+        for factor, direction in zip(row, directions, strict=True):
+            point += torch.mul(direction, factor, out=step)
+        yield views if are_views else parts(point, centre)
 
 
 def _moved(centre: Tensor, directions: Sequence[Tensor], coefficients: Sequence[float] | Tensor) -> Tensor:
