@@ -3,22 +3,32 @@
 import logging
 from itertools import pairwise
 
+import torch
+
 import _job
 import _landscape
 from toposcale.features.landscape import profile_of
-from toposcale.io import schemas, tables
+from toposcale.io import schemas, tables, tensor_files
 from toposcale.landscape import surface
 from toposcale.training import corpus
+
+
+def weights_like(parameters, checkpoint):
+    """Return the weights of a checkpoint in the order and on the device of some parameters."""
+    arrays = tensor_files.read(checkpoint)[0]
+    return {name: torch.from_numpy(arrays[name]).to(tensor.device) for name, tensor in parameters.items()}
 
 
 @_job.script
 def main(snakemake):
     params, name = snakemake.params, snakemake.wildcards.model
     settings, text = params.settings, corpus.load_corpus(snakemake.input.corpus)
-    points = {}
-    for step, checkpoint in zip(params.steps, snakemake.input.checkpoints, strict=True):
-        model, tokenizer = _landscape.load(checkpoint, settings)
-        points[step] = {key: tensor.detach() for key, tensor in model.module.named_parameters()}
+    model, tokenizer = _landscape.load(snakemake.input.checkpoints[-1], settings)
+    like = dict(model.module.named_parameters())
+    points = {
+        step: weights_like(like, checkpoint)
+        for step, checkpoint in zip(params.steps, snakemake.input.checkpoints, strict=True)
+    }
     loss = _landscape.probe_losses(model, tokenizer, text, settings)[0]
     last = params.steps[-1]
     try:
