@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from config import Config
-from config_models import ContradictionError
+from config_keys import ContradictionError
 from environment import mistakes_in_a_line
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_text

@@ -1,0 +1,205 @@
+"""Keys of the configuration: what a section is, and the types that several sections share.
+
+The meaning of a key is the text below it, or that of its type; see config.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from toposcale.forecasting.runs.schedules import MOST_STEPS
+
+
+class Contradiction(NamedTuple):
+    """A key of a section that is right in itself and does not go with others.
+
+    value: what the key holds, if the line says so. names: those of which one may be meant.
+    """
+
+    key: str
+    problem: str
+    value: Any = None
+    names: tuple[str, ...] = ()
+
+
+class ContradictionError(ValueError):
+    """The contradictions in a section."""
+
+    def __init__(self, contradictions: list[Contradiction]) -> None:
+        super().__init__()
+        self.contradictions = contradictions
+
+
+def _only(right: Callable[[Any], bool]) -> AfterValidator:
+    """Return a validator that refuses what is not right; a key with it says in its schema what would be."""
+
+    def validate(value: Any) -> Any:
+        if not right(value):
+            raise ValueError
+        return value
+
+    return AfterValidator(validate)
+
+
+class Section(BaseModel):
+    """A section, which refuses keys that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        """Raise `ContradictionError` where keys do not go together."""
+        if contradictions := list(self.contradictions()):
+            raise ContradictionError(contradictions)
+        return self
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Yield the keys that do not go together."""
+        return iter(())
+
+
+# Types. `allowed` says in words what a key may hold, where bounds do not; `format: path` marks a path that is relative to
+# the file that names it. No path may contain a NUL character.
+
+T = TypeVar("T")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_SAFE = (
+    "a text that is safe in a path: up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or "
+    "digit"
+)
+_STEP = {"allowed": "a text that contains {step}"}
+_BRACELESS = "a path without braces, which Snakemake reads as wildcards"
+
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+SomeText = Annotated[str, Field(pattern=r"^[^\x00]+$", min_length=1)]
+PathText = Annotated[Text, Field(json_schema_extra={"format": "path"})]
+SomePath = Annotated[SomeText, Field(json_schema_extra={"format": "path"})]
+FilePath = Annotated[
+    str, Field(pattern=r"^[^{}\x00]+$", min_length=1, json_schema_extra={"format": "path", "allowed": _BRACELESS})
+]
+Distinct = Annotated[
+    list[T], _only(lambda values: len(set(values)) == len(values)), Field(json_schema_extra={"uniqueItems": True})
+]
+
+Name = Annotated[str, Field(pattern=f"^{NAME}$", json_schema_extra={"allowed": _SAFE})]
+ModelName = Annotated[
+    Name,
+    Field(
+        json_schema_extra={
+            "pattern": rf"^(?!.*\.seed){NAME}$",
+            "allowed": f"{_SAFE}, without .seed, which marks the copies with other seeds",
+        }
+    ),
+    _only(lambda name: ".seed" not in name),
+]
+Revisions = Annotated[str, Field(pattern=r"^[^\x00]*\{step\}[^\x00]*$", json_schema_extra=_STEP)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+# A checkpoint's step has eight digits in the name of its file.
+Checkpoints = Annotated[Distinct[Annotated[int, Field(ge=0, le=99_999_999)]], Field(min_length=1)]
+Length = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+StepsBefore = Annotated[int, Field(ge=0, le=MOST_STEPS)]
+Draws = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=1000,
+        json_schema_extra={"not": {"const": 1}, "allowed": "0, or an integer from 2 to 1000: one draw has no spread"},
+    ),
+    _only(lambda draws: draws != 1),
+]
+OddPoints = Annotated[
+    int,
+    Field(
+        ge=3,
+        le=1001,
+        json_schema_extra={
+            "not": {"multipleOf": 2},
+            "allowed": "an odd integer from 3 to 1001: the checkpoint is the middle point",
+        },
+    ),
+    _only(lambda points: points % 2),
+]
+Extents = Annotated[Distinct[Annotated[float, Field(gt=0, le=1_000_000)]], Field(min_length=1)]
+Jobs = Annotated[
+    Literal["checkpoint", "model"],
+    Field(
+        description="checkpoint starts a job for each checkpoint; model starts one for all checkpoints of a folder or of a "
+        "model that is trained here, which is cheaper if a checkpoint takes seconds. The tables have the same bytes."
+    ),
+]
+MeasuringJobs = Annotated[
+    Literal["auto", "checkpoint", "model"],
+    Field(
+        description="checkpoint starts a job for each checkpoint, which spreads best over a cluster. auto does too, but "
+        "for the checkpoints of a folder: a job measures as many as fit into some 30 s by their size, and its file is "
+        "named after the first. model starts one job for all checkpoints of a folder or of a model that is trained "
+        "here. The tables have the same bytes."
+    ),
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], Field(description="Device that computes; auto is CUDA if there is a CUDA device.")
+]
+Threads = Annotated[int, Field(ge=1, le=1024)]
+Every = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=1_000_000,
+        description="Checkpoints from one that is measured to the next; the first and the last are measured, too.",
+    ),
+]
+LearningRate = Annotated[
+    float, Field(gt=0, le=1000, description="Peak learning rate of AdamW, reached after the warm-up.")
+]
+WeightDecay = Annotated[float, Field(ge=0, le=1000, description="Decoupled weight decay of AdamW.")]
+BatchSize = Annotated[int, Field(ge=1, le=65_536, description="Sequences in a batch.")]
+Steps = Annotated[Length, Field(description="Optimiser steps, the length of the learning-rate schedule.")]
+WarmupSteps = Annotated[StepsBefore, Field(description="Steps of linear warm-up.")]
+DataFraction = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=1,
+        description="Share of the training text that is read, from its beginning; a small one widens the "
+        "generalisation gap.",
+    ),
+]
+CheckpointEvery = Annotated[
+    Length, Field(description="Steps between checkpoints; there is one at step 0 and one at the last step too.")
+]
+NParameters = Annotated[int, Field(ge=1, le=10**15, description="Number of parameters of the model.")]
+TokensPerStep = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=10**12,
+        description="Training tokens in one step, for compute and decisions. If it is left out, the number that a "
+        "Trainer or a monitor recorded is used; otherwise it is unknown.",
+    ),
+]
+Family = Annotated[
+    SomeText,
+    Field(
+        description="Name of the family. Models of one family differ in the number of parameters and share "
+        "architecture, tokenizer and data. If it is left out, the family is derived from what is known: the kind, the "
+        "name of the repository without the number of parameters, the architecture of a folder. A planned model joins "
+        "the family of the other models, if they have only one."
+    ),
+]
+Embedded = Annotated[bool, Field(description="Embeddings of this model; true if left out.")]
+Tokenizer = Annotated[SomePath, Field(description="A folder with the tokenizer, for checkpoints without one.")]
+Shape = Annotated[
+    Literal["constant", "linear", "cosine", "wsd"],
+    Field(description="Shape of the schedule after the linear warm-up; wsd stands for warm-up, stable, decay."),
+]
+Peak = Annotated[float, Field(gt=0, le=1000, description="Peak learning rate, at the end of the warm-up.")]
+End = Annotated[Length, Field(description="Step at which the training ends.")]
+OrFile = Annotated[
+    Annotated[T, Tag("object")] | Annotated[FilePath, Tag("string")],
+    Discriminator(lambda value: "string" if isinstance(value, str) else "object"),
+    Field(
+        description="The learning-rate schedule, or a file with the columns step and learning_rate.",
+        json_schema_extra={"allowed": "a section of keys, or the path of a table, without braces"},
+    ),
+]
