@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import MISSING, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import InitErrorDetails
 
 import config_keys as keys
 import sweep
@@ -52,14 +53,14 @@ class Sweep(keys.Section):
     """Number of the first seed of a configuration, where seeds is a number. Fresh runs of the same configurations
     begin where the old ones end."""
 
-    def contradictions(self) -> Iterator[keys.Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield what is swept although no model is, and seeds that are too many."""
         for key in sweep.NAMES if not self.models else ():
             if values := getattr(self, key):
-                yield keys.Contradiction(key, "but must be empty, because sweep.models names no model to sweep", values)
+                yield keys.contradiction(key, "but must be empty, because sweep.models names no model to sweep", values)
         if isinstance(self.seeds, int) and self.first_seed + self.seeds > sweep.MOST_SEEDS:
             problem = f"but with sweep.seeds, {self.seeds}, it must be at most {sweep.MOST_SEEDS}"
-            yield keys.Contradiction("first_seed", problem, self.first_seed)
+            yield keys.contradiction("first_seed", problem, self.first_seed)
 
 
 class Corpus(keys.Section):
@@ -78,12 +79,12 @@ class Corpus(keys.Section):
     vocab_size: int = Field(512, ge=2, le=65_536)
     """Size of the bpe vocabulary; that of characters is always 128."""
 
-    def contradictions(self) -> Iterator[keys.Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield texts that are named and not read, or read and not named."""
         for key in ("train", "validation"):
             if (self.source == "files") is not bool(texts := getattr(self, key)):
                 need = "name a path or glob" if self.source == "files" else "be empty, because it is read only"
-                yield keys.Contradiction(key, f"but must {need} with corpus.source: files", texts)
+                yield keys.contradiction(key, f"but must {need} with corpus.source: files", texts)
 
 
 class Sketch(keys.Section):
@@ -219,10 +220,10 @@ class Planes(keys.Section):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    def contradictions(self) -> Iterator[keys.Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield the section itself, where it names no plane."""
         if not self.model_fields_set:
-            yield keys.Contradiction("", "but must be a section of keys of length at least 1", {})
+            yield keys.contradiction("", "but must be a section of keys of length at least 1", {})
 
 
 class Landscape(keys.Section):
@@ -382,17 +383,17 @@ class Config(keys.Section):
     decision: Decision = Decision()
     figures: Figures = Figures()
 
-    def contradictions(self) -> Iterator[keys.Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield what does not go together in the sections, and too many checkpoints."""
         trained = tuple(name for name, model in self.models.items() if isinstance(model, GptModel))
         strange = [name for name in self.sweep.models if name not in trained]
         for name in strange:
-            yield keys.Contradiction("sweep.models", "but must name models of kind gpt", name, trained)
+            yield keys.contradiction("sweep.models", "but must name models of kind gpt", name, trained)
         if not strange:
             yield from _of_training(self.model_dump())
 
 
-def _of_training(config: Mapping[str, Any]) -> Iterator[keys.Contradiction]:
+def _of_training(config: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
     """Yield what is wrong with the training of a configuration or model, and too many checkpoints."""
     models, swept = config["models"], config["sweep"]
     configurations = {run.configuration: run for run in sweep.runs({**swept, "seeds": 1})}
@@ -410,10 +411,10 @@ def _of_training(config: Mapping[str, Any]) -> Iterator[keys.Contradiction]:
         if training["warmup_steps"] >= training["steps"]:
             of_one = f" (of {run.configuration})" if training != config["training"] else ""
             problem = f"but must be less than training.steps, {training['steps']}{of_one}"
-            yield keys.Contradiction("training.warmup_steps", problem, training["warmup_steps"])
+            yield keys.contradiction("training.warmup_steps", problem, training["warmup_steps"])
     if checkpoints > MOST_CHECKPOINTS:
         problem = (
             f"which makes more than {MOST_CHECKPOINTS} checkpoints of {trained} models with "
             f"{config['training']['steps']} steps; make it larger"
         )
-        yield keys.Contradiction("training.checkpoint_every", problem, config["training"]["checkpoint_every"])
+        yield keys.contradiction("training.checkpoint_every", problem, config["training"]["checkpoint_every"])

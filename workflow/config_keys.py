@@ -4,31 +4,21 @@ The meaning of a key is the text below it, or that of its type; see config.py.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 
-
-class Contradiction(NamedTuple):
-    """A key of a section that is right in itself and does not go with others.
-
-    value: what the key holds, if the line says so. names: those of which one may be meant.
-    """
-
-    key: str
-    problem: str
-    value: Any = None
-    names: tuple[str, ...] = ()
+CONTRADICTION = "contradiction"
+"""Type of the error of a key that is right in itself and does not go with others."""
 
 
-class ContradictionError(ValueError):
-    """The contradictions in a section."""
-
-    def __init__(self, contradictions: list[Contradiction]) -> None:
-        super().__init__()
-        self.contradictions = contradictions
+def contradiction(key: str, problem: str, value: Any = None, names: tuple[str, ...] = ()) -> InitErrorDetails:
+    """Return the error of a key of a section: the value, if the line says it, and names of which one may be meant."""
+    error = PydanticCustomError(CONTRADICTION, "{problem}", {"problem": problem, "names": names})
+    return InitErrorDetails(type=error, loc=tuple(filter(None, key.split("."))), input=value)
 
 
 def _only(right: Callable[[Any], bool]) -> AfterValidator:
@@ -49,12 +39,12 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        """Raise `ContradictionError` where keys do not go together."""
+        """Raise `ValidationError` where keys do not go together."""
         if contradictions := list(self.contradictions()):
-            raise ContradictionError(contradictions)
+            raise ValidationError.from_exception_data(type(self).__name__, contradictions)
         return self
 
-    def contradictions(self) -> Iterator[Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield the keys that do not go together."""
         return iter(())
 

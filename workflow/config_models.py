@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import MISSING, BeforeValidator, Field
+from pydantic_core import InitErrorDetails
 
 import config_keys as keys
 from toposcale.forecasting.runs.schedules import schedule_of
@@ -64,10 +65,10 @@ class GptModel(keys.Section):
     embeddings: keys.Embedded | MISSING = MISSING
     family: keys.Family | MISSING = MISSING
 
-    def contradictions(self) -> Iterator[keys.Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield the number of heads, where it does not divide the width."""
         if self.d_model % self.n_heads:
-            yield keys.Contradiction("n_heads", f"but must divide d_model, {self.d_model}", self.n_heads)
+            yield keys.contradiction("n_heads", f"but must divide d_model, {self.d_model}", self.n_heads)
 
 
 class ModelFromElsewhere(keys.Section):
@@ -93,7 +94,7 @@ class ModelFromElsewhere(keys.Section):
     schedule: keys.OrFile[WholeSchedule] | MISSING = MISSING
     family: keys.Family | MISSING = MISSING
 
-    def contradictions(self) -> Iterator[keys.Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield what is wrong with the schedule."""
         if isinstance(self.schedule, WholeSchedule):
             yield from schedule_contradictions("schedule", self.schedule.model_dump(), self.final_step)
@@ -166,22 +167,22 @@ class PlannedModel(keys.Section):
     tokens_per_step: keys.TokensPerStep | MISSING = MISSING
     family: keys.Family | MISSING = MISSING
 
-    def contradictions(self) -> Iterator[keys.Contradiction]:
+    def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield what is wrong with the schedule."""
         if isinstance(self.schedule, WholeSchedule):
             yield from schedule_contradictions("schedule", self.schedule.model_dump())
 
 
-def schedule_contradictions(key: str, schedule: Any, final_step: Any = MISSING) -> Iterator[keys.Contradiction]:
+def schedule_contradictions(key: str, schedule: Any, final_step: Any = MISSING) -> Iterator[InitErrorDetails]:
     """Yield what is wrong with a whole schedule; nothing where there is none, or where it is a file."""
     if not isinstance(schedule, Mapping):
         return
     if final_step not in (MISSING, schedule["steps"]):
-        yield keys.Contradiction(f"{key}.steps", f"but final_step is {final_step}; leave one out", schedule["steps"])
+        yield keys.contradiction(f"{key}.steps", f"but final_step is {final_step}; leave one out", schedule["steps"])
     try:
         schedule_of(schedule)
     except UserError as error:
-        yield keys.Contradiction(key, str(error).partition(": ")[2])
+        yield keys.contradiction(key, str(error).partition(": ")[2])
 
 
 def _with_kind(entry: Any) -> Any:

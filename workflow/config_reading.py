@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from glob import glob
 from pathlib import Path
@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from config import Config
-from config_keys import ContradictionError
+from config_keys import CONTRADICTION
 from environment import mistakes_in_a_line
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_text
@@ -187,8 +187,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         mistakes = error.errors(include_url=False)
     # A key that is unknown may be why another one is missing, so the last line is about it.
     mistakes.sort(key=lambda mistake: (mistake["type"] == "extra_forbidden", [*map(str, mistake["loc"])]))
-    lines = [line for mistake in mistakes for line in explain(mistake, config)]
-    raise UserError("\n".join(dict.fromkeys(lines)))
+    raise UserError("\n".join(dict.fromkeys(explain(mistake, config) for mistake in mistakes)))
 
 
 def _in_order_of(given: Any, value: Any) -> Any:
@@ -261,34 +260,32 @@ def _locate(loc: Sequence[Any], config: Any, lost: Any = None) -> _Location:
     return _Location(path, part, meant, value)
 
 
-def explain(mistake: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of an error of pydantic: where it is, what is there, what is allowed."""
-    kind, loc, error = mistake["type"], mistake["loc"], mistake.get("ctx", {}).get("error")
-    path, part, _, value = _locate(loc, config, mistake["input"])
+def explain(mistake: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Return the line of an error of pydantic: where it is, what is there, what is allowed."""
+    kind, loc, held = mistake["type"], mistake["loc"], mistake["input"]
+    path, part, _, value = _locate(loc, config, held)
     above, key = _locate(loc[:-1], config), loc[-1] if loc else ""
-    if isinstance(error, ContradictionError):
-        for key, problem, held, near in error.contradictions:
-            says = f": {problem}" if held is None else f" holds {shown(held)}, {problem}{did_you_mean(held, near)}"
-            yield f"config key {join(*path, key)}{says}"
-    elif kind == "extra_forbidden":
+    line = f"config key {join(*path) or '(top)'}"
+    if kind == CONTRADICTION:
+        says = "" if held is None else f" holds {shown(held)},"
+        return f"{line}{says or ':'} {mistake['msg']}{did_you_mean(held, mistake['ctx']['names'])}"
+    if kind == "extra_forbidden":
         names = list(above.meant["properties"])
         problem = f"has no meaning for kind {name_of(above.meant)}" if "kind" in names else "is unknown"
         hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
-        yield f"config key {join(*above.path, key)} {problem}{hint}"
-    elif kind == "missing":
+        return f"{line} {problem}{hint}"
+    if kind == "missing":
         it = f"for kind {name_of(above.meant)} it" if "kind" in above.meant["properties"] else "it"
-        yield f"config key {join(*above.path, key)} is missing; {it} must be {allowed(part)}"
-    elif kind.startswith("union_tag"):
-        kinds, held = [name_of(entry) for entry in part["oneOf"]], mistake["input"]["kind"]
-        hint = did_you_mean(held, kinds)
-        yield f"config key {join(*path, 'kind')} holds {shown(held)}, but must be one of {', '.join(kinds)}{hint}"
-    elif key == "[key]":
+        return f"{line} is missing; {it} must be {allowed(part)}"
+    if kind.startswith("union_tag"):
+        kinds = [name_of(entry) for entry in part["oneOf"]]
+        must = f"but must be one of {', '.join(kinds)}{did_you_mean(held['kind'], kinds)}"
+        return f"{line}.kind holds {shown(held['kind'])}, {must}"
+    if key == "[key]":
         section = _locate(loc[:-2], config)
-        expected = allowed(section.part["propertyNames"])
-        yield f"config key {join(*section.path)}: the name {shown(loc[-2])} must be {expected}"
-    else:
-        hint = did_you_mean(value, part.get("enum", []))
-        yield f"config key {join(*path) or '(top)'} holds {shown(value)}, but must be {allowed(part)}{hint}"
+        named = f"config key {join(*section.path)}: the name {shown(loc[-2])}"
+        return f"{named} must be {allowed(section.part['propertyNames'])}"
+    return f"{line} holds {shown(value)}, but must be {allowed(part)}{did_you_mean(value, part.get('enum', []))}"
 
 
 def did_you_mean(word: Any, names: Iterable[str]) -> str:
