@@ -6,7 +6,7 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 import errno
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -67,6 +67,23 @@ class Part(NamedTuple):
     file: str
     kind: str
     job: Job
+
+
+Input = Part | str | Sequence[Part | str]
+"""What a job reads under one name: a file, or a list of files; those that carry a digest are parts."""
+
+
+def files_of(read: Input) -> str | list[str]:
+    """Return the paths of what a job reads under one name: one file is a path for its script, and a list is a list."""
+    if isinstance(read, Part | str):
+        return read.file if isinstance(read, Part) else read
+    return [str(files_of(file)) for file in read]
+
+
+def parts_of(inputs: Mapping[str, Input]) -> list[Part]:
+    """Return what of the inputs of a job, by name, carries a digest."""
+    files = [file for read in inputs.values() for file in ([read] if isinstance(read, Part | str) else read)]
+    return [file for file in files if isinstance(file, Part)]
 
 
 class Inputs:
@@ -134,40 +151,9 @@ class Inputs:
         """Return a params function: the checkpoints that a job on a source does."""
         return lambda wildcards: self.plan.work[source].steps_of(wildcards.model, wildcards.get("checkpoints", ALL))
 
-    def diagrams(self, wildcards: Wildcards) -> dict[str, list[str]]:
-        """Return the files of the diagrams of a model, by source."""
-        model = wildcards.model
-        return {
-            source: self.plan.work[source].files(self.paths.diagrams, [model], source=source)
-            for source in self.plan.moving[model]
-        }
-
-    def checkpoints(self, source: str) -> Callable[[Wildcards], list[str]]:
-        """Return an input function: the weights of the checkpoints that a job on a source does."""
-        steps = self.steps(source)
-        return lambda wildcards: [self.weights(wildcards.model, step) for step in steps(wildcards)]
-
-    def fetched(self, source: str) -> Callable[[Wildcards], list[str]]:
-        """Return an input function: the folders of the published checkpoints among them."""
-        steps = self.steps(source)
-        return lambda wildcards: [
-            self.paths.fetched.format(model=wildcards.model, checkpoints=checkpoint_name(step))
-            for step in (steps(wildcards) if wildcards.model in self.plan.published else ())
-        ]
-
     def group(self, wildcards: Wildcards) -> str | None:
         """Return the group of the job that fetches a checkpoint, if it does not stay, and of those that measure it."""
         return "checkpoint" if wildcards.model in self.plan.published and not self.keeps else None
-
-    def previous(self, pattern: str) -> Callable[[Wildcards], str | list[str]]:
-        """Return an input function: the file of the checkpoint before; nothing for a model's first one."""
-
-        # One file is a path for its script, and a list of one is a list.
-        def files(wildcards: Wildcards) -> str | list[str]:
-            step = self.plan.models[wildcards.model].previous_step(step_of(wildcards.checkpoints))
-            return [] if step is None else pattern.format(model=wildcards.model, checkpoints=checkpoint_name(step))
-
-        return files
 
     def settings_of(self, kind: str) -> dict[str, Callable[[Wildcards], Any]]:
         """Return the params functions, by name, of the settings of the rule that makes the parts of a kind."""
@@ -224,37 +210,60 @@ class Inputs:
         return {
             **self.settings_of(kind),
             "digest": lambda wildcards: self.digest(kind, wildcards),
-            "inputs": lambda wildcards: self.expected(self.made_of(kind, wildcards)),
+            "inputs": lambda wildcards: self.expected(parts_of(self.read_by(kind, wildcards))),
         }
 
-    def made_of(self, kind: str, job: Wildcards) -> list[Part]:
-        """Return the files of the run that a job reads and that carry a digest."""
-        corpus = [Part(self.paths.tokens, "corpus", Job(""))]
+    def inputs(self, kind: str) -> Callable[[Wildcards], dict[str, str | list[str]]]:
+        """Return the input function, for `unpack`, of the rule that makes the parts of a kind."""
+        return lambda wildcards: {name: files_of(read) for name, read in self.read_by(kind, wildcards).items()}
 
-        def checkpoints(source: str) -> list[Part]:
-            files = self.checkpoints(source)(job) if job.model in self.plan.trained else []
-            return [Part(file, "training", Job(job.model)) for file in files]
-
+    def read_by(self, kind: str, job: Wildcards) -> Mapping[str, Input]:
+        """Return what a job reads, by name."""
+        tokens = {"corpus": Part(self.paths.tokens, "corpus", Job(""))}
         match kind:
+            case "corpus":
+                return self.corpus
             case "training":
-                before = [] if job.get("checkpoints", ALL) == ALL else [self.previous(self.paths.checkpoint)(job)]
-                return corpus + [Part(str(file), "training", Job(job.model)) for file in before if file]
+                return {**tokens, "schedule": self.plan.schedule_files.get(job.model, []), **self._state_before(job)}
             case "log":
-                return self.logs(job.model)
+                return {"parts": self.logs(job.model)}
+            case "curve":
+                return {"curve": self.plan.loss_curves[job.model]}
             case "weights":
-                return checkpoints("weights")
+                return self._checkpoints(kind, job)
             case "embeddings" | "landscape":
-                return corpus + checkpoints(kind)
+                return {**tokens, **self._checkpoints(kind, job)}
             case "path":
-                return corpus + checkpoints("training")
+                return {**tokens, **self._checkpoints("training", job)}
             case "trajectory":
-                return self.parts("training", self.paths.sketch, [job.model])
+                return {"sketches": self.parts("training", self.paths.sketch, [job.model])}
             case "distances":
                 sources = self.plan.moving[job.model]
-                return [part for source in sources for part in self.parts(source, self.paths.diagrams, [job.model])]
+                return {source: self.parts(source, self.paths.diagrams, [job.model]) for source in sources}
             case "divergences":
-                return self.parts("embeddings", self.paths.clouds, [job.model])
-        return []
+                return {"clouds": self.parts("embeddings", self.paths.clouds, [job.model])}
+        raise KeyError(kind)
+
+    def _checkpoints(self, source: str, job: Wildcards) -> dict[str, Input]:
+        """Return the weights of the checkpoints that a job on a source does, and the folders of published ones."""
+        names = {step: checkpoint_name(step) for step in self.steps(source)(job)}
+        files = [self.weights(job.model, step) for step in names]
+        if job.model in self.plan.trained:
+            return {"checkpoints": [Part(file, "training", Job(job.model)) for file in files]}
+        if job.model not in self.plan.published:
+            return {"checkpoints": files}
+        folders = [self.paths.fetched.format(model=job.model, checkpoints=name) for name in names.values()]
+        return {"checkpoints": files, "fetched": folders}
+
+    def _state_before(self, job: Wildcards) -> dict[str, Input]:
+        """Return the state of a training at the checkpoint before; nothing for the first one, or for a whole training."""
+        name = job.get("checkpoints", ALL)
+        step = None if name == ALL else self.plan.models[job.model].previous_step(step_of(name))
+        if step is None:
+            return {"checkpoint": [], "optimiser": []}
+        where = {"model": job.model, "checkpoints": checkpoint_name(step)}
+        checkpoint = Part(self.paths.checkpoint.format(**where), "training", Job(job.model))
+        return {"checkpoint": checkpoint, "optimiser": self.paths.optimiser.format(**where)}
 
     def digest(self, kind: str, job: Wildcards) -> str:
         """Return the digest of what the outputs of a job are made with: settings, code, and what its inputs are made with.
@@ -266,7 +275,7 @@ class Inputs:
         key = (kind, *(job.get(name, "") for name in ("model", "checkpoints", "source")))
         if key not in self._digests:
             settings = {name: value(job) for name, value in self.settings_of(kind).items()}
-            inputs = self.digests_of_models(self.made_of(kind, job))
+            inputs = self.digests_of_models(parts_of(self.read_by(kind, job)))
             self._digests[key] = digest_of(settings, fingerprint(SCRIPTS[kind]), inputs)
         return self._digests[key]
 
@@ -305,13 +314,14 @@ class Inputs:
 
         Where they are published; of the user's own, their sizes and samples of their content.
         """
-        plan, files = self.plan, self.checkpoints(kind)
+        plan, steps = self.plan, self.steps(kind)
         duplicates = {"duplicates": plan.config["hub"]["duplicates"]}
 
         def of(wildcards: Wildcards) -> Any:
             model = plan.models[wildcards.model]
             if model.kind == model_kinds.FOLDER:
-                return " ".join(plan.inspections.of(Path(file)).sample for file in files(wildcards))
+                files = [self.weights(model.name, step) for step in steps(wildcards)]
+                return " ".join(plan.inspections.of(Path(file)).sample for file in files)
             if model.kind == model_kinds.HUB:
                 return {key: model.settings[key] for key in ("repo", "revisions")} | duplicates
             return ""

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from fingerprint import fingerprint
-from parts import Inputs, Job, Part, Wildcards, digest_of
+from parts import Input, Inputs, Job, Part, Wildcards, digest_of, files_of, parts_of
 from paths import ROOT
 from plan import Plan, training_settings
 from toposcale import analysis, reproduction
@@ -28,15 +28,10 @@ class Recipe(NamedTuple):
     script: str
     title: str
     settings: Mapping[str, Any]
-    inputs: Mapping[str, Sequence[Part | str]]
+    inputs: Mapping[str, Input]
     tables: Sequence[str] = ()
     modules: Sequence[str] = ()
     csv: bool = False
-
-    @property
-    def parts(self) -> list[Part]:
-        """Return the inputs that carry a digest."""
-        return [file for files in self.inputs.values() for file in files if isinstance(file, Part)]
 
 
 class RunTables:
@@ -170,10 +165,9 @@ class RunTables:
     def inputs(self, name: str) -> dict[str, str | list[str]]:
         """Return the input, by name, of the rule that makes some tables."""
         recipe = self.recipes[name]
-        inputs = {table: self.files[table] for table in recipe.tables}
-        for key, files in recipe.inputs.items():
-            inputs[key] = [file.file if isinstance(file, Part) else file for file in files]
-        return inputs
+        return {table: self.files[table] for table in recipe.tables} | {
+            name: files_of(read) for name, read in recipe.inputs.items()
+        }
 
     def outputs(self, name: str) -> dict[str, str]:
         """Return the output, by name, of the rule that makes some tables."""
@@ -213,14 +207,14 @@ class RunTables:
         return stale
 
     def _made_of(self, recipe: Recipe) -> dict[str, str]:
-        return self._inputs.expected(recipe.parts) | self.expected(recipe.tables)
+        return self._inputs.expected(parts_of(recipe.inputs)) | self.expected(recipe.tables)
 
     def _digest(self, name: str) -> str:
         """Return the digest of what tables are made with."""
         if name not in self._digests:
             recipe = self.recipes[name]
             code = fingerprint(recipe.script, *recipe.modules)
-            inputs = [*self._inputs.digests_of_models(recipe.parts), *self.expected(recipe.tables).values()]
+            inputs = [*self._inputs.digests_of_models(parts_of(recipe.inputs)), *self.expected(recipe.tables).values()]
             self._digests[name] = digest_of(recipe.settings, code, inputs)
         return self._digests[name]
 

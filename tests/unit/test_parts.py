@@ -63,14 +63,25 @@ def test_a_job_reads_the_checkpoints_that_it_measures(inputs_of):
     whole = inputs_of(weights={"jobs": "model"})
     assert whole.steps("weights")(Job(model="a", checkpoints="all")) == [0, 10, 20]
     files = [whole.weights("a", step) for step in (0, 10, 20)]
-    assert whole.checkpoints("weights")(Job(model="a", checkpoints="all")) == files
-    assert whole.checkpoints("weights")(Job(model="a", checkpoints="step-00000010")) == files[1:2]
+    read = whole.inputs("weights")
+    assert read(Job(model="a", checkpoints="all")) == {"checkpoints": files}
+    assert read(Job(model="a", checkpoints="step-00000010")) == {"checkpoints": files[1:2]}
+    published = "results/mine/checkpoints/h/step-00000007"
+    assert read(Job(model="h", checkpoints="step-00000007")) == {
+        "checkpoints": [f"{published}.json"],
+        "fetched": [published],
+    }
 
 
-def test_the_file_of_the_checkpoint_before(inputs_of):
-    before = inputs_of().previous("{model}/{checkpoints}")
-    assert before(Job(model="a", checkpoints="step-00000000")) == []
-    assert before(Job(model="a", checkpoints="step-00000020")) == "a/step-00000010"
+def test_a_training_goes_on_from_the_checkpoint_before(inputs_of):
+    read = inputs_of().inputs("training")
+    first, last = (read(Job(model="a", checkpoints=f"step-000000{step}")) for step in ("00", "20"))
+    tokens = {"corpus": "results/mine/corpus/tokens.safetensors", "schedule": []}
+    assert first == tokens | {"checkpoint": [], "optimiser": []} == read(Job(model="a"))
+    assert last == tokens | {
+        "checkpoint": "results/mine/checkpoints/a/step-00000010.safetensors",
+        "optimiser": "results/mine/optimisers/a/step-00000010.safetensors",
+    }
 
 
 def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):
@@ -307,10 +318,9 @@ def test_distances_are_of_every_source_that_a_model_has(inputs_of):
     [a, b] = (inputs.params("distances")["steps"](Job(model=model)) for model in "ab")
     assert a == {"weights": [0, 10, 20], "embeddings": [0, 10, 20], "landscape": [0, 20], "gradients": [0, 20]}
     assert set(a) - set(b) == {"embeddings"}
-    assert inputs.diagrams(Job(model="b")).keys() == b.keys()
-    assert set(inputs.params("distances")["inputs"](Job(model="b"))) == set(
-        chain(*inputs.diagrams(Job(model="b")).values())
-    )
+    read = inputs.inputs("distances")(Job(model="b"))
+    assert read.keys() == b.keys()
+    assert set(inputs.params("distances")["inputs"](Job(model="b"))) == set(chain(*read.values()))
     assert "weights" not in inputs_of(weights={"distances": False}).params("distances")["steps"](Job(model="a"))
 
 

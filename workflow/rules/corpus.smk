@@ -3,8 +3,7 @@
 
 rule corpus:
     input:
-        train=INPUTS.corpus["train"],
-        validation=INPUTS.corpus["validation"],
+        unpack(INPUTS.inputs("corpus")),
     output:
         tokens=PATHS.tokens,
         description=PATHS.corpus,

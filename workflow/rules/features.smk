@@ -3,8 +3,7 @@
 
 rule weight_features:
     input:
-        checkpoints=INPUTS.checkpoints("weights"),
-        fetched=INPUTS.fetched("weights"),
+        unpack(INPUTS.inputs("weights")),
     output:
         **INPUTS.outputs("weights"),
     log:
@@ -30,9 +29,7 @@ rule weight_features:
 
 rule embeddings:
     input:
-        checkpoints=INPUTS.checkpoints("embeddings"),
-        fetched=INPUTS.fetched("embeddings"),
-        corpus=rules.corpus.output.tokens,
+        unpack(INPUTS.inputs("embeddings")),
     output:
         **INPUTS.outputs("embeddings"),
     log:
@@ -59,7 +56,7 @@ rule embeddings:
 
 rule diagram_distances:
     input:
-        unpack(INPUTS.diagrams),
+        unpack(INPUTS.inputs("distances")),
     output:
         features=PATHS.distances,
     log:
@@ -80,7 +77,7 @@ rule diagram_distances:
 
 rule divergences:
     input:
-        lambda wildcards: PLAN.work["embeddings"].files(PATHS.clouds, [wildcards.model]),
+        unpack(INPUTS.inputs("divergences")),
     output:
         features=PATHS.divergences,
     log:

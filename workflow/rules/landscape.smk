@@ -3,9 +3,7 @@
 
 rule loss_landscape:
     input:
-        checkpoints=INPUTS.checkpoints("landscape"),
-        fetched=INPUTS.fetched("landscape"),
-        corpus=rules.corpus.output.tokens,
+        unpack(INPUTS.inputs("landscape")),
     output:
         **INPUTS.outputs("landscape"),
     log:
@@ -31,8 +29,7 @@ rule loss_landscape:
 
 rule training_path:
     input:
-        checkpoints=INPUTS.checkpoints("training"),
-        corpus=rules.corpus.output.tokens,
+        unpack(INPUTS.inputs("path")),
     output:
         path_surfaces=PATHS.path_surfaces,
         trajectories=PATHS.trajectories,
@@ -57,7 +54,7 @@ rule training_path:
 
 rule trajectory:
     input:
-        lambda wildcards: PLAN.work["training"].files(PATHS.sketch, [wildcards.model]),
+        unpack(INPUTS.inputs("trajectory")),
     output:
         features=PATHS.trajectory_features,
     log:

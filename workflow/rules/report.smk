@@ -70,7 +70,7 @@ rule explorer:
     params:
         run=config["run"],
         inputs=lambda _: TABLES.expected(["features", "metrics", "models", "diagrams", "surfaces"])
-        | INPUTS.expected(TABLES.recipes["vectors"].parts),
+        | INPUTS.expected(parts.parts_of(TABLES.recipes["vectors"].inputs)),
         code=code_of("explorer.py"),
     message:
         "Writing the explorer"

@@ -9,10 +9,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
         name:
             f"train_{number}" if number > 1 else "train"
         input:
-            corpus=rules.corpus.output.tokens,
-            schedule=lambda wildcards: PLAN.schedule_files.get(wildcards.model, []),
-            checkpoint=[] if whole else INPUTS.previous(PATHS.checkpoint),
-            optimiser=[] if whole else INPUTS.previous(PATHS.optimiser),
+            unpack(INPUTS.inputs("training")),
         output:
             checkpoints=[PATHS.checkpoint.replace("{checkpoints}", made) for made in training_rule.outputs],
             log=PATHS.model_log if whole else PATHS.training_log,
@@ -41,7 +38,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
 
 rule loss_table:
     input:
-        lambda wildcards: PLAN.loss_curves[wildcards.model],
+        unpack(INPUTS.inputs("curve")),
     output:
         log=PATHS.model_log,
         metrics=PATHS.curve_metrics,
@@ -62,7 +59,7 @@ rule loss_table:
 
 rule training_log:
     input:
-        parts=lambda wildcards: [part.file for part in INPUTS.logs(wildcards.model)],
+        unpack(INPUTS.inputs("log")),
     output:
         PATHS.model_log,
     log:
