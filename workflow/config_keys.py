@@ -35,7 +35,7 @@ def _only(right: Callable[[Any], bool]) -> AfterValidator:
 class Section(BaseModel):
     """A section, which refuses keys that it does not know."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -1,14 +1,10 @@
 """Reference of the configuration, from its models, for `make reference`: the JSON Schema and config/README.md."""
 
-import ast
-import inspect
 import json
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import config
-import config_models
 from config_reading import SCHEMA, Schema, allowed, join, name_of, schema
 from paths import ROOT
 from toposcale.io.files import write_text
@@ -28,27 +24,7 @@ def keys_of(part: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
 def schema_of_models() -> dict[str, Any]:
     """Return the JSON Schema of the models: each section where it is used, with the texts of its keys."""
     whole = config.Config.model_json_schema()
-    sections = {**whole.pop("$defs"), "Config": whole}
-    models = {**vars(config_models), **vars(config)}
-    # Pydantic would look for them whenever a model is made, in every job.
-    texts = _texts_of_keys()
-    for name, part in sections.items():
-        for key, inner in part["properties"].items():
-            written = [texts[base.__name__, key] for base in models[name].__mro__ if (base.__name__, key) in texts]
-            inner |= {"description": written[0]} if written else {}
-    return _inlined(whole, sections)
-
-
-def _texts_of_keys() -> dict[tuple[str, str], str]:
-    """Return the text below each key in the code, by the name of the model and the key."""
-    texts = {}
-    for module in (config_models, config):
-        for model in (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)):
-            for pair in pairwise(model.body):
-                match pair:
-                    case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(text))):
-                        texts[model.name, key] = text
-    return texts
+    return _inlined(whole, whole.pop("$defs"))
 
 
 def _inlined(part: Any, sections: Mapping[str, Any]) -> Any:
