@@ -54,43 +54,33 @@ rule embeddings:
         "../../scripts/embeddings.py"
 
 
-rule diagram_distances:
-    input:
-        unpack(INPUTS.inputs("distances")),
-    output:
-        features=PATHS.distances,
-    log:
-        f"{PATHS.logs}/diagram_distances/{{model}}.log",
-    wildcard_constraints:
-        model=PLAN.wildcard_regex(PLAN.moving),
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        runtime=on_attempt(30),
-    params:
-        **INPUTS.params("distances"),
-    message:
-        "Distances between consecutive diagrams of {wildcards.model}"
-    script:
-        "../../scripts/diagram_distances.py"
+# What compares the checkpoints of a model: rule diagram_distances, rule divergences and rule trajectory.
+for kind, output, models, message in (
+    ("distances", PATHS.distances, PLAN.moving, "Distances between consecutive diagrams"),
+    ("divergences", PATHS.divergences, PLAN.embedded, "Divergence between consecutive embeddings"),
+    ("trajectory", PATHS.trajectory_features, PLAN.trained, "Topology of the training trajectory"),
+):
+    rule_name = parts.SCRIPTS[kind].removesuffix(".py")
 
-
-rule divergences:
-    input:
-        unpack(INPUTS.inputs("divergences")),
-    output:
-        features=PATHS.divergences,
-    log:
-        f"{PATHS.logs}/divergences/{{model}}.log",
-    wildcard_constraints:
-        model=PLAN.wildcard_regex(PLAN.embedded),
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        runtime=on_attempt(30),
-    params:
-        **INPUTS.params("divergences"),
-    message:
-        "Divergence between consecutive embeddings of {wildcards.model}"
-    script:
-        "../../scripts/divergences.py"
+    rule:
+        name:
+            rule_name
+        input:
+            unpack(INPUTS.inputs(kind)),
+        output:
+            features=output,
+        log:
+            f"{PATHS.logs}/{rule_name}/{{model}}.log",
+        wildcard_constraints:
+            model=PLAN.wildcard_regex(models),
+        conda:
+            "../../envs/toposcale.yaml"
+        resources:
+            runtime=on_attempt(30),
+        params:
+            **INPUTS.params(kind),
+            script=parts.SCRIPTS[kind],
+        message:
+            f"{message} of {{wildcards.model}}"
+        script:
+            "../../scripts/{params.script}"

@@ -52,27 +52,6 @@ rule training_path:
         "../../scripts/training_path.py"
 
 
-rule trajectory:
-    input:
-        unpack(INPUTS.inputs("trajectory")),
-    output:
-        features=PATHS.trajectory_features,
-    log:
-        f"{PATHS.logs}/trajectory/{{model}}.log",
-    wildcard_constraints:
-        model=PLAN.wildcard_regex(PLAN.trained),
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        runtime=on_attempt(30),
-    params:
-        **INPUTS.params("trajectory"),
-    message:
-        "Topology of the training trajectory of {wildcards.model}"
-    script:
-        "../../scripts/trajectory.py"
-
-
 rule landscape:
     input:
         PLAN.work["landscape"].files(PATHS.features, source="landscape"),
