@@ -161,8 +161,9 @@ class Inputs:
         measured = {
             "settings": lambda _: plan.settings[kind],
             "steps": self.steps(kind),
-            "origin": self.origin(kind),
-            "allow_missing": self.is_from_elsewhere,
+            "origin": lambda wildcards: self.origin(kind, wildcards),
+            # A checkpoint that is trained here, and damaged, can be made again.
+            "allow_missing": lambda wildcards: wildcards.model not in plan.trained,
         }
         on_text = measured | {"tokenizer": self.tokenizer}
         of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
@@ -246,14 +247,17 @@ class Inputs:
 
     def _checkpoints(self, source: str, job: Wildcards) -> dict[str, Input]:
         """Return the weights of the checkpoints that a job on a source does, and the folders of published ones."""
-        names = {step: checkpoint_name(step) for step in self.steps(source)(job)}
-        files = [self.weights(job.model, step) for step in names]
-        if job.model in self.plan.trained:
-            return {"checkpoints": [Part(file, "training", Job(job.model)) for file in files]}
-        if job.model not in self.plan.published:
-            return {"checkpoints": files}
-        folders = [self.paths.fetched.format(model=job.model, checkpoints=name) for name in names.values()]
-        return {"checkpoints": files, "fetched": folders}
+        steps = self.steps(source)(job)
+        read: dict[str, Input] = {"checkpoints": [self.checkpoint(job.model, step) for step in steps]}
+        if job.model in self.plan.published:
+            names = map(checkpoint_name, steps)
+            read["fetched"] = [self.paths.fetched.format(model=job.model, checkpoints=name) for name in names]
+        return read
+
+    def checkpoint(self, model: str, step: int) -> Part | str:
+        """Return the source of the weights of a checkpoint, which carries a digest if it is trained here."""
+        file = self.weights(model, step)
+        return Part(file, "training", Job(model)) if model in self.plan.trained else file
 
     def _state_before(self, job: Wildcards) -> dict[str, Input]:
         """Return the state of a training at the checkpoint before; nothing for the first one, or for a whole training."""
@@ -309,42 +313,29 @@ class Inputs:
         """Return the parts of a kind of which there is one a model."""
         return [Part(pattern.format(model=model), kind, Job(model)) for model in models]
 
-    def origin(self, kind: str) -> Callable[[Wildcards], Any]:
-        """Return a params function: what distinguishes checkpoints from elsewhere from others of the same names.
+    def origin(self, kind: str, wildcards: Wildcards) -> Any:
+        """Return what distinguishes checkpoints from elsewhere from others of the same names.
 
         Where they are published; of the user's own, their sizes and samples of their content.
         """
-        plan, steps = self.plan, self.steps(kind)
-        duplicates = {"duplicates": plan.config["hub"]["duplicates"]}
-
-        def of(wildcards: Wildcards) -> Any:
-            model = plan.models[wildcards.model]
-            if model.kind == model_kinds.FOLDER:
-                files = [self.weights(model.name, step) for step in steps(wildcards)]
-                return " ".join(plan.inspections.of(Path(file)).sample for file in files)
-            if model.kind == model_kinds.HUB:
-                return {key: model.settings[key] for key in ("repo", "revisions")} | duplicates
-            return ""
-
-        return of
+        model = self.plan.models[wildcards.model]
+        if model.kind == model_kinds.FOLDER:
+            files = [Path(self.weights(model.name, step)) for step in self.steps(kind)(wildcards)]
+            return " ".join(self.plan.inspections.of(file).sample for file in files)
+        if model.kind == model_kinds.HUB:
+            keys = {key: model.settings[key] for key in ("repo", "revisions")}
+            return keys | {"duplicates": self.plan.config["hub"]["duplicates"]}
+        return ""
 
     def settings(self, *keys: str) -> Callable[[Wildcards], dict[str, Any]]:
         """Return a params function: those of some keys that the entry of `models:` behind a model has."""
-
-        def present(wildcards: Wildcards) -> dict[str, Any]:
-            entry = self.plan.models[wildcards.model].settings
-            return {key: entry[key] for key in keys if key in entry}
-
-        return present
+        models = self.plan.models
+        return lambda wildcards: {key: held for key, held in models[wildcards.model].settings.items() if key in keys}
 
     def tokenizer(self, wildcards: Wildcards) -> list[str]:
         """Return the user's folder with the tokenizer, in a list, since Snakemake looks for wildcards in a text."""
         folder = self.plan.models[wildcards.model].settings.get("tokenizer")
         return [folder] if folder else []
-
-    def is_from_elsewhere(self, wildcards: Wildcards) -> bool:
-        """Return whether the checkpoints of a model come from elsewhere: a damaged one cannot be made again."""
-        return wildcards.model not in self.plan.trained
 
     def monitored(self, kind: str, models: Iterable[str]) -> list[str]:
         """Return the files of one kind that live monitors have written so far."""

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from fingerprint import fingerprint
-from parts import Input, Inputs, Job, Part, Wildcards, digest_of, files_of, parts_of
+from parts import Input, Inputs, Part, Wildcards, digest_of, files_of, parts_of
 from paths import ROOT
 from plan import Plan, training_settings
 from toposcale import analysis, reproduction
@@ -124,7 +124,7 @@ class RunTables:
                 },
                 {
                     # Their size is the model's.
-                    "checkpoints": [self._last_checkpoint(name) for name in with_weights],
+                    "checkpoints": [inputs.checkpoint(name, plan.models[name].steps[-1]) for name in with_weights],
                     "sizes": inputs.manifests,
                     "curves": list(plan.loss_curves.values()),
                     "logs": [inputs.model_log(name) for name in with_log],
@@ -156,11 +156,6 @@ class RunTables:
                 csv=True,
             )
         return recipes
-
-    def _last_checkpoint(self, model: str) -> Part | str:
-        """Return the last weights of a model, which carry a digest if they are trained here."""
-        file = self._inputs.weights(model, self._inputs.plan.models[model].steps[-1])
-        return Part(file, "training", Job(model)) if model in self._inputs.plan.trained else file
 
     def inputs(self, name: str) -> dict[str, str | list[str]]:
         """Return the input, by name, of the rule that makes some tables."""
