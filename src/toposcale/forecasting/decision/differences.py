@@ -25,7 +25,7 @@ from toposcale.io.files import finite_or_none
 SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.58
 """Standard deviation of a loss between seeds. A seed shifts a curve along the logarithm of the tokens D, by
 `SEED_SHIFT` (D / `SEED_TOKENS`)^-`SEED_EXPONENT`, and adds `SEED_FLOOR` times the loss. Estimated from replicates:
-1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (docs/compare.md)."""
+1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (studies/decisions/README.md)."""
 
 
 SHARED = 0.5
