@@ -371,6 +371,7 @@ def test_the_losses_of_a_launcher_are_left_out_beside_those_of_its_training(tmp_
         ("Model has 4,194,304 trainable parameters", None),
         ("num decayed parameter tensors: 50, with 124,354,560 parameters", None),
         ("Model has 12 layers", None),
+        ("teacher model has 1.3B parameters", None),
     ],
 )
 def test_parameters_that_a_line_states_are_logged(line, n_parameters, tmp_path):

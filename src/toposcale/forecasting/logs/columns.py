@@ -44,7 +44,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     if "step" not in names and counters:
         names["step"] = _counter_of_updates(log, counters)
     if "loss" not in names:
-        losses = {name: said for name in plain_of if name not in names.values() and (said := loss_name(plain_of[name]))}
+        losses = {name: said for name in plain_of if name not in names.values() and (said := loss_name(name))}
         names |= dict(_losses(log, losses))
     rates = [name for alias in RATES for name in plain_of if plain_of[name] == alias]
     rates += [name for name in plain_of if name.lower().startswith("lr-")]
@@ -68,9 +68,8 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
 
 def _named(log: Log, columns: Iterable[str], quantity: str, name: str) -> str:
     """Return the column that the user named, also by another spelling; raise UserError if there is none."""
-    plain = plain_name(name)
-    alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain]
-    alike = alike or [one for one in columns if (said := loss_name(plain)) and said == loss_name(plain_name(one))]
+    alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain_name(name)]
+    alike = alike or [one for one in columns if (said := loss_name(name)) and said == loss_name(one)]
     if len(alike) != 1:
         raise UserError(f"{log.where}: no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
     return alike[0]

@@ -30,7 +30,7 @@ def read(path: Path, *, is_named: bool = False) -> Log:
     contradict each other, and no loss but one per epoch.
     """
     events = _events(path)
-    losses = [tag for tag in events if loss_name(plain_name(tag))]
+    losses = [tag for tag in events if loss_name(tag)]
     if any("epoch" not in plain_name(tag) for tag in losses):
         events = {tag: logged for tag, logged in events.items() if tag not in losses or "epoch" not in plain_name(tag)}
     if not is_named and losses and all("epoch" in plain_name(tag) for tag in losses):

@@ -15,6 +15,7 @@ from toposcale.forecasting.logs.names import (
     PARAMETERS,
     PER_STEP,
     TRAINING,
+    is_step_or_loss,
     loss_name,
     plain_name,
     split_of,
@@ -52,7 +53,7 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
         end = _add_values(text, rows, is_lines=is_lines)
         damaged = text[end:].strip().strip(",]").strip()
         is_empty = not len(rows) + rows.n_others
-        if (damaged or is_empty) and suffix not in SUFFIXES and not any(map(_is_loss, rows.columns())):
+        if (damaged or is_empty) and suffix not in SUFFIXES and not any(map(loss_name, rows.columns())):
             return None
         if damaged:
             is_last = "\n" not in damaged if is_lines else damaged.count("{") == 1
@@ -66,7 +67,7 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
         rows.notes.append(f"{rows.n_others} of {n:,} entries are not objects: they were left out")
     lines = np.array(rows.lines)
     log = Log(path, rows.columns(named), FORM, rows.notes, lines=lines if lines.any() else None)
-    return log if named or any(map(_is_read, log.columns)) else _text_inside(log) or log
+    return log if named or any(map(is_step_or_loss, log.columns)) else _text_inside(log) or log
 
 
 def _whole(text: str) -> Any:
@@ -75,15 +76,6 @@ def _whole(text: str) -> Any:
         return parse_json(text)
     except ValueError:
         return None
-
-
-def _is_loss(name: str) -> bool:
-    return loss_name(plain_name(name)) is not None
-
-
-def _is_read(name: str) -> bool:
-    """Return whether a name is that of a step or of a loss."""
-    return plain_name(name) in COUNTERS or _is_loss(name)
 
 
 def _add_values(text: str, rows: RowGatherer, *, is_lines: bool) -> int:
@@ -166,7 +158,7 @@ def _lists(path: Path, content: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
     """Return the rows of an object of columns; [] for another object. Raise UserError if their lengths differ."""
     columns = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
-    read = [*filter(_is_read, columns)]
+    read = [*filter(is_step_or_loss, columns)]
     if len(columns) < 2 or not read:
         return []
     lengths = {name: len(columns[name]) for name in read}
@@ -178,7 +170,7 @@ def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
 
 
 def _has_loss(row: Any) -> bool:
-    return isinstance(row, dict) and any(_is_loss(name) or isinstance(row[name], dict) for name in row)
+    return isinstance(row, dict) and any(loss_name(name) or isinstance(row[name], dict) for name in row)
 
 
 def _text_inside(log: Log) -> Log | None:

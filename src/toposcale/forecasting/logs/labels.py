@@ -14,7 +14,6 @@ from toposcale.forecasting.logs.names import (
     TRAINING,
     VALIDATION,
     loss_name,
-    plain_name,
     word_sets,
 )
 from toposcale.forecasting.logs.rows import Log
@@ -67,7 +66,7 @@ def pivot(log: Log) -> None:
     """Make columns of the metrics of a long table, which has columns such as metric and value."""
     value = next((column for column in log.columns if column.strip().lower() in VALUES), "")
     for labels in labels_of(log, METRICS) if value else []:
-        if not any(loss_name(plain_name(text)) for text in labels.texts):
+        if not any(map(loss_name, labels.texts)):
             continue
         numbers = np.array([float_or_none(cell) for cell in log.columns[value]], dtype=np.float64)
         del log.columns[value], log.columns[labels.column]

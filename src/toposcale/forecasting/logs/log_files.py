@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.forecasting.logs import json_logs, text_logs
-from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name
+from toposcale.forecasting.logs.names import is_step_or_loss
 from toposcale.forecasting.logs.rows import Log, half_written
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_plain_or_gzip
@@ -107,8 +107,7 @@ def _is_table(start: str, named: Collection[str]) -> bool:
     lines = start.removeprefix("sep=").splitlines() or [""]
     head = lines[0] if len(lines[0]) > 1 else "".join(lines[1:2])
     fields = [field.strip(" \"'") for field in re.split(r"[,;\t]", head[:65536])]
-    plain = set(map(plain_name, fields))
-    return bool(plain & COUNTERS.keys() or any(map(loss_name, plain)) or set(fields) & set(named))
+    return any(map(is_step_or_loss, fields)) or bool(set(fields) & set(named))
 
 
 def _read_csv(path: Path, content: bytes, first_line: int) -> Log:

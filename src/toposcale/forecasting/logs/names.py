@@ -87,8 +87,9 @@ def plain_name(name: str) -> str:
     return re.sub(r"[ -]", "_", plain)
 
 
-def loss_name(plain: str) -> LossName | None:
-    """Return what a plain name says of a loss; None if it is not the name of one."""
+def loss_name(name: str) -> LossName | None:
+    """Return what a name says of a loss; None if it is not the name of one."""
+    plain = plain_name(name)
     words = set(re.split(r"[^a-z0-9]+", plain)) - {""}
     if words & _PART and sum(map(str.isdecimal, words)) == 1:  # the loss of one of several heads or layers
         words = {word for word in words if not word.isdecimal()}
@@ -106,13 +107,17 @@ def split_of(name: str) -> frozenset[str] | None:
 
 def with_split(name: str, group: str) -> str:
     """Return a name with the split that its list or folder says and it does not say itself."""
-    split, said = split_of(group), loss_name(plain_name(name))
+    split, said = split_of(group), loss_name(name)
     prefix = "validation/" if split is VALIDATION else "test/" if split is TEST else ""
     return name if said and said.split is not TRAINING else prefix + name
 
 
+def is_step_or_loss(name: str) -> bool:
+    """Return whether a name is that of a step or of a loss."""
+    return plain_name(name) in COUNTERS or loss_name(name) is not None
+
+
 def is_known(name: str) -> bool:
     """Return whether a column is read by its name."""
-    plain = plain_name(name)
     others = (*RATES, *NORMS, *LAST_STEP, *OF_THE_BATCH, PARAMETERS)
-    return plain in COUNTERS or plain in others or loss_name(plain) is not None
+    return is_step_or_loss(name) or plain_name(name) in others

@@ -91,7 +91,9 @@ _JUNK, _NEVER, RANKS, _NO_COUNTER = word_sets(
     "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
     "previous next each ago",
 )
-_MODEL_HAS = re.compile(r"\b(?:model|network) (?:has|with|contains) $")
+_MODEL_HAS = re.compile(
+    r"(?:^|[^\w ] ?|\b(?:info|the|a|this|our|language|gpt|transformer) )(?:model|network) (?:has|with|contains) $"
+)
 _FACTS = {
     "tokens_per_iteration_will_be": PER_STEP,
     "total_desired_batch_size": PER_STEP,
