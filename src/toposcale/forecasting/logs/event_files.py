@@ -39,11 +39,6 @@ def read(path: Path, *, is_named: bool = False) -> Log:
             "--loss-column (loss_column) if its counter is that of the training"
         )
     names = [tag for tag in events if plain_name(tag) not in COUNTERS]
-    if not losses and not is_named and names:
-        raise UserError(
-            f"{path}: no scalar for the loss; its scalars are {listed(sorted(events), 20)}. Name it with --loss-column "
-            "(loss_column)"
-        )
     rows = _by_step(events, names) or _by_time(events, names)
     return Log(path, columns_of_entries(rows, names), FORM)
 

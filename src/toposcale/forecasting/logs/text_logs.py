@@ -7,7 +7,7 @@ training lines must have one form up to the loss.
 import io
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,10 @@ LONGEST_LINE, MOST_FORMS = 16384, 10_000
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
-_NO_STEP = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
+_NO_STEP, _UNREAD, _LONG = "no step", "not understood", f"more than {LONGEST_LINE:,} bytes"
+"""Reasons why lines are left out, beside those of the forms."""
+
+_GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
 _DIVIDE = "they count {0}: divide these by the {0} of a step, and give a CSV with the columns step and loss"
 _OTHER_AXES = {
     r"\[\s*\d+/\d+ \(\d+%\)\]|\bsamples?\b(?!/)": _DIVIDE.format("samples"),
@@ -45,6 +48,9 @@ _BAR_OR_LOSS = re.compile(rb"%\|[^|\n]*+\| (\d++)/(\d++) \[|\{'loss': ([^\n{}]*+
 _EPOCH = re.compile(rb"'epoch': '?(\d++(?:\.(\d++))?)")
 
 
+_LinesByReason = defaultdict[str, list[int]]
+
+
 @dataclass
 class _Context:
     """Step and total of a line without a loss, which lines without a step belong to; forms: those that already did."""
@@ -56,14 +62,12 @@ class _Context:
 
 
 class _Lines:
-    """Rows of the lines of a text log, form by form, and what stands between them."""
+    """Rows of the lines of a text log, form by form, and what stands between them; left_out: numbers of lines by reason."""
 
     def __init__(self, content: bytes, *, bar_follows: bool = False) -> None:
         self.forms: dict[tuple[str, tuple[int, ...]], Form] = {}
-        self.n_rows = self.n_lines = self.n_long = 0
-        self.without_step: list[int] = []
-        self.unread: list[int] = []
-        self.left_out: dict[str, list[int]] = {}
+        self.n_rows = self.n_lines = 0
+        self.left_out: _LinesByReason = defaultdict(list)
         self.headers: dict[str, set[int]] = {}
         self.facts: list[tuple[int, str, float]] = []
         self._context = _Context()
@@ -75,7 +79,7 @@ class _Lines:
         is_cut = complete and last and not last.endswith((b"}", b"]"))
         self.cut = last.decode("utf-8", "replace") if is_cut else ""
         self._read(content, complete if is_cut else complete + 1)
-        self.without_step += [number for _, number, _ in self._waiting]
+        self.left_out[_NO_STEP] += [number for _, number, _ in self._waiting]
 
     def _read(self, content: bytes, n_lines: int) -> None:
         form, fast = Form(), None
@@ -87,7 +91,7 @@ class _Lines:
             for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
                 self.n_lines += bool(piece)
                 if len(piece) > LONGEST_LINE:
-                    self.n_long += 1
+                    self.left_out[_LONG].append(number)
                 elif piece and not piece.isspace() and (read := self._slow(number, piece)) and read.fast:
                     form, fast = read, read.fast.fullmatch
 
@@ -112,9 +116,9 @@ class _Lines:
             return self._slow(number, piece, integers)
         values = [_number(texts[at]) for at in form.names]
         if form.kind is Kind.UNREAD or any("," in texts[at] for at in form.losses):
-            self.unread.append(number)
+            self.left_out[_UNREAD].append(number)
         elif form.kind is Kind.LEFT_OUT:
-            self.left_out.setdefault(form.reason, []).append(number)
+            self.left_out[form.reason].append(number)
         elif form.kind is Kind.FACT:
             self.facts += [(self.n_rows, name, number_of(texts[at] + form.unit)) for at, name in form.names.items()]
         elif form.kind is Kind.STEP:
@@ -163,7 +167,7 @@ class _Lines:
         elif form.kind is Kind.EVALUATION or form.marks or _has_validation(form):
             step, total = np.nan, np.nan
         else:
-            self.without_step.append(number)
+            self.left_out[_NO_STEP].append(number)
             return
         if context.row < 0 or context.step != context.step:
             context.row = self.n_rows
@@ -193,39 +197,31 @@ def read(path: Path, content: bytes) -> Log:
     for form in forms:
         _refuse_two_losses(path, form)
     program = _program(forms)
-    forms, unread = _understood(forms, program)
-    texts = {form.text for form in forms if _has_validation(form)}
-    for form in [form for form in forms if form.text and len(texts) > 1]:
-        lines.left_out.setdefault("evaluations on several texts", []).extend(form.lines)
-        forms.remove(form)
-    n_read = _n_rows(forms)
-    if len(lines.without_step) > n_read:
-        text = _line(content, lines.without_step[0])
-        remedy = next((what for axis, what in _OTHER_AXES.items() if re.search(axis, text, re.I)), _NO_STEP)
-        count = counted(len(lines.without_step), "line has", "lines have")
+    forms = _understood(forms, program, lines.left_out)
+    n_read, without_step = _n_rows(forms), lines.left_out.pop(_NO_STEP, [])
+    if len(without_step) > n_read:
+        text = _line(content, without_step[0])
+        remedy = next((what for axis, what in _OTHER_AXES.items() if re.search(axis, text, re.I)), _GIVE_STEPS)
+        count = counted(len(without_step), "line has", "lines have")
         raise UserError(f"{path}: {count} a loss and no step; {remedy}")
+    unread = sorted([*lines.left_out.pop(_UNREAD, []), *without_step])
     left_out = [
         f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: line {min(numbers):,} "
         f"({_line(content, min(numbers))[:80]!r})"
         for reason, numbers in lines.left_out.items()
     ]
-    unread = sorted([*lines.unread, *unread, *lines.without_step])
     count = counted(len(unread), "line with a loss was", "lines with a loss were")
     missed = f"{count} not understood, the first: line {unread[0]:,}" if unread else ""
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
         first = min((form.lines[0] for form in forms if form.kind is Kind.TRAINING), default=0)
         beside = f" beside line {first:,} ({_line(content, first)[:80]!r}): give the lines of one kind" if first else ""
         raise UserError(f"{path}: {missed} ({_line(content, unread[0])[:80]!r}){beside}; {TEXT_LOGS}")
-    n_long = f"not parsed: {counted(lines.n_long, 'line')} of over {LONGEST_LINE:,} bytes" if lines.n_long else ""
     if not n_read:
-        raise UserError(
-            "; ".join(filter(None, (f"{path}: no line with a step and a loss", *left_out, n_long, TEXT_LOGS)))
-        )
+        raise UserError("; ".join([f"{path}: no line with a step and a loss", *left_out, TEXT_LOGS]))
     _name_counters(forms)
     columns, at_lines, headers = _assembled(lines, forms)
     notes = [f"read as a text log: {n_read:,} of {lines.n_lines:,} lines are those of {program or ANY}"]
     notes += [half_written(lines.cut)] if lines.cut else []
-    notes += [n_long] if n_long else []
     notes += left_out
     if lines.longest_bar and not all(form.counts for form in forms):
         notes.append(f"the step of a loss is that of the progress bar {'after' if lines.bar_follows else 'before'} it")
@@ -268,15 +264,14 @@ def _bar_follows(path: Path, content: bytes) -> bool:
     return fit(after) > fit(before)
 
 
-def _without_launcher(forms: list[Form], left_out: dict[str, list[int]]) -> list[Form]:
+def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]:
     """Return the forms but for those of a launcher beside the program that it launched."""
     for name in (name for name, grammar in GRAMMARS.items() if grammar.is_launcher):
         own = [form for form in forms if name not in form.programs]
         of_launcher = [form for form in forms if name in form.programs]
         if 10 * _n_rows([form for form in own if form.kind is Kind.TRAINING]) > _n_rows(of_launcher) > 0:
-            left_out[f"losses of {name}, beside those of its training"] = [
-                n for form in of_launcher for n in form.lines
-            ]
+            for form in of_launcher:
+                left_out[f"losses of {name}, beside those of its training"] += form.lines
             return own
     return forms
 
@@ -312,8 +307,8 @@ def _program(forms: Sequence[Form]) -> str:
     return best if 2 * counts[best] >= max(sum(len(form.rows) for form in forms), 1) else ""
 
 
-def _understood(forms: Sequence[Form], program: str) -> tuple[list[Form], list[int]]:
-    """Return the forms that are read, with the losses of evaluations as such, and the lines of the others.
+def _understood(forms: Sequence[Form], program: str, left_out: _LinesByReason) -> list[Form]:
+    """Return the forms that are read, with the losses of evaluations as such; the lines of the others are left out.
 
     A mark of a split tells lines apart only if not all of them have it, and if most training lines have none.
     """
@@ -341,7 +336,12 @@ def _understood(forms: Sequence[Form], program: str) -> tuple[list[Form], list[i
     whole = max(group, key=lambda form: len(form.rows), default=None)
     others = [form for form in training if form not in group or (form is not whole and _is_cut(form, whole))]
     read = [form for form in forms if form not in others]
-    return read, [line for form in others for line in form.lines]
+    several = [form for form in read if form.text]
+    if len({form.text for form in read if _has_validation(form)}) <= 1:
+        several = []
+    for form in (*others, *several):
+        left_out[_UNREAD if form in others else "evaluations on several texts"] += form.lines
+    return [form for form in read if form not in several]
 
 
 def _is_cut(form: Form, whole: Form | None) -> bool:
