@@ -227,6 +227,12 @@ def test_thousands_may_be_separated_by_spaces_or_apostrophes(tmp_path, separator
     assert columns["loss"].tolist() == [1.5, 950, 1000, 1_234_567]
 
 
+def test_a_long_last_line_is_no_traceback(tmp_path):
+    (tmp_path / "a.csv").write_text("step,loss\n" + LINES + "x" * 5000)
+    with pytest.raises(UserError, match="line 32 has 1 fields"):
+        log_files.read(tmp_path / "a.csv")
+
+
 def test_decimal_commas_between_commas_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("step,loss\n0,10,95\n50,8,58\n")
     with pytest.raises(

@@ -295,6 +295,13 @@ def test_an_evaluation_that_is_carried_forward_is_read_once(first):
     assert "val_loss repeats the value of the row before in" in " ".join(curve.notes)
 
 
+def test_an_evaluation_that_is_carried_forward_is_read_once_where_it_is_named_as_the_loss():
+    evaluated = np.where(STEPS % 500 == 0, LOSSES + 0.1, np.nan)
+    rows = BASE.assign(val_loss=pd.Series(evaluated).ffill())
+    losses = loss_curves.of_columns(rows, loss_column="val_loss").log()["loss"]
+    assert losses[np.isfinite(losses)].tolist() == evaluated[np.isfinite(evaluated)].tolist()
+
+
 def test_a_value_that_two_evaluations_share_is_read_twice():
     rounded = np.round(LOSSES, 2)
     curve = loss_curves.of_columns(BASE.assign(val_loss=rounded))
@@ -360,6 +367,12 @@ def test_of_two_counters_that_of_the_updates_counts_or_the_user_is_asked(counter
     else:
         with pytest.raises(UserError, match=r"count differently; name one with --step-column \(step_column\)"):
             loss_curves.of_columns(rows)
+
+
+def test_a_restart_that_goes_back_further_makes_one_before_it_void():
+    curve = curve_of(BASE, BASE.iloc[100:110], BASE.iloc[20:40])
+    assert curve.columns["step"].tolist() == STEPS[:40].tolist()
+    assert "goes back 2 times, at last to step 1,000" in curve.notes[0]
 
 
 @pytest.mark.parametrize("change", [1.0, 0.9])

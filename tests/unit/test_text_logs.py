@@ -361,6 +361,15 @@ def test_the_losses_of_a_launcher_are_left_out_beside_those_of_its_training(tmp_
     assert curve.low_confidence_reasons == ()
 
 
+def test_a_log_of_deepspeed_behind_another_is_none_of_its_training(tmp_path):
+    log = [
+        *lines("step {step} loss {loss}"),
+        *lines("steps: {step} loss: {other} iter time (s): 0.5 samples/sec: 500.0"),
+    ]
+    with pytest.raises(UserError, match="60 lines with a loss were not understood"):
+        read(tmp_path, "\n".join(log) + "\n")
+
+
 @pytest.mark.parametrize(
     ("line", "n_parameters"),
     [

@@ -143,10 +143,10 @@ def _lines(content: bytes, n_rows: int, first_line: int) -> np.ndarray | None:
 
 def _without_cut_line(content: bytes) -> tuple[bytes, str]:
     """Return a CSV without an incomplete last line, and that line; "" if the last line is complete."""
-    if content.endswith((b"\n", b"\r")) or content.count(b"\n", 0, 65536) < 2:
-        return content, ""
     *before, last = (line.strip() for line in content[-4096:].split(b"\n"))
     before = before[1:] or before
+    if content.endswith((b"\n", b"\r")) or content.count(b"\n", 0, 65536) < 2 or not before:
+        return content, ""
     separator = max((b",", b";", b"\t"), key=before[-1].count)
     fewer = last.count(separator) < before[-1].count(separator)
     lengths = [len(line.rsplit(separator, 1)[-1]) for line in before]

@@ -251,7 +251,8 @@ def _drops(steps: np.ndarray, losses: np.ndarray, restarts: Iterable[float]) -> 
     finite = np.isfinite(losses)
     # A restart is the first of consecutive steps that were logged again.
     index = np.searchsorted(steps, sorted(set(restarts)))
-    for row in index[np.diff(index, prepend=-2) > 1][-20:]:
+    index = index[(np.diff(index, prepend=-2) > 1) & (index < len(steps))]
+    for row in index[-20:]:
         if has_dropped(steps[finite], losses[finite], steps[row]):
             yield (
                 f"the loss dropped abruptly at step {steps[row]:,.0f}, where the log was resumed: if the batch or the data "

@@ -5,7 +5,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from toposcale.forecasting.logs.names import CONSUMED, IN_SEQUENCES, PERPLEXITY, VALIDATION, plain_name
+from toposcale.forecasting.logs.names import (
+    CONSUMED,
+    IN_SEQUENCES,
+    PERPLEXITY,
+    TRAINING,
+    VALIDATION,
+    loss_name,
+    plain_name,
+)
 from toposcale.forecasting.logs.rows import Log, known_cells, numbers_or_nan
 from toposcale.forecasting.logs.text_forms import GRAMMARS
 from toposcale.io.errors import UserError, counted
@@ -18,7 +26,7 @@ LARGEST_BATCH_CHANGE = 1.05
 
 
 def drop_unmeasured(log: Log) -> None:
-    """Drop rows without a step, and validation losses that are none: 0, -1, NaN between evaluations, repetitions."""
+    """Drop rows without a step, and validation losses that are none, also where the user names one as the loss."""
     missing = np.isnan(log.steps)
     if missing.any():
         has_loss = ~(np.isnan(log.values("loss")) & np.isnan(log.values("validation_loss")))
@@ -27,9 +35,15 @@ def drop_unmeasured(log: Log) -> None:
                 raise UserError(f"{log.where}: {log.names['step']} is missing in {counted(lost, 'row')}")
             log.notes.append(f"left out: {counted(lost, 'row')} with a loss and no step")
         log.keep(np.flatnonzero(~missing))
-    if "validation_loss" not in log.series:
-        return
-    values, name = log.series["validation_loss"].copy(), log.names["validation_loss"]
+    for quantity in ("loss", "validation_loss"):
+        said = loss_name(log.names[quantity]) if quantity in log.series and quantity in log.names else None
+        if said and said.split is not TRAINING:
+            _drop_unmeasured_evaluations(log, quantity)
+
+
+def _drop_unmeasured_evaluations(log: Log, quantity: str) -> None:
+    """Drop validation losses that are none: 0, -1, NaN between evaluations, and repetitions."""
+    values, name = log.series[quantity].copy(), log.names[quantity]
     is_zero = (values == 0) | (values == -1)
     if is_zero.any():
         log.notes.append(f"{name} is 0 or -1 in {counted(int(is_zero.sum()), 'row')}, where nothing was measured")
@@ -42,7 +56,7 @@ def drop_unmeasured(log: Log) -> None:
     if len(repeated):
         log.notes.append(f"{name} repeats the value of the row before in {len(repeated):,} rows: they were left out")
         values[repeated] = np.nan
-    log.series["validation_loss"] = values
+    log.series[quantity] = values
 
 
 def _between_evaluations(values: np.ndarray) -> list[int]:

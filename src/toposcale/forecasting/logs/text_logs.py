@@ -30,7 +30,12 @@ LONGEST_LINE, MOST_FORMS = 16384, 10_000
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
-_NO_STEP, _UNREAD, _LONG = "no step", "not understood", f"more than {LONGEST_LINE:,} bytes"
+_NO_STEP, _UNREAD, _OF_OTHERS, _LONG = (
+    "no step",
+    "not understood",
+    "of another kind",
+    f"more than {LONGEST_LINE:,} bytes",
+)
 """Reasons why lines are left out, beside those of the forms."""
 
 _GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
@@ -204,7 +209,8 @@ def read(path: Path, content: bytes) -> Log:
         remedy = next((what for axis, what in _OTHER_AXES.items() if re.search(axis, text, re.I)), _GIVE_STEPS)
         count = counted(len(without_step), "line has", "lines have")
         raise UserError(f"{path}: {count} a loss and no step; {remedy}")
-    unread = sorted([*lines.left_out.pop(_UNREAD, []), *without_step])
+    of_others = lines.left_out.pop(_OF_OTHERS, [])
+    unread = sorted([*lines.left_out.pop(_UNREAD, []), *of_others, *without_step])
     left_out = [
         f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: line {min(numbers):,} "
         f"({_line(content, min(numbers))[:80]!r})"
@@ -214,7 +220,8 @@ def read(path: Path, content: bytes) -> Log:
     missed = f"{count} not understood, the first: line {unread[0]:,}" if unread else ""
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
         first = min((form.lines[0] for form in forms if form.kind is Kind.TRAINING), default=0)
-        beside = f" beside line {first:,} ({_line(content, first)[:80]!r}): give the lines of one kind" if first else ""
+        kinds = f" beside line {first:,} ({_line(content, first)[:80]!r}): give the lines of one kind" if first else ""
+        beside = kinds if unread[0] in of_others else ""
         raise UserError(f"{path}: {missed} ({_line(content, unread[0])[:80]!r}){beside}; {TEXT_LOGS}")
     if not n_read:
         raise UserError("; ".join([f"{path}: no line with a step and a loss", *left_out, TEXT_LOGS]))
@@ -265,13 +272,16 @@ def _bar_follows(path: Path, content: bytes) -> bool:
 
 
 def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]:
-    """Return the forms but for those of a launcher beside the program that it launched."""
+    """Return the forms but for those of a launcher whose lines alternate with those of the program that it launched."""
     for name in (name for name, grammar in GRAMMARS.items() if grammar.is_launcher):
         own = [form for form in forms if name not in form.programs]
-        of_launcher = [form for form in forms if name in form.programs]
-        if 10 * _n_rows([form for form in own if form.kind is Kind.TRAINING]) > _n_rows(of_launcher) > 0:
-            for form in of_launcher:
-                left_out[f"losses of {name}, beside those of its training"] += form.lines
+        lines, of_training = (
+            np.array(sorted(line for form in group if form.kind is Kind.TRAINING for line in form.lines))
+            for group in ([form for form in forms if form not in own], own)
+        )
+        turns = len(np.unique(np.searchsorted(of_training, lines)))
+        if 2 * turns > min(len(lines), len(of_training)) > 0:
+            left_out[f"losses of {name}, beside those of its training"] += lines.tolist()
             return own
     return forms
 
@@ -340,7 +350,7 @@ def _understood(forms: Sequence[Form], program: str, left_out: _LinesByReason) -
     if len({form.text for form in read if _has_validation(form)}) <= 1:
         several = []
     for form in (*others, *several):
-        left_out[_UNREAD if form in others else "evaluations on several texts"] += form.lines
+        left_out[_OF_OTHERS if form in others else "evaluations on several texts"] += form.lines
     return [form for form in read if form not in several]
 
 
