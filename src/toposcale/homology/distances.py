@@ -64,11 +64,11 @@ def diagram_distances(
     if len(births) > _FEW_BARS and np.all(births == births[0]):
         a_lengths, b_lengths = (np.sort(np.abs(side[:, 1] - births[0])) / unit for side in (first, second))
         return {kind: unit * _aligned(a_lengths, b_lengths, kind) ** (1 / _ORDERS[kind]) for kind in kinds}
-    direct = np.max(np.abs(first[:, None, :] - second[None, :, :]), axis=2, initial=0.0)
-    costs = [cost / unit for cost in (direct, *diagonal)]
+    by_birth, by_death = (np.abs(np.subtract.outer(first[:, end], second[:, end])) for end in (0, 1))
+    direct = np.maximum(by_birth, by_death)
 
     def wasserstein(order: int) -> float:
-        return unit * _matched_cost(*(cost**order for cost in costs)) ** (1 / order)
+        return unit * _matched_cost(*((cost / unit) ** order for cost in (direct, *diagonal))) ** (1 / order)
 
     return {
         kind: _bottleneck(direct, *diagonal) if kind == "bottleneck" else wasserstein(_ORDERS[kind]) for kind in kinds
