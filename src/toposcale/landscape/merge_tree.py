@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import minimum_spanning_tree
 
 from toposcale.landscape.graphs import GRID_GRAPHS, grid_edges, point_edges
 
@@ -132,9 +130,12 @@ def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -
     rank[order] = np.arange(len(order))
     lower, upper = np.sort(rank[edges], axis=1).T  # from here on a vertex is its rank
     # Two minima are joined below a level by the graph if and only if they are joined by edges between basins of steepest
-    # descent whose upper end lies below it. So the merges are those of the minimum spanning tree of the basins.
+    # descent whose upper end lies below it. So the merges are those of the basins by these edges alone.
     basin = _basins(lower, upper, len(values))
-    saddle, dying, surviving = _elder_rule(*_basin_tree(basin, lower, upper))
+    left, right = np.sort([basin[lower], basin[upper]], axis=0)
+    between = np.flatnonzero(left != right)
+    ascending = between[np.lexsort((right[between], left[between], upper[between]))]
+    saddle, dying, surviving = _elder_rule(upper[ascending], left[ascending], right[ascending])
     ends = np.zeros(len(values), dtype=bool)
     ends[dying] = True
     with np.errstate(invalid="ignore"):  # a pair of two infinities has no persistence
@@ -180,28 +181,8 @@ def _basins(lower: np.ndarray, upper: np.ndarray, count: int) -> np.ndarray:
         target = further
 
 
-def _basin_tree(basin: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (saddle, basin, basin) of the edges of the minimum spanning forest of the basins, saddles ascending."""
-    left, right = basin[lower], basin[upper]
-    crossing = left != right
-    upper = upper[crossing]
-    pair = np.sort(np.column_stack([left[crossing], right[crossing]]), axis=1)
-    minima, pair = np.unique(pair, return_inverse=True)
-    pair = pair.reshape(-1, 2)
-    # The lowest pass between two basins is the only edge between them that can matter.
-    key = pair[:, 0] * len(minima) + pair[:, 1]
-    order = np.lexsort((upper, key))
-    first = order[np.flatnonzero(np.diff(key[order], prepend=-1))]
-    weight = upper[first] + 1.0  # a stored zero would be read as no edge
-    graph = csr_array((weight, (pair[first, 0], pair[first, 1])), shape=(len(minima), len(minima)))
-    forest = minimum_spanning_tree(graph).tocoo()
-    saddle = forest.data.astype(np.int64) - 1
-    order = np.lexsort((forest.col, forest.row, saddle))
-    return saddle[order], minima[forest.row[order]], minima[forest.col[order]]
-
-
-def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (saddle, dying minimum, surviving minimum) of every merge, saddles ascending."""
+def _elder_rule(passes: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return (saddle, dying minimum, surviving minimum) of every merge of basins (3, merges) by passes, ascending."""
     oldest = {vertex: vertex for vertex in np.union1d(left, right).tolist()}
 
     def root(vertex: int) -> int:
@@ -210,11 +191,13 @@ def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tupl
             vertex = oldest[vertex]
         return vertex
 
-    merges = np.empty((len(saddle), 2), dtype=np.int64)
-    for index, ends in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
-        merges[index] = older, younger = sorted(map(root, ends))
-        oldest[younger] = older
-    return saddle, merges[:, 1], merges[:, 0]
+    merges = []
+    for saddle, one, other in zip(passes.tolist(), left.tolist(), right.tolist(), strict=True):
+        older, younger = sorted((root(one), root(other)))
+        if older != younger:
+            oldest[younger] = older
+            merges.append((saddle, younger, older))
+    return np.array(merges, dtype=np.int64).reshape(-1, 3).T
 
 
 def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:
