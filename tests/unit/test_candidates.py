@@ -7,9 +7,10 @@ from planted_laws import FINAL, SIZES, run, wsd
 from toposcale.forecasting.decision.candidates import (
     LONGEST_START,
     SHORTEST_START,
+    DroppedCandidate,
     Request,
     candidates,
-    dropped_candidates,
+    considered,
 )
 from toposcale.forecasting.decision.expected_regret import decide
 from toposcale.forecasting.laws.joint import Joint
@@ -78,16 +79,20 @@ def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
     assert models == {"continue": "100M", "extend": "100M", "scale up to 2 x 100M": ""}
 
 
+def dropped(*given):
+    return [way for way in considered(*given) if isinstance(way, DroppedCandidate)]
+
+
 def test_what_is_left_out_is_named_with_its_own_reason():
     live = run("100M", 100_000_000, until=0.5)
     others = [live.unstarted(model=name, n_parameters=size) for name, size in (("100B", 10**11), ("same", 10**8))]
-    [large, same] = dropped_candidates(live, others, Request(multiples=(2,)))
+    [large, same] = dropped(live, others, None, (2,))
     assert large.name == "scale up to 100B"
     assert f"pays for {(FINAL - live.progress.step) // 1000} steps" in large.reason
     assert f"at least {SHORTEST_START}" in large.reason
     assert same == ("start same", "it has the size of this run")
     assert {c.name for c in candidates(live, others, None, (2,))} == {"continue", "scale up to 2 x 100M"}
-    endless = dropped_candidates(live, [], Request(1e30, (2,)))
+    endless = dropped(live, [], 1e30, (2,))
     assert [c.name for c in endless] == ["extend", "scale up to 2 x 100M"]
     assert all(f"at most {LONGEST_START:,}" in c.reason for c in endless)
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request
 from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
-from toposcale.forecasting.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
+from toposcale.forecasting.decision.expected_regret import (
+    BestSize,
+    Decision,
+    TargetLoss,
+    best_size,
+    decide,
+    when_reached,
+)
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.decision.picture import draw
 from toposcale.forecasting.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
@@ -160,14 +167,15 @@ class Advice(Drawn, Mapping[str, Any]):
             "forecast_high": end.high if end else None,
             "models_read": len(self.law.runs_) if self.law else 0,
             "forecast_curve": self._forecast_columns(),
-            **self._target_values(),
+            "target_loss": self.request.target_loss if self._target else None,
+            **(self._target.as_dict() if self._target else {}),
             "candidates": self.as_rows(),
             "dropped_candidates": [dropped._asdict() for dropped in self.decision.dropped] if self.decision else [],
             "choice": self.choice,
             "confident": self.is_confident,
             "low_confidence_reasons": list(self.reasons),
             **self._choice_values(),
-            **self._size_values(),
+            **(self._best_size.as_dict() if self._best_size else {"best_size": None}),
             "no_advice_because": self.no_advice_because,
             "assumed": list(self._assumed),
             "find_out_first": self._find_out_first,
@@ -197,31 +205,12 @@ class Advice(Drawn, Mapping[str, Any]):
         loss = self.request.target_loss
         return None if self.law is None or loss is None else when_reached(self.law, self.run, loss)
 
-    def _target_values(self) -> dict[str, float | None]:
-        """Return the keys of the target loss."""
-        if self._target is None:
-            return {"target_loss": None}
-        if self._target.reached_at is not None:
-            return {"target_loss": self.request.target_loss, "target_reached_at": self._target.reached_at}
-        ahead = self._target.ahead
-        return {
-            "target_loss": self.request.target_loss,
-            "target_step": finite_or_none(ahead.forecast),
-            "target_step_earliest": finite_or_none(ahead.earliest),
-            "target_step_latest": finite_or_none(ahead.latest),
-            "target_flop": finite_or_none(self._target.flop),
-        }
-
-    def _size_values(self) -> dict[str, float | None]:
-        """Return the keys of the best size; of one known size it would be the prior alone."""
+    @cached_property
+    def _best_size(self) -> BestSize | None:
+        """Best size from scratch; of one known size it would be the prior alone."""
         if self.decision is None or self.law is None or self.law.n_sizes < 2 or not self.remaining > 0:
-            return {"best_size": None}
-        best = best_size(self.law, self.run, self.remaining)
-        return {
-            "best_size": finite_or_none(best.n_parameters),
-            "best_size_low": finite_or_none(best.low),
-            "best_size_high": finite_or_none(best.high),
-        }
+            return None
+        return best_size(self.law, self.run, self.remaining)
 
     @property
     def _assumed(self) -> tuple[str, ...]:
@@ -274,9 +263,9 @@ class Advice(Drawn, Mapping[str, Any]):
             lines += [f"  Decay      {sentence}" for sentence in wording.decay(self.decay, self.run)]
         if self._target is not None:
             lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
-        if (best := self._size_values())["best_size"]:
-            near = f"{best['best_size_low']:.2g} to {best['best_size_high']:.2g} are within 0.01 nats"
-            lines.append(f"  Best size from scratch: {best['best_size']:.2g} parameters ({near})")
+        if (best := self._best_size) and best.n_parameters > 0:
+            near = f"{best.low:.2g} to {best.high:.2g} are within 0.01 nats"
+            lines.append(f"  Best size from scratch: {best.n_parameters:.2g} parameters ({near})")
         if self._assumed:
             lines += ["  Assumed:", *(f"    - {clause}" for clause in self._assumed)]
         if self._find_out_first:

@@ -140,17 +140,10 @@ def candidates(
     >>> [(candidate.name, candidate.steps) for candidate in candidates(run, [])]
     [('continue', 2000), ('scale up to 2 x 25M', 1000), ('scale up to 4 x 25M', 500)]
     """
-    considered = _considered(run, others, remaining, multiples)
-    return [candidate for candidate in considered if isinstance(candidate, Candidate)]
+    return [way for way in considered(run, others, remaining, multiples) if isinstance(way, Candidate)]
 
 
-def dropped_candidates(run: TrainingRun, others: Sequence[TrainingRun], request: Request) -> list[DroppedCandidate]:
-    """Return the ways to spend the compute that `candidates` leaves out, each with its reason."""
-    considered = _considered(run, others, request.remaining, request.multiples)
-    return [candidate for candidate in considered if isinstance(candidate, DroppedCandidate)]
-
-
-def _considered(
+def considered(
     run: TrainingRun, others: Sequence[TrainingRun], remaining: float | None, multiples: Sequence[float]
 ) -> Iterator[Candidate | DroppedCandidate]:
     """Yield every candidate, and those that are left out; nothing where the compute does not pay for one step."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toposcale.forecasting.decision.comparison_picture import draw_comparison
 from toposcale.forecasting.decision.curve_check import run_as_read
 from toposcale.forecasting.decision.differences import (
     Axis,
@@ -26,7 +27,6 @@ from toposcale.forecasting.decision.differences import (
     seed_deviation,
     speed_up_of,
 )
-from toposcale.forecasting.decision.picture import Interval, draw_comparison
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.pictures import Drawn
@@ -139,12 +139,7 @@ class RunComparison(Drawn, Mapping[str, Any]):
 
     def _figure(self) -> "Figure":
         """Draw the curves, their forecasts, and the differences to the first run."""
-        rows = [
-            Interval(row.label, run, row.value, row.low, row.high)
-            for run, pair in enumerate(self.pairs, 1)
-            for row in (*pair.now, pair.end)
-            if not row.reason
-        ]
+        rows = [(*pair.now, pair.end) for pair in self.pairs]
         others = len(self.pairs)
         text = f"{others} runs beside {self.runs[0].model}" if others > 1 else self._verdicts[0]
         return draw_comparison(self.runs, [end.law for end in self.ends], rows, text)

@@ -13,8 +13,7 @@ from toposcale.forecasting.decision.candidates import (
     Candidate,
     DroppedCandidate,
     Request,
-    candidates,
-    dropped_candidates,
+    considered,
 )
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
@@ -22,6 +21,7 @@ from toposcale.forecasting.runs.compute import flop, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
+from toposcale.io.files import finite_or_none
 
 DRAWS = 4096
 """Draws from the joint forecast of all candidates, always the same ones: equal forecasts give equal answers."""
@@ -110,8 +110,9 @@ def decide(
     """
     if not np.isfinite(run.tokens_per_step):
         raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
-    dropped = tuple(dropped_candidates(run, others, request)) if among is None else ()
-    among = candidates(run, others, request.remaining, request.multiples) if among is None else among
+    ways = list(considered(run, others, request.remaining, request.multiples) if among is None else among)
+    among = [way for way in ways if isinstance(way, Candidate)]
+    dropped = tuple(way for way in ways if isinstance(way, DroppedCandidate))
     if not among:
         raise NoForecast(BUDGET_USED_UP)
     decision, present = weigh(law, among), run.loss_curve.level
@@ -173,20 +174,25 @@ def weigh(law: Law, among: Sequence[Candidate]) -> Decision:
     return Decision(tuple(rows), float(scale_up))
 
 
-class StepsToLoss(NamedTuple):
-    """Steps at which a schedule reaches a loss: forecast, earliest and latest; infinite where not before its end."""
-
-    forecast: float
-    earliest: float
-    latest: float
-
-
 class TargetLoss(NamedTuple):
-    """Step at which a target loss was reached (None: not yet), or the remaining steps to it and their compute, FLOP."""
+    """Step at which a target loss was reached (None: not yet), or is forecast to be, with its compute, FLOP.
+
+    step, earliest, latest: infinite where not before the end of the schedule.
+    """
 
     reached_at: float | None = None
-    ahead: StepsToLoss = StepsToLoss(np.inf, np.inf, np.inf)
+    step: float = np.inf
+    earliest: float = np.inf
+    latest: float = np.inf
     flop: float = np.nan
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Return the keys of the JSON, without the loss itself."""
+        if self.reached_at is not None:
+            return {"target_reached_at": self.reached_at}
+        values = (self.step, self.earliest, self.latest, self.flop)
+        keys = ("target_step", "target_step_earliest", "target_step_latest", "target_flop")
+        return dict(zip(keys, map(finite_or_none, values), strict=True))
 
 
 def when_reached(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
@@ -197,8 +203,8 @@ def when_reached(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
     values, covariance = law.predict_jointly([run.target(int(step)) for step in steps])
     half = NORMAL * np.sqrt(np.diag(covariance))
     crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half, values + half)]
-    ahead = StepsToLoss(*(float(steps[found[0]]) if len(found) else np.inf for found in crossings))
-    return TargetLoss(None, ahead, flop_of_steps(run, ahead.forecast))
+    step, earliest, latest = (float(steps[found[0]]) if len(found) else np.inf for found in crossings)
+    return TargetLoss(None, step, earliest, latest, flop_of_steps(run, step))
 
 
 class BestSize(NamedTuple):
@@ -207,6 +213,10 @@ class BestSize(NamedTuple):
     n_parameters: float
     low: float
     high: float
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Return the keys of the JSON."""
+        return dict(zip(("best_size", "best_size_low", "best_size_high"), map(finite_or_none, self), strict=True))
 
 
 def best_size(law: Law, run: TrainingRun, remaining: float) -> BestSize:

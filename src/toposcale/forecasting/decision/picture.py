@@ -1,13 +1,12 @@
-"""Pictures of an advice and of a comparison of runs: the losses so far, the forecast of the rest, and what follows."""
+"""Picture of an advice: the losses so far, the forecast of the rest, and what follows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from toposcale.forecasting.decision.decay import DecayDecision
 from toposcale.forecasting.decision.expected_regret import WeighedCandidate
-from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
@@ -51,7 +50,7 @@ def draw(
     UserError
         If matplotlib is not installed.
     """
-    figure = _figure(9.6 if decay else 7.2)
+    figure = new_figure(9.6 if decay else 7.2)
     left, right, *rest = figure.subplots(1, 3 if decay else 2, width_ratios=[3, 1, 2][: 3 if decay else 2])
     right.sharey(left)
     right.tick_params(labelleft=False)
@@ -60,12 +59,12 @@ def draw(
     if forecast:
         steps, ends = zip(*forecast, strict=True)
         left.plot(steps, [end.value for end in ends], color=CONTINUED, linestyle="--", label="forecast, 95% interval")
-        _fill(left, steps, ends, CONTINUED, 0.2)
+        fill_intervals(left, steps, ends, CONTINUED, 0.2)
         # The steep fall of the first steps is left out of the range of the axis.
         shown = run.loss_curve.losses[run.loss_curve.steps >= 0.05 * run.final_step]
         values = [*shown, *(value for end in ends for value in (end.low, end.high))]
         values += [value for weighed in candidates for value in (weighed.loss.low, weighed.loss.high)]
-        _show(left, values)
+        set_range(left, values)
     left.set(xlabel="step", ylabel="loss (nats per token)")
     left.legend(frameon=False, fontsize=8)
     colours = iter(OTHERS * len(candidates))
@@ -79,83 +78,12 @@ def draw(
     right.set_title("at the end", fontsize=8)
     if decay:
         _draw_decays(rest[0], decay)
-    _finish(figure, f"{run.model}: {sentence}")
+    finish(figure, f"{run.model}: {sentence}")
     return figure
 
 
-class Interval(NamedTuple):
-    """Difference of a run, by its index, to the first one, with its interval, nats per token."""
-
-    label: str
-    run: int
-    value: float
-    low: float
-    high: float
-
-
-def draw_comparison(
-    runs: Sequence[TrainingRun], laws: Sequence[Joint | None], differences: Sequence[Interval], text: str
-) -> "Figure":
-    """Draw the curves of runs with their forecasts, and their differences to the first run.
-
-    Parameters
-    ----------
-    runs : sequence of TrainingRun
-        The runs.
-    laws : sequence of Joint or None
-        Law of each run that has a forecast.
-    differences : sequence of Interval
-        Differences to the first run.
-    text : str
-        The answer, the title of the picture.
-
-    Returns
-    -------
-    Figure
-        Picture 9.6 inches wide.
-
-    Raises
-    ------
-    UserError
-        If matplotlib is not installed.
-    """
-    figure = _figure(9.6, max(3.6, 0.3 * len(differences)))
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    tokens = [run.tokens_per_step for run in runs]
-    # At equal tokens, where a step reads more of them in one run than in another.
-    are_tokens = len(set(tokens)) > 1 and bool(np.all(np.isfinite(tokens)))
-    colours = (INK, *OTHERS * len(runs))
-    shown: list[float] = []
-    for run, law, colour in zip(runs, laws, colours, strict=False):
-        unit = run.tokens_per_step if are_tokens else 1.0
-        steps, losses = run.loss_curve
-        left.plot(run.steps * unit, run.losses, color=colour, alpha=0.2, linewidth=0.8)
-        left.plot(steps * unit, losses, color=colour, label=run.model)
-        shown += [*losses[steps >= 0.05 * run.final_step]]
-        if law is not None:
-            steps_ahead, forecasts = zip(*law.forecast_curve(run), strict=True)
-            ahead = np.multiply(steps_ahead, unit)
-            left.plot(ahead, [forecast.value for forecast in forecasts], color=colour, linestyle="--")
-            _fill(left, ahead, forecasts, colour, 0.15)
-            shown += [value for forecast in forecasts for value in (forecast.low, forecast.high)]
-    if any(laws):
-        left.set_title("dashed: forecasts, 95% intervals", fontsize=8)
-    _show(left, shown)
-    left.set(xlabel="tokens" if are_tokens else "step", ylabel="loss (nats per token)")
-    left.legend(frameon=False, fontsize=8)
-    for place, row in enumerate(differences):
-        right.plot([row.low, row.high], [place, place], color=colours[row.run])
-        right.plot(row.value, place, "o", color=colours[row.run])
-    right.axvline(0, color=INK, linewidth=0.8)
-    right.set_yticks(range(len(differences)), [row.label for row in differences], fontsize=8)
-    right.set_ylim(max(len(differences), 1) - 0.5, -0.5)
-    right.set_xlabel("difference (nats per token)")
-    right.set_title(f"loss minus that of {runs[0].model}, 95% intervals", fontsize=8)
-    _finish(figure, text)
-    return figure
-
-
-def _figure(width: float, height: float = 3.6) -> "Figure":
+def new_figure(width: float, height: float = 3.6) -> "Figure":
+    """Return an empty figure; raise UserError if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -163,14 +91,14 @@ def _figure(width: float, height: float = 3.6) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _show(axes: "Axes", values: Sequence[float]) -> None:
+def set_range(axes: "Axes", values: Sequence[float]) -> None:
     """Set the range of the losses to these, with some room."""
     if len(values):
         room = 0.05 * (max(values) - min(values)) or 1.0
         axes.set_ylim(min(values) - room, max(values) + room)
 
 
-def _finish(figure: "Figure", text: str) -> None:
+def finish(figure: "Figure", text: str) -> None:
     """Remove the upper and right lines of every panel, and set the title."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
@@ -185,13 +113,15 @@ def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
         starts, losses = [row.start for row in rows], [row.loss for row in rows]
         axes.plot(starts, [loss.value for loss in losses], color=colour, label=shape)
         if shape == decay.best.shape:
-            _fill(axes, starts, losses, colour, 0.15)
+            fill_intervals(axes, starts, losses, colour, 0.15)
     axes.plot(decay.best.start, decay.best.loss.value, "o", color=INK)
     axes.set(xlabel="step at which the decay begins")
     axes.set_title("at the end, by decay", fontsize=8)
     axes.legend(frameon=False, fontsize=8)
 
 
-def _fill(axes: "Axes", x: Sequence[int] | np.ndarray, losses: Sequence[Prediction], colour: str, alpha: float) -> None:
+def fill_intervals(
+    axes: "Axes", x: Sequence[int] | np.ndarray, losses: Sequence[Prediction], colour: str, alpha: float
+) -> None:
     """Fill the 95% intervals of losses."""
     axes.fill_between(x, [loss.low for loss in losses], [loss.high for loss in losses], color=colour, alpha=alpha, lw=0)

@@ -315,13 +315,12 @@ def find_out_first(
 
 def target(loss: float, when: TargetLoss) -> str:
     """Return when a loss is reached."""
-    ahead = when.ahead
     if when.reached_at is not None:
         return f"{loss:g} was reached at step {when.reached_at:,.0f}"
-    if not np.isfinite(ahead.earliest):
+    if not np.isfinite(when.earliest):
         return f"{loss:g} is not reached by the planned end"
-    if not np.isfinite(ahead.forecast):
-        return f"{loss:g} is not forecast to be reached; at best at step {ahead.earliest:,.0f}"
-    latest = f"{ahead.latest:,.0f}" if np.isfinite(ahead.latest) else "perhaps not at all"
+    if not np.isfinite(when.step):
+        return f"{loss:g} is not forecast to be reached; at best at step {when.earliest:,.0f}"
+    latest = f"{when.latest:,.0f}" if np.isfinite(when.latest) else "perhaps not at all"
     cost = f", {when.flop:.3g} FLOP in all" if np.isfinite(when.flop) else ""
-    return f"{loss:g} at step {ahead.forecast:,.0f}{cost} ({ahead.earliest:,.0f} to {latest})"
+    return f"{loss:g} at step {when.step:,.0f}{cost} ({when.earliest:,.0f} to {latest})"
