@@ -2,9 +2,10 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toposcale.io.errors import UserError
 from toposcale.io.files import atomic_write
@@ -41,12 +42,26 @@ def write(figure: "Figure", path: str | os.PathLike[str]) -> None:
         temporary.write_bytes(picture)
 
 
-class Drawn(ABC):
-    """A result that is shown as a picture in a notebook and written as one to a file."""
+class Drawn(Mapping[str, Any], ABC):
+    """A result that as a mapping has the keys of its JSON, and is shown and written as a picture."""
+
+    @property
+    @abstractmethod
+    def _values(self) -> dict[str, Any]:
+        """Keys and values of the JSON."""
 
     @abstractmethod
     def _figure(self) -> "Figure":
         """Draw the picture."""
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def _repr_png_(self) -> bytes:
         return rendered(self._figure(), "png")

@@ -4,7 +4,7 @@
 pages and texts only render an `Advice`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -46,7 +46,7 @@ TERMINAL = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Advice(Drawn, Mapping[str, Any]):
+class Advice(Drawn):
     """Forecast of a training run and what to do with the compute that is left of it.
 
     As a mapping it has the keys of its JSON (docs/advice.md); printed, its last line says what to do.
@@ -224,15 +224,6 @@ class Advice(Drawn, Mapping[str, Any]):
         if self.law is None or self.decision is None:
             return ""
         return wording.find_out_first(self.run, self.law, self.decision, self.tracks, is_confident=self.is_confident)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def __str__(self) -> str:
         return self.text()

@@ -96,7 +96,7 @@ class RunPair:
 
 
 @dataclass(frozen=True)
-class RunComparison(Drawn, Mapping[str, Any]):
+class RunComparison(Drawn):
     """Comparison of training runs with the first of them; as a mapping it has the keys of the JSON output.
 
     Parameters
@@ -127,15 +127,6 @@ class RunComparison(Drawn, Mapping[str, Any]):
     def _values(self) -> dict[str, Any]:
         """Keys and values of the JSON output."""
         return {"version": 2, "a": self.runs[0].model, "pairs": [pair.as_dict() for pair in self.pairs]}
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Any:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def _figure(self) -> "Figure":
         """Draw the curves, their forecasts, and the differences to the first run."""
