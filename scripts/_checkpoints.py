@@ -1,14 +1,13 @@
 """Measure the checkpoints of a job, one by one, and note those that could not be measured."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from _notes import missing, repeated
 from toposcale.checkpoints.locations import noted, readable
 from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
-from toposcale.io.files import read_json
 
 
 def measured(
@@ -43,9 +42,3 @@ def _remedy(model: str, checkpoint: str) -> str:
         f"once it is fixed on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun) to fetch it again; or "
         f"leave its step out of models.{model}.steps"
     )
-
-
-def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
-    """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
-    facts = {path: read_json(path) for path in paths}
-    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact.get("repeats")}

@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import _checkpoints
 import _job
 from _notes import note
 from toposcale.analysis import lm_eval
 from toposcale.analysis.user_tables import read_user_table
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
+from toposcale.io.files import read_json
 
 
 def each_once(rows):
@@ -50,15 +50,10 @@ def training_losses(path, steps):
     return tables.from_rows(schemas.TABLES["metrics"], rows)
 
 
-def saved_losses(by_model):
-    """Return the losses that the checkpoints of the user hold."""
-    rows = [
-        {"model": model, "step": step, "metric": metric, "value": value}
-        for model, by_metric in by_model.items()
-        for metric, losses in by_metric.items()
-        for step, value in losses.items()
-    ]
-    return tables.from_rows(schemas.TABLES["metrics"], rows)
+def duplicates(paths):
+    """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
+    facts = {path: read_json(path) for path in paths}
+    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact.get("repeats")}
 
 
 @_job.script
@@ -66,7 +61,7 @@ def main(snakemake):
     params, inputs = snakemake.params, snakemake.input
     parts = [tables.gather(schemas.TABLES["metrics"], inputs.parts)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
-    parts.append(saved_losses(params.saved_losses))
+    parts.append(tables.from_rows(schemas.TABLES["metrics"], params.saved_losses))
     user_tables = {path: read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
     warning_rows = [row for path in inputs.parts for row in tables.read_warnings(path)]
     warning_rows += [row for path, table in user_tables.items() for row in unknown_models(table, path, params.models)]
@@ -76,7 +71,7 @@ def main(snakemake):
         models = {name: lm_eval.Evaluated(**settings) for name, settings in params.evaluated.items()}
         scores = lm_eval.read_results(folder, models, tasks=params.tasks)
         parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
-    rows = tables.drop_checkpoints(pa.concat_tables(parts), _checkpoints.duplicates(inputs.left_out))
+    rows = tables.drop_checkpoints(pa.concat_tables(parts), duplicates(inputs.left_out))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
     metadata = tables.with_warnings(_job.provenance(snakemake), warning_rows)
     tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)

@@ -80,15 +80,14 @@ class Model:
         return own or self.settings.get("trainer_state")
 
     @property
-    def saved_losses(self) -> dict[str, dict[int, float]]:
-        """Losses that the checkpoints hold, by metric and step; none where there is a file of losses."""
-        if self.loss_curve:
-            return {}
-        by_metric = {
-            metric: {step: numbers[metric] for step, numbers in self.numbers.items() if metric in numbers}
+    def saved_losses(self) -> list[dict[str, Any]]:
+        """Rows of the metrics table for the losses that the checkpoints hold; none where there is a file of losses."""
+        return [
+            {"model": self.name, "step": step, "metric": metric, "value": numbers[metric]}
             for metric in saved_numbers.LOSSES
-        }
-        return {metric: losses for metric, losses in by_metric.items() if losses}
+            for step, numbers in self.numbers.items()
+            if metric in numbers and not self.loss_curve
+        ]
 
     @property
     def kind(self) -> model_kinds.ModelKind:

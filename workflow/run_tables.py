@@ -93,9 +93,7 @@ class RunTables:
                 {
                     "models": list(plan.models),
                     "checkpoints": {name: plan.models[name].steps for name in plan.trained},
-                    "saved_losses": {
-                        name: model.saved_losses for name, model in plan.models.items() if model.saved_losses
-                    },
+                    "saved_losses": [row for model in plan.models.values() for row in model.saved_losses],
                     "harness": [config["metrics"]["harness"]],
                     "tasks": config["metrics"]["tasks"],
                     "evaluated": {

@@ -115,13 +115,14 @@ def test_losses_of_a_folder_are_those_of_a_file_or_those_that_its_checkpoints_ho
         content = {"epoch": epoch, "step": 100 * epoch, "loss": 3 / epoch, "lr": 0.5 / epoch}
         torch.save({"model": {"w": torch.ones(2, 2)}, **content}, tmp_path / "runs" / f"epoch_{epoch}.pt")
     found = models(models={"mine": folder})["mine"]
-    assert found.saved_losses == {"training_loss": {1: 3.0, 2: 1.5}}
+    where = {"model": found.name, "metric": "training_loss"}
+    assert found.saved_losses == [where | {"step": 1, "value": 3.0}, where | {"step": 2, "value": 1.5}]
     assert found.facts["warmup_at_most"] == 1
     assert "as saved in the checkpoints" in found.facts["log_notes"]
     assert "which are epochs, stand for steps; inside they count steps 100 to 200" in found.facts["log_notes"]
     assert found.family == "mine"  # not that of other folders
     with_file = models(models={"mine": {**folder, "losses": "losses.csv"}})["mine"]
-    assert (with_file.loss_curve, with_file.saved_losses) == ("losses.csv", {})
+    assert (with_file.loss_curve, with_file.saved_losses) == ("losses.csv", [])
 
 
 def test_losses_of_other_steps_than_the_checkpoints_are_refused(tmp_path, monkeypatch):

@@ -145,8 +145,8 @@ OF_A_SCRIPT = {
         | modules("""
             analysis: lm_eval user_tables
             forecasting/logs: table_files
-            checkpoints: locations step_names
-            scripts: _checkpoints _notes
+            checkpoints: step_names
+            scripts: _notes
         """)
     ),
     "models_table": JOB | RUNS | CHECKPOINTS | modules("analysis: model_rows\nforecasting/logs: trainer_states"),
