@@ -251,6 +251,7 @@ COLUMNS = {"step": STEPS, "loss": LOSSES}
         {"train": ROWS, "val": EVALUATED},
         {"val": EVALUATED, "train": ROWS},
         {"samples": [{"step": 0, "text": "x"}], "log": ROWS, "eval": EVALUATED, "test": [{"step": 0, "loss": 9.0}]},
+        {"train": ROWS, "val": [{"step": row["step"], "metrics": {"loss": row["loss"]}} for row in EVALUATED]},
         {"history": {"train": COLUMNS, "validation": {name: [row[name] for row in EVALUATED] for name in COLUMNS}}},
     ],
 )
@@ -280,6 +281,13 @@ def test_rows_without_a_step_and_a_loss_are_left_out(tmp_path):
         curve = read(tmp_path, name, content if name == "a.jsonl" else "global_step,loss,gpu\n" + content)
         assert curve.log()["loss"].tolist() == LOSSES
         assert curve.notes == ()
+
+
+def test_a_header_tells_runs_apart_behind_rows_without_a_step(tmp_path):
+    header, rows = "step,loss,gpu\n", lines("{step},{loss},0.1\n")
+    curve = read(tmp_path, "a.csv", header + ",,0.9\n" * 40 + rows + header + rows)
+    assert "2 runs (run 1: 30 rows" in curve.notes[1]
+    assert curve.log()["loss"].tolist() == LOSSES
 
 
 def test_a_test_loss_beside_a_validation_loss_is_left_out(tmp_path):

@@ -68,11 +68,12 @@ class Log:
             self.series.pop("loss", None)
 
     def keep(self, rows: np.ndarray) -> None:
-        """Keep the rows of these indices, in this order."""
+        """Keep the rows of these indices, in this order; headers stay before the rows that follow if it ascends."""
         self.series = {name: values[rows] for name, values in self.series.items()}
         self.columns = {name: np.asarray(values)[rows] for name, values in self.columns.items()}
         self.lines = None if self.lines is None else self.lines[rows]
         self.totals = None if self.totals is None else self.totals[rows]
+        self.headers = [frozenset(np.searchsorted(rows, [*before]).tolist()) for before in self.headers]
 
     def place(self, row: int) -> str:
         """Return where a row stands, for a message."""
