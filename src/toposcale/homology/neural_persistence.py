@@ -149,44 +149,34 @@ def _heavy_threshold(matrix: NDArray) -> float:
 
 def _outgoing_edges(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> Edges:
     """Return one heaviest edge out of every component but the largest, between component numbers."""
-    labels = np.concatenate([row_labels, column_labels])
-    searching = outside_largest(labels)
-    rows = np.flatnonzero(searching[: len(row_labels)])
-    columns = np.flatnonzero(searching[len(row_labels) :])
-    row_maxima = []
-    for first, block in _blocks(matrix, rows=rows):
-        inside = row_labels[rows[first : first + len(block)], None] == column_labels
-        block[inside] = -1.0
-        row_maxima.append(_row_maxima(block))
-    column_maxima = _ColumnMaxima(len(columns), _block_dtype(matrix))
-    for first, block in _blocks(matrix, columns=columns):
-        inside = row_labels[first : first + len(block), None] == column_labels[columns]
-        block[inside] = -1.0
-        column_maxima.update(first, block)
-    row_ends = np.concatenate([np.empty(0, np.intp), *(ends for ends, _ in row_maxima)])
-    weights = np.concatenate([*(maxima for _, maxima in row_maxima), column_maxima.weights])
-    start = np.concatenate([row_labels[rows], column_labels[columns]])
-    end = np.concatenate([column_labels[row_ends], row_labels[column_maxima.rows]])
-    leaves = weights >= 0.0  # a vertex whose every edge stays inside has found only the mark
-    return heaviest_per_component(labels.max() + 1, Edges(start[leaves], end[leaves], weights[leaves]))
+    searching = np.split(outside_largest(np.concatenate([row_labels, column_labels])), [len(row_labels)])
+    of_rows = _heaviest_out(matrix, np.flatnonzero(searching[0]), row_labels, column_labels)
+    of_columns = _heaviest_out(matrix.T, np.flatnonzero(searching[1]), column_labels, row_labels)
+    edges = Edges(*(np.concatenate(parts) for parts in zip(of_rows, of_columns, strict=True)))
+    return heaviest_per_component(max(row_labels.max(), column_labels.max()) + 1, edges)
 
 
-def _blocks(
-    matrix: NDArray, *, rows: Indices | None = None, columns: Indices | None = None
-) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """Yield the first row and |w| of blocks of the chosen rows and columns; the next block overwrites the last."""
-    n_rows = matrix.shape[0] if rows is None else len(rows)
-    n_columns = matrix.shape[1] if columns is None else len(columns)
-    if n_rows == 0 or n_columns == 0:
-        return
-    dtype = _block_dtype(matrix)
-    step = min(n_rows, max(1, _BLOCK_ENTRIES // n_columns))
-    buffer = np.empty((step, n_columns), dtype)
-    for first in range(0, n_rows, step):
+def _heaviest_out(matrix: NDArray, rows: Indices, row_labels: Indices, column_labels: Indices) -> Edges:
+    """Return the heaviest edge of each of these rows to a column of another component, between component numbers."""
+    ends, weights = [np.empty(0, np.intp)], [np.empty(0, _block_dtype(matrix))]
+    for first, block in _blocks(matrix, rows):
+        block[row_labels[rows[first : first + len(block)], None] == column_labels] = -1.0
+        columns, maxima = _row_maxima(block)
+        ends.append(columns)
+        weights.append(maxima)
+    end, weight = np.concatenate(ends), np.concatenate(weights)
+    leaves = weight >= 0.0  # a vertex whose every edge stays inside has found only the mark
+    return Edges(row_labels[rows][leaves], column_labels[end[leaves]], weight[leaves])
+
+
+def _blocks(matrix: NDArray, rows: Indices | None = None) -> Iterator[tuple[int, NDArray[np.floating]]]:
+    """Yield the first row and |w| of blocks of the chosen rows; the next block overwrites the last."""
+    n_rows = len(matrix) if rows is None else len(rows)
+    step = min(n_rows, max(1, _BLOCK_ENTRIES // matrix.shape[1]))
+    buffer = np.empty((step, matrix.shape[1]), _block_dtype(matrix))
+    for first in range(0, n_rows, max(step, 1)):
         part = matrix[first : first + step] if rows is None else matrix[rows[first : first + step]]
-        if columns is not None:
-            part = part[:, columns]
-        yield first, np.abs(part.astype(dtype, copy=False), out=buffer[: len(part)])
+        yield first, np.abs(part.astype(buffer.dtype, copy=False), out=buffer[: len(part)])
 
 
 def _block_dtype(matrix: NDArray) -> type[np.floating]:
