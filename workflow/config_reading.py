@@ -182,20 +182,12 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises `UserError`; its text has one line for every key that is wrong.
     """
     try:
-        return _in_order_of(config, Config.model_validate(_read(config, schema())).model_dump())
+        return Config.model_validate(_read(config, schema())).model_dump()
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
     # A key that is unknown may be why another one is missing, so the last line is about it.
     mistakes.sort(key=lambda mistake: (mistake["type"] == "extra_forbidden", [*map(str, mistake["loc"])]))
     raise UserError("\n".join(dict.fromkeys(explain(mistake, config) for mistake in mistakes)))
-
-
-def _in_order_of(given: Any, value: Any) -> Any:
-    """Return a value whose sections have their keys in the order in which they are given, then those by default."""
-    if not isinstance(given, Mapping) or not isinstance(value, dict):
-        return value
-    given = {str(key): inner for key, inner in given.items()}
-    return {key: _in_order_of(given.get(key), value[key]) for key in dict.fromkeys([*given, *value]) if key in value}
 
 
 def _read(value: Any, part: Schema) -> Any:
