@@ -416,7 +416,7 @@ def test_an_adapter_is_named_and_has_the_products_of_its_factors_beside_them(tmp
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "gpt2", "r": rank}))
     table = toposcale.describe(tmp_path)
     assert table.attrs["notes"][0].startswith("an adapter of gpt2: lora_BA is the product of its factors")
-    long = by_key(toposcale.features_of(tmp_path))
+    long, squared_norms = by_key(toposcale.features_of(tmp_path)), []
     for layer in range(2):
         product = f"base_model.model.h.{layer}.attn.c_attn.lora_BA"
         first, second = (named[product[:-2] + f"{factor}.weight"].astype(np.float64) for factor in "AB")
@@ -427,10 +427,11 @@ def test_an_adapter_is_named_and_has_the_products_of_its_factors_beside_them(tmp
         assert long[product, "stable_rank"] == pytest.approx((values**2).sum() / values[0] ** 2)
         assert ((product, "powerlaw_alpha") in long) == (rank >= 16)
         assert (product, "neural_persistence") not in long
-    # What is stored is what the whole is of.
+        squared_norms.append(float((values**2).sum()))
+    # The whole model is what the adapter adds: a random start of the first factors is not in it.
+    assert long["all", "frobenius_norm"] == pytest.approx(np.sqrt(sum(squared_norms)))
+    assert ("all", "neural_persistence") not in long
     assert table.loc["all", "parameters"] == sum(values.size for values in named.values())
-    stored = np.concatenate([values.ravel() for values in named.values()]).astype(np.float64)
-    assert table.loc["all", "frobenius_norm"] == pytest.approx(np.linalg.norm(stored))
     assert len(table) == 7
 
 
@@ -446,6 +447,15 @@ def test_a_fresh_adapter_adds_nothing_yet_and_a_broken_one_is_nan():
     with pytest.warns(RuntimeWarning, match="holds NaN"):
         long = by_key(toposcale.features_of(broken, features=("norms", "spectra")))
     assert np.isnan(long[product, "frobenius_norm"])
+    assert np.isnan(long["all", "frobenius_norm"])
+
+
+def test_a_factor_alone_counts_as_it_is():
+    named = low_rank(4)
+    alone = {name: values for name, values in named.items() if not name.endswith("h.1.attn.c_attn.lora_B.weight")}
+    long = by_key(toposcale.features_of(alone))
+    norms = long["base_model.model.h.0.attn.c_attn.lora_BA", "frobenius_norm"], np.linalg.norm(list(alone.values())[2])
+    assert long["all", "frobenius_norm"] == pytest.approx(np.hypot(*norms))
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:a8eda1\nsize 327657928\n"

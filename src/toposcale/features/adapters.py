@@ -32,6 +32,13 @@ def is_product(layer: str) -> bool:
     return layer.endswith(_PRODUCT)
 
 
+def added_up(features: Mapping[str, Features]) -> dict[str, Features]:
+    """Return the layers that add up to the model: those of `features`, with products in place of their factors."""
+    pairs = [(first, _second_of(first)) for first in features if _second_of(first) and _product_of(first) in features]
+    factors = {factor for pair in pairs for factor in pair}
+    return {layer: named for layer, named in features.items() if layer not in factors}
+
+
 def products(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """Return the shapes (n_out, n_in) of the products of the factors among matrices of these shapes, by name."""
     pairs = ((_product_of(first), first, second) for first in shapes if (second := _second_of(first)) in shapes)
@@ -76,7 +83,7 @@ def adapter_sentences(checkpoint: str | Path, layers: Mapping[str, object]) -> l
         return []
     return [
         f"an adapter of {base or 'a model that it does not name'}: {_PRODUCT} is the product of its factors, which it adds "
-        "to a matrix of that model, and not in the sums"
+        "to a matrix of that model; the whole model is made up of the products, which have a norm and a spectrum alone"
     ]
 
 

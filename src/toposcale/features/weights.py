@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from toposcale import homology
-from toposcale.features.adapters import is_product, product_features
+from toposcale.features.adapters import added_up, is_product, product_features
 from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model, without_undefined
 from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry, norms, weight_spectra
 from toposcale.features.registry import aggregate
@@ -83,8 +83,8 @@ def compute_features(
     of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, layer) alone, not on
     the step or the model. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning
     that names it. Features that a shape leaves undefined (of one row or column, exponents of fewer than 16 eigenvalues) are
-    missing, and not in the aggregates, nor are the products of the factors of an adapter, which are layers beside them
-    with a norm and a spectrum alone. Features of both matrices of a feed-forward block belong to the second one, the
+    missing, and not in the aggregates. The products of the factors of an adapter are layers beside them, with a norm and a
+    spectrum alone, and are aggregated in their place. Features of both matrices of a feed-forward block belong to the second one, the
     projection. If features of some `names` alone are asked for, functions of a matrix that return none of them are not
     called.
     """
@@ -93,7 +93,7 @@ def compute_features(
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     factors: dict[str, Any] = {}
-    added: dict[str, Features] = {}
+    of_pairs: dict[str, Features] = {}
     of_products = [
         function for function, group in ((norms, NORM), (weight_spectra, SPECTRUM)) if settings.computes(group)
     ]
@@ -111,7 +111,7 @@ def compute_features(
             finite = np.isfinite(first).all() and np.isfinite(second).all()
             value = homology.deep_graph_persistence(first, second) if finite else float("nan")
             features[projection]["deep_graph_persistence"] = value
-        added |= product_features(layer, weight, factors, of_products)
+        of_pairs |= product_features(layer, weight, factors, of_products)
     if not seen:
         raise UserError("there is no matrix of weights in it")
     if not features:
@@ -125,8 +125,9 @@ def compute_features(
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
-    features[ALL_LAYERS] = aggregate(features)
-    return features | added, diagrams
+    features |= of_pairs
+    features[ALL_LAYERS] = aggregate(added_up(features))
+    return features, diagrams
 
 
 def computed_names(features: Mapping[str, Mapping[str, float]]) -> set[str]:
