@@ -450,6 +450,40 @@ def test_a_fresh_adapter_adds_nothing_yet_and_a_broken_one_is_nan():
     assert np.isnan(long["all", "frobenius_norm"])
 
 
+def a_fine_tuning(step):
+    rng = np.random.default_rng(0)
+    fixed = {"base.weight": rng.standard_normal((300, 40)), "frozen.weight": rng.standard_normal((6, 4))}
+    fixed["base.weight"][77, 3] += step == 30  # one entry, at the last step alone
+    return {**fixed, "head.weight": (1 + step) * rng.standard_normal((5, 4)), "norm.bias": np.ones(5)}
+
+
+def written(folder, step):
+    save_file(a_fine_tuning(step), folder / f"step{step}.safetensors")
+    return folder / f"step{step}.safetensors"
+
+
+def test_what_no_checkpoint_of_a_folder_changes_is_named_and_left_out(tmp_path):
+    for step in (10, 20, 30):
+        written(tmp_path, step)
+    table = toposcale.features_of(tmp_path, features="norms")
+    assert set(table["layer"]) == {"base.weight", "head.weight", "all"}
+    assert any("the same at every checkpoint: frozen.weight, norm.bias" in note for note in table.attrs["notes"])
+    norms = table[table["feature"] == "frobenius_norm"].set_index(["step", "layer"])["value"]
+    assert norms[20, "all"] == pytest.approx(np.hypot(norms[20, "base.weight"], norms[20, "head.weight"]))
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_two_checkpoints_share_is_named_and_left_out(tmp_path, in_memory):
+    first, second, last = (a_fine_tuning(step) if in_memory else written(tmp_path, step) for step in (10, 20, 30))
+    table = toposcale.compare(first, second, features="norms")
+    assert list(table.index) == ["head.weight", "all"]
+    assert table.loc["all", "frobenius_norm"] == pytest.approx(table.loc["head.weight", "frobenius_norm"])
+    assert any("frozen, and left out: 3 tensors" in note for note in table.attrs["notes"])
+    assert "base.weight" in toposcale.compare(second, last, features="norms").index
+    # With itself a checkpoint shares everything, and nothing is left out.
+    assert len(toposcale.compare(first, first, features="norms")) == 4
+
+
 def test_a_factor_alone_counts_as_it_is():
     named = low_rank(4)
     alone = {name: values for name, values in named.items() if not name.endswith("h.1.attn.c_attn.lora_B.weight")}

@@ -49,6 +49,30 @@ def metrics(folder):
     return {(row["step"], row["metric"]): row["value"] for row in rows}
 
 
+def test_parameters_that_are_not_trained_are_named_and_left_out(tmp_path, capfd):
+    model = small_model()
+    model[0].weight.requires_grad_(False)
+    model[3].weight.requires_grad_(False)
+    with monitor(tmp_path) as watching:
+        watching.step(model, 1.0)
+        watching.step(model, 1.0)
+        model[3].weight.requires_grad_(True)  # unfrozen: counted from here on
+        watching.step(model, 1.0)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "frozen" in line]
+    assert [line.partition("every checkpoint: ")[2] for line in lines] == ["0.weight, 3.weight", "0.weight"]
+    norms = [np.linalg.norm(model[index].weight.detach().numpy().astype(np.float64)) for index in (1, 3)]
+    assert set(features(tmp_path, 2)["layer"]) == {"1.weight", "all"}
+    assert whole(tmp_path, 2)["frobenius_norm"] == pytest.approx(norms[0], rel=1e-12)
+    assert whole(tmp_path, 3)["frobenius_norm"] == pytest.approx(np.hypot(*norms), rel=1e-12)
+
+
+def test_a_model_of_which_nothing_is_trained_is_measured_whole(tmp_path):
+    model = small_model().requires_grad_(False)
+    with monitor(tmp_path) as watching:
+        watching.step(model, 1.0)
+    assert set(features(tmp_path, 1)["layer"]) == {"0.weight", "1.weight", "3.weight", "all"}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype):
     model = small_model().to(dtype)

@@ -130,17 +130,22 @@ class Checkpoint:
             seen = listed(others, 3) or "no tensor is 2-D"
             raise UserError(f"{self._where}no weight matrix (2-D, floating-point): {seen}")
 
-    def digests(self) -> dict[str, str]:
+    def digests(self, *, whole: bool = False) -> dict[str, str]:
         """Return a short hash of each weight by name, of its values; of a large one, of 64 parts of its rows.
 
-        A tensor with the same hash at every checkpoint of a training is a buffer or frozen.
+        A tensor with the same hash at every checkpoint of a training is a buffer or frozen. whole: of all rows.
         """
         named = self.weights.items()
-        return {name: _digest(name, shape, self._rows(name)) for name, (shape, *_) in named if shape and 0 not in shape}
+        return {
+            name: _digest(name, shape, self._rows(name), whole)
+            for name, (shape, *_) in named
+            if shape and 0 not in shape
+        }
 
-    def frozen(self, digests: Collection[str]) -> set[str]:
+    def frozen(self, digests: Collection[str], *, whole: bool = False) -> set[str]:
         """Return the names of the weights whose `digests` are among these; none if all are."""
-        names = {name for name, digest in self.digests().items() if digest in digests} if digests else set()
+        own = self.digests(whole=whole) if digests else {}
+        names = {name for name, digest in own.items() if digest in digests}
         return names if self._layouts.keys() - names else set()
 
     @property
@@ -179,12 +184,12 @@ def _judged(name: str, part: TensorFile | Arrays) -> Stored:
     return stored._replace(not_weight=not_a_weight(name, *stored[:2], lambda count: part.rows(name)[:count]))
 
 
-def _digest(name: str, shape: Sequence[int], rows: Any) -> str:
+def _digest(name: str, shape: Sequence[int], rows: Any, whole: bool) -> str:
     code = hashlib.blake2b(name.encode(), digest_size=6)
     n_rows = min(shape[0], max(1, _HASHED_ENTRIES // max(1, math.prod(shape[1:]))))  # of a part
-    starts = range(0, shape[0], n_rows)
-    for start in (
-        starts if len(starts) <= _HASHED_PARTS else np.linspace(0, shape[0] - n_rows, _HASHED_PARTS, dtype=int)
-    ):
-        code.update(bytes_of(rows[int(start) : min(int(start) + n_rows, shape[0])]))
+    starts: Sequence[int] = range(0, shape[0], n_rows)
+    if len(starts) > _HASHED_PARTS and not whole:
+        starts = np.linspace(0, shape[0] - n_rows, _HASHED_PARTS, dtype=int).tolist()
+    for start in starts:
+        code.update(bytes_of(rows[start : min(start + n_rows, shape[0])]))
     return code.hexdigest()

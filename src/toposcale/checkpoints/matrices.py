@@ -21,8 +21,6 @@ _TO_HEADS, _FROM_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel"), re.comp
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
-# A part of a tensor that is hashed, in entries, and the most parts.
-_HASHED_ENTRIES, _HASHED_PARTS = 4096, 64
 
 
 class Layout(NamedTuple):

@@ -124,10 +124,16 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     (3.0, 1.0)
     """
     if by_step := checkpoints_of(source):
-        tables = {step: features_of(path, names=names, **options) for step, path in by_step.items()}
-        table = pd.concat(tables, names=["step"]).reset_index("step")
-        return table.reset_index(drop=True)
-    measured = _measured(source, names, **options)
+        unchanged = _unchanged(by_step.values())
+        tables = {step: _long(_measured(path, names, unchanged, **options)) for step, path in by_step.items()}
+        table = pd.concat(tables, names=["step"]).reset_index("step").reset_index(drop=True)
+        table.attrs["notes"] = tables[max(tables)].attrs["notes"]
+        return table
+    return _long(_measured(source, names, **options))
+
+
+def _long(measured: "_Measured") -> pd.DataFrame:
+    """Return the features in long form, with the notes."""
     table = pd.DataFrame(_rows(measured.features), columns=["layer", "feature", "value"])
     table.attrs["notes"] = measured.notes
     return table
@@ -243,12 +249,22 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
 
 
 def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) -> tuple[_Measured, _Measured]:
-    """Measure two checkpoints; raise UserError if they have no layer in common."""
-    first, second = (_measured(side, names, **options) for side in (before, after))
-    if not first.shapes.keys() & second.shapes.keys():
-        names = listed(first.shapes, 5), listed(second.shapes, 5)
-        raise UserError(f"the two have no layer in common; the first has {names[0]}, the second {names[1]}")
-    return first, second
+    """Measure two checkpoints, without what is the same in both unless that is all that they have in common.
+
+    Raise UserError if they have no layer in common.
+    """
+    for unchanged in (_unchanged([before, after]), set[str]()):
+        first, second = (_measured(side, names, unchanged, **options) for side in (before, after))
+        if first.shapes.keys() & second.shapes.keys():
+            return first, second
+    layers = listed(first.shapes, 5), listed(second.shapes, 5)
+    raise UserError(f"the two have no layer in common; the first has {layers[0]}, the second {layers[1]}")
+
+
+def _unchanged(sources: Iterable[Any]) -> set[str]:
+    """Return the hashes of the weights that are the same in all of these checkpoints, if they are several."""
+    digests = [set(_opened(source).digests(whole=True).values()) for source in sources]
+    return set.intersection(*digests) if len(digests) > 1 else set()
 
 
 def _in_order(first: _Measured, second: _Measured) -> list[str]:
@@ -264,6 +280,7 @@ def _natural(layer: str) -> list[str | int]:
 def _measured(
     source: Any,
     names: Collection[str] = (),
+    unchanged: Collection[str] = (),
     *,
     layers: str | Sequence[str] = "*",
     progress: Progress | None = None,
@@ -276,16 +293,16 @@ def _measured(
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     checkpoint = _opened(source)
-    tensors, notes = checkpoint.tensors, checkpoint.foreign_objects
-    shapes = matrices.matrix_shapes(tensors)
+    tensors, notes, frozen = checkpoint.tensors, checkpoint.foreign_objects, checkpoint.frozen(unchanged, whole=True)
+    shapes = matrices.matrix_shapes({name: tensor for name, tensor in tensors.items() if name not in frozen})
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
-    notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted})
-    notes += matrices.not_measured(tensors)
+    notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted}, frozen)
+    notes += matrices.not_measured(tensors, frozen)
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
         raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
-    followed = progress(checkpoint.matrices(), len(shapes)) if progress else checkpoint.matrices()
+    followed = progress(checkpoint.matrices(frozen), len(shapes)) if progress else checkpoint.matrices(frozen)
     features, diagrams = weights.compute_features(followed, chosen, names=names)
     wanted |= products(wanted)
     measured = {name: wanted[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural)}
@@ -294,13 +311,16 @@ def _measured(
     return _Measured(features, diagrams, measured, notes + weights.undefined_sentences(features))
 
 
-def _left_out(tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+def _left_out(
+    tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]], frozen: Collection[str]
+) -> Iterator[str]:
     """Yield a sentence per kind of tensor that is left out: their number and their share of the parameters."""
-    tensors = {name: tensor for name, tensor in tensors.items() if not tensor.not_weight}
-    shapes = {**{name: tensor.shape for name, tensor in tensors.items()}, **not_chosen}
-    n_parameters = max(1, sum(math.prod(tensor.shape) for tensor in tensors.values()))
+    weights = {name: tensor for name, tensor in tensors.items() if not tensor.not_weight}
+    shapes = {**{name: tensor.shape for name, tensor in weights.items()}, **not_chosen}
+    n_parameters = max(1, sum(math.prod(tensor.shape) for tensor in weights.values()))
+    changing = {name: tensor for name, tensor in weights.items() if name not in frozen}
     by_kind: dict[str, list[str]] = {}
-    for name, kind in (matrices.left_out(tensors) | dict.fromkeys(not_chosen, _NOT_CHOSEN)).items():
+    for name, kind in (matrices.left_out(changing) | dict.fromkeys(not_chosen, _NOT_CHOSEN)).items():
         by_kind.setdefault(kind, []).append(name)
     for kind, names in by_kind.items():
         count = f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}"

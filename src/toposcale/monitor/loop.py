@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.matrices import matrix_layouts, split
+from toposcale.checkpoints.matrices import matrix_layouts, not_measured, split
 from toposcale.features.weights import WeightSettings
 from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
@@ -27,6 +27,7 @@ from toposcale.homology import subsample_rows
 from toposcale.io.bin_files import plain_names
 from toposcale.io.errors import UserError, one_line, reason_of
 from toposcale.io.not_weights import is_buffer
+from toposcale.io.tensor_files import Stored
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder
@@ -381,10 +382,16 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
 
     def _matrices(self, model: nn.Module) -> tuple[dict[str, Tensor], float]:
         """Return the chosen matrices by name, cut to `max_rows`, and the largest |weight| of what is not copied."""
-        named = {name: value.detach() for name, value in plain_names(dict(model.named_parameters())).items()}
-        if any(hasattr(value, "full_tensor") for value in named.values()):
+        parameters = plain_names(dict(model.named_parameters()))
+        if any(hasattr(value, "full_tensor") for value in parameters.values()):
             raise UserError("the weights are spread over several processes (FSDP); the monitor needs whole weights")
-        self.folder.write_facts(n_parameters=sum(value.numel() for value in named.values()))
+        self.folder.write_facts(n_parameters=sum(value.numel() for value in parameters.values()))
+        named = {name: value.detach() for name, value in parameters.items() if value.requires_grad}
+        if not named:  # nothing is trained, so nothing is left out
+            named = {name: value.detach() for name, value in parameters.items()}
+        stored = {name: Stored(tuple(value.shape), str(value.dtype)) for name, value in parameters.items()}
+        for sentence in not_measured(stored, parameters.keys() - named.keys()):
+            self._say_once(sentence, sentence)
         layouts = matrix_layouts({name: tuple(value.shape) for name, value in named.items() if not is_buffer(name)})
         weights = {
             part: matrix
