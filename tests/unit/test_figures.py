@@ -288,6 +288,31 @@ def test_the_overview_sets_topology_beside_the_norm(run):
         np.testing.assert_array_equal(points[marker], sorted(table.loc[table["feature"] == feature, "spearman"]))
 
 
+def test_the_overview_has_a_panel_of_what_is_known_alone(run):
+    no_loss = run["metrics"][:0], run["features"], run["correlations"][:0], run["models"]
+    titles = [axes.get_title(loc="left") for axes in overview(*no_loss).axes if axes.get_title(loc="left")]
+    assert [title.partition("  ")[0] for title in titles] == list("abcd")
+    assert not any("loss" in title.lower() for title in titles)
+    norms = run["features"][run["features"]["feature"] == "frobenius_norm"]
+    assert [
+        axes.get_title(loc="left")
+        for axes in overview(no_loss[0], norms, *no_loss[2:]).axes
+        if axes.get_title(loc="left")
+    ] == ["a  Weight norm"]
+    first = run["features"][run["features"]["step"] == run["features"]["step"].min()]
+    assert overview(no_loss[0], first, *no_loss[2:]).get_label() == "at least two checkpoints are needed"
+
+
+def test_without_a_log_the_losses_of_the_checkpoints_are_drawn(run):
+    saved = run["metrics"][run["metrics"]["metric"] == "validation_loss"].assign(metric="training_loss")
+    for sign, scale in ((1, "log"), (-1, "linear")):
+        figure = loss_curves(run["training"][:0], saved.assign(value=sign * saved["value"]), run["models"])
+        assert figure.axes[0].get_yscale() == scale
+        drawn = lines_of(figure.axes[0])["med-21k"].get_ydata()
+        expected = saved[saved["model"] == "med-21k"].sort_values("step")["value"]
+        np.testing.assert_array_equal(drawn, sign * expected)
+
+
 def test_values_that_are_not_finite_leave_a_gap_and_are_counted(run):
     features = run["features"].copy()
     chosen = features.index[
@@ -347,7 +372,9 @@ def test_what_is_not_known_of_a_training_has_neither_a_panel_nor_a_legend_entry(
     assert len(without_rate.axes) == 1
     assert without_rate.axes[0].get_xlabel() == whole.axes[1].get_xlabel()
     assert "learning rate" not in words(without_rate)
-    keys = [text.get_text() for legend in loss_curves(run["training"][:0], *tables).legends for text in legend.texts]
+    validation = run["metrics"][run["metrics"]["metric"] == "validation_loss"], run["models"]
+    without_log = loss_curves(run["training"][:0], *validation)
+    keys = [text.get_text() for legend in without_log.legends for text in legend.texts]
     assert "validation" in keys
     assert not any(key.startswith("training") for key in keys)
     no_validation = loss_curves(run["training"], run["metrics"][:0], run["models"])

@@ -15,7 +15,9 @@ import figure_tables
 import report as report_script
 from page_data import held
 from paths import ROOT
+from toposcale.analysis.answers import POWERLESS, UNTESTED
 from toposcale.analysis.series import with_metrics
+from toposcale.analysis.summary import WHICH_ADD
 from toposcale.figures import FIGURES, load, style
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
@@ -110,31 +112,35 @@ def test_long_tables_are_listed_by_whole_models_and_say_how_many_rows_there_are(
     assert listed.total == 2
 
 
-def report_of(warnings, models=None):
-    """The report of made-up tables without figures."""
+def report_of(warnings, models=None, **more):
+    """The report of made-up tables, without figures unless there are `more`."""
     models = figure_tables.models_table() if models is None else models
     in_it = {
         name: table[table["model"].isin(models["model"])]
         for name, table in (("features", figure_tables.features_table()), ("metrics", figure_tables.metrics_table()))
     }
-    return report.report(
-        run="mine",
-        config_text="run: mine",
-        models=models,
+    arguments = {
+        "run": "mine",
+        "config_text": "run: mine",
+        "models": models,
         **in_it,
-        summary=schemas.TABLES["summary"].frame([]),
-        claims=None,
-        warnings=report.listing("warnings", schemas.TABLES["warnings"].frame(warnings)),
-        advice=schemas.TABLES["advice"].frame([]),
-        pictures=[],
-        listings=[],
-        comparison=None,
-        runtimes=pd.DataFrame({"rule": ["summary"]}),
-        lede="Models.",
-        facts=[],
-        agreement="",
-        rerun=provenance.rerun({}, run="mine", lock_name="lock", lock_hash="0"),
-    )
+        "summary": schemas.TABLES["summary"].frame([]),
+        "claims": None,
+        "warnings": report.listing("warnings", schemas.TABLES["warnings"].frame(warnings)),
+        "advice": schemas.TABLES["advice"].frame([]),
+        "pictures": [],
+        "listings": [],
+        "comparison": None,
+        "runtimes": pd.DataFrame({"rule": ["summary"]}),
+        "lede": "Models.",
+        "facts": [],
+        "agreement": "",
+        "rerun": provenance.rerun({}, run="mine", lock_name="lock", lock_hash="0"),
+    }
+    return report.report(**(arguments | more))
+
+
+NO_CLAIMS = pd.DataFrame(columns=["source", "claim", "statement", "answer", "numbers", "test", "reason"])
 
 
 FACT = {"model": "a", "steps": "", "concerns": "weights", "warning": "no powerlaw_alpha (too small): 4.weight"}
@@ -149,7 +155,7 @@ FACT = {"model": "a", "steps": "", "concerns": "weights", "warning": "no powerla
     ],
 )
 def test_what_has_no_remedy_stands_apart_from_the_warnings(remedies, said, listed):
-    page = report_of([FACT | {"remedy": remedy} for remedy in remedies])
+    page = report_of([FACT | {"remedy": remedy} for remedy in remedies], claims=NO_CLAIMS)
     assert said in page
     assert ('id="data-table-warnings"' in page) == (listed > 0)
     if listed:
@@ -157,6 +163,66 @@ def test_what_has_no_remedy_stands_apart_from_the_warnings(remedies, said, liste
     assert ("<h3>What was left out</h3>" in page) == (listed < len(remedies))
     if listed < len(remedies):
         assert held(page, "data-table-left_out").count('"group"') == 1
+
+
+def answers_of(*verdicts):
+    questions = ["In one sentence", "Which features follow the loss?", f"{WHICH_ADD} the norm?"]
+    rows = [
+        {"position": k, "question": question, "verdict": verdict, "answer": f"Text {k}.", "numbers": ""}
+        for k, (question, verdict) in enumerate(zip(questions, ["", *verdicts], strict=True))
+    ]
+    return schemas.TABLES["summary"].frame(rows)
+
+
+def picture_of(name):
+    return report.Picture(name, FIGURES[name], '<svg viewBox="0 0 2 1"></svg>', b"")
+
+
+PICTURES = [picture_of("verdict"), picture_of("loss_curves")]
+
+
+@pytest.mark.parametrize("found_nothing", [UNTESTED, POWERLESS])
+def test_what_could_not_be_found_out_is_left_out_of_the_report_of_ones_own_run(found_nothing):
+    for last, claims, is_shown in (
+        (found_nothing, None, False),
+        ("None found", None, True),
+        (found_nothing, NO_CLAIMS, True),
+    ):
+        summary = answers_of("3 of 4 features", last)
+        page = report_of([], summary=summary, pictures=PICTURES, claims=claims)
+        assert ("Text 2." in page, 'data-figure="verdict"' in page) == (is_shown, is_shown)
+        assert "Text 1." in page
+        assert 'data-figure="loss_curves"' in page
+
+
+def test_tables_and_buttons_that_say_nothing_are_left_out_of_the_report_of_one_model():
+    one = {"source": "weights", "feature": "h0_total"}
+    named = {
+        "scaling": pd.DataFrame([one | {"reason": "1 size; this law needs at least 3"}]),
+        "transitions": pd.DataFrame([one | {"reason": ""}, one | {"reason": "constant"}]),
+        "pooled_correlations": pd.DataFrame([one]),
+    }
+    listings = [report.Listing(name, rows, "", len(rows)) for name, rows in named.items()]
+    for n_models, listed in ((1, ["transitions"]), (3, ["transitions", "pooled_correlations"])):
+        page = report_of([], figure_tables.models_table()[:n_models], listings=listings)
+        assert [name for name in named if f'id="data-table-{name}"' in page] == listed
+        assert ("The buttons show and hide models" in page, '<div class="bar" data-chips="models">' in page) == (
+            n_models > 1,
+        ) * 2
+        assert 'data-value="topology"' in page
+        assert 'data-value="curvature"' not in page
+
+
+def test_one_checkpoint_has_the_values_of_its_layers_and_no_charts():
+    features = figure_tables.features_table()
+    last = features[features["step"] == features["step"].max()]
+    page = report_of([], figure_tables.models_table()[:1], features=last)
+    assert "<h2>The layers</h2>" in page
+    assert report.ONE_CHECKPOINT_CAPTION in page
+    assert '<section id="training" hidden>' in page
+    whole = report_of([], figure_tables.models_table()[:1])
+    assert "<h2>The layers that changed most</h2>" in whole
+    assert '<section id="training">' in whole
 
 
 @pytest.mark.parametrize("n_models", [1, 3])

@@ -22,7 +22,7 @@ from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.io.errors import counted
 from toposcale.statistics.multiple_testing import holm
 
-UNTESTED = "Could not be tested"
+UNTESTED, POWERLESS = "Could not be tested", "This run could not have shown it"
 HOW_TO_ADD_A_LOSS = (
     "name a file of losses in the entry of the model (losses: FILE), keep trainer_state.json beside the weights, or save "
     "the loss in each checkpoint (loss, val_loss)"
@@ -101,7 +101,7 @@ def answer_beyond(
         return Answer(f"{len(passed)} of {n_tested} tested features", text, numbers)
     if power["found"] != YES:
         text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control}."
-        return Answer("This run could not have shown it", text, numbers)
+        return Answer(POWERLESS, text, numbers)
     return Answer("None found", f"No feature adds information to {control}.{least}{limit}", numbers)
 
 

@@ -14,6 +14,8 @@ from toposcale.io import schemas
 from toposcale.io.errors import counted
 
 NEEDS_A_LOSS = f"No loss is known, so the features are compared with none; {HOW_TO_ADD_A_LOSS}."
+WHICH_ADD = "Which add information to"
+"""Beginning of the questions that tests answer."""
 DOES_IT_IMPROVE = "Does topology improve the forecast of the final loss?"
 WHICH_FORECAST = "Which forecast of the final loss can be trusted?"
 WOULD_IT_HELP = "Would following the advice have helped?"
@@ -44,7 +46,7 @@ def summary_tables(
         return _summary({"In one sentence": Answer("", NEEDS_A_LOSS)})
     metric = headline_metric(metrics["metric"], tasks)
     tested = [question for question in QUESTIONS.values() if question.is_tested]
-    asks = {question.name: f"Which add information to {question.beyond}?" for question in tested}
+    asks = {question.name: f"{WHICH_ADD} {question.beyond}?" for question in tested}
     follow = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
     if metric is None:
         first, on_features = NEEDS_A_CHOICE, dict.fromkeys([follow, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))

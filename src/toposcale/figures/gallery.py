@@ -43,16 +43,16 @@ FIGURES: dict[str, FigureEntry] = {
     "overview": _overview(
         "training",
         "Topology of the weights over training",
-        "(b) Neural persistence (Rieck et al., 2019), mean over the weight matrices. (d), (e) Vietoris–Rips homology, sum "
-        "over the matrices; (e) is in units of the mean distance between the rows, which pure growth of the weights does "
-        "not change. (f) Rank correlation with the validation loss, with moving-block intervals. If the norm lies as far "
-        "from 0 as a topological feature, the feature follows the loss no better than the norm does.",
+        "Neural persistence (Rieck et al., 2019) is the mean over the weight matrices, H₀ total persistence (Vietoris–Rips "
+        "homology) the sum; the scale-free one is in units of the mean distance between the rows, which pure growth of the "
+        "weights does not change. Where a loss is known: its rank correlation with each, with moving-block intervals. If "
+        "the norm lies as far from 0 as a topological feature, the feature follows the loss no better than the norm does.",
         tables=("metrics", "features", "correlations", "models"),
     ),
     "verdict": _overview(
         "statistics",
         "Correlation with the loss, and partial correlations",
-        "Left, for each feature of the whole model: its rank correlation with the validation loss (median over "
+        "Left, for each feature of the whole model: its rank correlation with the loss (median over "
         "configurations; the line spans the lowest to the highest), and the medians of its partial correlations given the "
         "norm of the weights, and given the norm and the spectrum. Right: the answers. The test of prewhitened "
         "residuals decides whether a feature adds information to the norm, corrected for the number of features. "

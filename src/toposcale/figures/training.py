@@ -1,6 +1,7 @@
 """Figures over training: the overview, the features of the embeddings, and the loss curves."""
 
 from collections.abc import Iterable, Sequence
+from string import ascii_lowercase
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from toposcale.features.names import feature_name, sentence
 from toposcale.features.registry import lookup
 from toposcale.figures import panels
 from toposcale.figures.style import MUTED
-from toposcale.forecasting.runs.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
+from toposcale.forecasting.runs.metrics import LOSS_UNIT, TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 EMBEDDINGS = "embeddings"
@@ -34,10 +35,9 @@ def overview(
     *,
     metric: str | None = None,
 ) -> Figure:
-    """Draw the loss, features and norm of the weights, and the correlations of these with the loss."""
+    """Draw the loss, features and norm of the weights, and the correlations of these with the loss, as far as known."""
     shown = panels.chosen_metric(metrics["metric"])
     metric = panels.chosen_metric(correlations["metric"], metric)
-    figure, axes_of = panels.new_grid(6, 2, row_height=2.4)
     titles = {
         (METRIC_SOURCE, shown): metric_name(shown).capitalize(),
         ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence, mean over layers",
@@ -46,11 +46,22 @@ def overview(
         ("weights", "h0_total_scaled"): "H₀ total persistence, scale-free",
     }
     tables = {"metrics": metrics, "features": features, "models": models}
-    series = [panels.labelled(tables, *key) for key in titles]
-    panels.lettered(axes_of, [*titles.values(), f"Correlation with {metric_name(metric)}"])
-    _line_panels(figure, models, axes_of[:-1], series)
-    present = [name for name, _ in panels.in_order(correlations["model"], models)]
-    panels.key_legend(figure, _correlation_panel(axes_of[-1], correlations, present, metric), "in panel f")
+    series = {title: panels.labelled(tables, *key) for key, title in titles.items()}
+    series = {title: one for title, one in series.items() if len(panels.finite(one.rows))}
+    of_metric = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
+    compared = of_metric[(of_metric["source"] == "weights") & of_metric["feature"].isin([*panels.COMPARED])]
+    compared = panels.finite(compared, ["spearman"])
+    if not series:
+        return panels.missing_figure("no features of the whole model")
+    if max(one.rows["step"].nunique() for one in series.values()) < 2:
+        return panels.missing_figure("at least two checkpoints are needed")
+    figure, axes_of = panels.new_grid(len(series) + (len(compared) > 0), 2, row_height=2.4)
+    panels.lettered(axes_of, [*series, f"Correlation with {metric_name(metric)}"])
+    _line_panels(figure, models, axes_of[: len(series)], series.values())
+    if len(compared):
+        present = [name for name, _ in panels.in_order(correlations["model"], models)]
+        keys = _correlation_panel(axes_of[-1], compared, present)
+        panels.key_legend(figure, keys, f"in panel {ascii_lowercase[len(series)]}")
     return figure
 
 
@@ -75,10 +86,8 @@ def _line_panels(
     panels.add_note(figure, [panels.left_out_note(left_out)])
 
 
-def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[str], metric: str) -> list[Line2D]:
+def _correlation_panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str]) -> list[Line2D]:
     """Draw the Spearman correlation of each compared feature with the loss, by model; return the legend's entries."""
-    rows = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
-    rows = panels.finite(rows[rows["source"] == "weights"], ["spearman"])
     position = {model: index for index, model in enumerate(reversed(models))}
     keys: list[Line2D] = []
     for index, (feature, look) in enumerate(panels.COMPARED.items()):
@@ -90,9 +99,6 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
         panels.draw_intervals(axes, heights, chosen["spearman"], *ends, **look)
         title = lookup(feature, "weights").title.replace(" persistence", "\npersistence")
         keys.append(panels.mark_key(title, **look))
-    if not keys:
-        panels.say_missing(axes, f"no correlations with {metric_name(metric)}")
-        return keys
     panels.name_rows(axes, list(position))
     panels.correlation_axis(axes, "95% block bootstrap")
     return keys
@@ -113,10 +119,16 @@ def embeddings_over_training(features: pd.DataFrame, models: pd.DataFrame) -> Fi
 
 
 def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw the training loss (running median), the validation loss on it, and beneath the learning rate if it is known."""
+    """Draw the training loss (running median), the validation loss on it, and beneath the learning rate if it is known.
+
+    Without a log the training loss is that of the checkpoints.
+    """
     validation = panels.metric_series(metrics, VALIDATION_LOSS)
+    if training.empty:
+        saved = panels.metric_series(metrics, TRAINING_LOSS).rename(columns={"value": "loss"})
+        training = saved[["model", "step", "loss"]].assign(learning_rate=np.nan)
     if training.empty and validation.empty:
-        return panels.missing_figure("no training log and no validation loss")
+        return panels.missing_figure("no loss is known")
     rates = panels.finite(training, ["learning_rate"])
     figure = panels.new_figure(4.2 if rates.empty else 5.6)
     upper = figure.add_subplot() if rates.empty else _over_learning_rate(figure, training)
@@ -124,8 +136,10 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     drawn, left_out = panels.draw_lines(upper, smoothed, models, marker="")
     markers = {"linestyle": "", "markerfacecolor": "white", "markevery": None}
     points, points_left_out = panels.draw_lines(upper, validation, models, **markers)
-    upper.set(yscale="log", ylabel=f"loss ({LOSS_UNIT})" if all_in_nats(models) else "loss")
-    panels.plain_log_ticks(upper.yaxis)
+    upper.set_ylabel(f"loss ({LOSS_UNIT})" if all_in_nats(models) else "loss")
+    if not (training["loss"] <= 0).any() and not (validation["value"] <= 0).any():
+        upper.set_yscale("log")
+        panels.plain_log_ticks(upper.yaxis)
     panels.step_axis(figure.axes[-1], validation["step"] if points else training["step"])
     training_label = "training" if window == 1 else f"training, median\nof {window} steps"
     keys = [

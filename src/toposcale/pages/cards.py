@@ -156,18 +156,23 @@ def _advice(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
     )
 
 
-def layer_changes(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
+def layer_table(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     """Return how the layers of each model changed from the first checkpoint to the last: the norms that changed most first.
 
-    Columns: model (of several), layer, and for each of some features its ratio.
+    Columns: model (of several), layer, and for each of some features its ratio. Of models with one checkpoint alone they
+    are values, the largest norms first.
     """
     layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]
     layers = layers[layers["feature"].isin(OF_LAYERS)].sort_values("step", kind="stable")
     ends = layers.groupby(["model", "layer", "feature"])["value"].agg(["first", "last", "size"])
-    ends = ends[ends["size"] > 1]
-    ratios = (ends["last"] / ends["first"]).unstack("feature").reindex(columns=list(OF_LAYERS))
-    ratios = ratios[np.isfinite(ratios[WEIGHT_NORM.feature]) & (ratios[WEIGHT_NORM.feature] > 0)].reset_index()
-    order = np.log(ratios[WEIGHT_NORM.feature]).abs().sort_values(ascending=False, kind="stable").index
-    named = ratios.loc[order].rename(columns={name: f"{feature_name(name)} ×" for name in OF_LAYERS})
+    has_changes = bool((ends["size"] > 1).any())
+    values = (ends["last"] / ends["first"])[ends["size"] > 1] if has_changes else ends["last"]
+    table = values.unstack("feature").reindex(columns=list(OF_LAYERS))
+    norms = table[WEIGHT_NORM.feature]
+    table = table[np.isfinite(norms) & (norms > 0)].reset_index()
+    sizes = np.log(table[WEIGHT_NORM.feature])
+    order = (sizes.abs() if has_changes else sizes).sort_values(ascending=False, kind="stable").index
+    titles = {name: feature_name(name) + " ×" * has_changes for name in OF_LAYERS}
+    named = table.loc[order].rename(columns=titles).dropna(axis="columns", how="all")
     named["layer"] = named["layer"].astype(str).map(short_layer)
     return named if len(models) > 1 else named.drop(columns="model")

@@ -10,18 +10,20 @@ import pandas as pd
 from markupsafe import Markup
 
 from toposcale import pages
-from toposcale.analysis.answers import UNTESTED
+from toposcale.analysis.answers import POWERLESS, UNTESTED
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import all_in_nats, whole_model, with_metrics
+from toposcale.analysis.summary import WHICH_ADD
 from toposcale.analysis.verdicts import POOLED
+from toposcale.features.feature import GROUPS
 from toposcale.features.names import sentence
 from toposcale.features.registry import group_of
 from toposcale.figures.configurations import by_configuration
 from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
-from toposcale.pages.cards import cards, layer_changes
+from toposcale.pages.cards import cards, layer_table
 from toposcale.pages.columns import columns, described, keys_of
 from toposcale.reproduction.claims import ClaimAnswer
 
@@ -49,7 +51,10 @@ COLUMNS = {
 """Columns that are shown of the widest tables."""
 
 
+OVER_RUNS = ("pooled_correlations", "early_stopping_summary")
+"""Tables that repeat others where a run has one model."""
 LAYERS_CAPTION = "From the first checkpoint to the last; the layers whose norm changed most come first."
+ONE_CHECKPOINT_CAPTION = "At the only checkpoint; the largest norms come first."
 FACTS_CAPTION = "Nothing is wrong with these."
 
 
@@ -120,7 +125,13 @@ def report(
     claims, comparison: None if the run reproduces no source.
     """
     left_out = {picture.entry.title: picture.missing for picture in pictures if picture.missing}
-    pictures = [picture for picture in pictures if not picture.missing]
+    # A run that repeats the studies of others, or has no weights, leads with its answers; one's own with its layers.
+    is_own = claims is None and bool((features["source"] == "weights").any())
+    answers = summary.sort_values("position").to_dict("records")
+    if is_own:  # what the cards say is not said again, nor what nothing could be found out about
+        told = (answer for answer in answers if answer["verdict"] not in (UNTESTED, POWERLESS))
+        answers, left_out = list(told) if len(metrics) else [], {}
+    could_find = any(answer["question"].startswith(WHICH_ADD) for answer in answers)
     shown = [
         {
             **picture.entry._asdict(),
@@ -130,32 +141,34 @@ def report(
             "ratio": ratio(picture.svg),
         }
         for picture in pictures
+        if not picture.missing and (could_find or not is_own or picture.name != "verdict")
     ]
     drawn = by_configuration({"models": models, "features": features, "metrics": metrics})
     looks = model_appearances(drawn["models"])
-    layers = layer_changes(models, features)
-    # A run that repeats the studies of others, or has no weights, leads with its answers; one's own with its layers.
-    first = "overview" if claims is not None or layers.empty else "layer_heat_map"
+    layers, several = layer_table(models, features), features["step"].nunique() > 1
+    layers_caption = LAYERS_CAPTION if several else ONE_CHECKPOINT_CAPTION
     is_warning = warnings.rows["remedy"] != ""  # a fact without a remedy is none
-    facts_left_out = warnings.rows[~is_warning].drop(columns="remedy")
+    facts_left_out = warnings.rows[~is_warning & (not is_own)].drop(columns="remedy")
+    tables = [
+        table(one) for one in listings if not only_reasons(one.rows) and (len(models) > 1 or one.name not in OVER_RUNS)
+    ]
+    groups = {row["group"] for one in tables for row in one["rows"]}
     return pages.render(
         "report.html",
-        layers=table(Listing("layers", layers, LAYERS_CAPTION, len(layers))) if first == "layer_heat_map" else None,
+        is_own=is_own,
+        several=several,
+        layers=table(Listing("layers", layers, layers_caption, len(layers))),
         cards=cards(models, metrics, features, warnings.rows, advice),
-        answers=[
-            answer
-            for answer in summary.sort_values("position").to_dict("records")
-            # Without a loss, the cards say how to add one.
-            if first == "overview" or (answer["verdict"] != UNTESTED and len(metrics))
-        ],
+        answers=answers,
         claims=None if claims is None else table(claimed(claims)),
         counts="" if claims is None else counted(claims),
         needs=[question for question in QUESTIONS.values() if question.needs],
         left_out=left_out,
-        first=next((picture for picture in shown if picture["name"] == first), None),
+        first=next((one for one in shown if one["name"] == ("layer_heat_map" if is_own else "overview")), None),
         figures=shown,
-        categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
-        listings=[table(listing) for listing in listings],
+        categories=list(dict.fromkeys(one["subject"] for one in shown)),
+        listings=tables,
+        groups=[group for group in GROUPS if group in groups],
         comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
         warnings=table(warnings._replace(rows=warnings.rows[is_warning], total=int(is_warning.sum()))),
         facts_left_out=table(Listing("left_out", facts_left_out, FACTS_CAPTION, len(facts_left_out))),
@@ -166,6 +179,11 @@ def report(
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,
     )
+
+
+def only_reasons(rows: pd.DataFrame) -> bool:
+    """Return whether every row of a table only says why it has no numbers."""
+    return "reason" in rows and len(rows) > 0 and bool(rows["reason"].fillna("").ne("").all())
 
 
 def claimed(claims: pd.DataFrame) -> Listing:
