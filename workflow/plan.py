@@ -121,9 +121,9 @@ class Model:
         if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
             facts["warmup_steps"] = schedule["warmup_steps"]
         left_out = [f"{listed(self.without_step, 5)}: no step in the name"] if self.without_step else []
-        left_out += [f"embeddings: {self.not_runnable}"] if self.not_runnable else []
-        facts["left_out"] = "\n".join(left_out) or None
         facts["in_nats"] = self.settings.get("is_language_model", True) or "tokens_per_step" in self.settings
+        left_out += [f"embeddings: {self.not_runnable}"] if self.not_runnable and facts["in_nats"] else []
+        facts["left_out"] = "\n".join(left_out) or None
         return {**facts, "last_checkpoint": max(self.steps, default=None)}
 
     def remaining_cost(self, step: int) -> float:
@@ -201,6 +201,8 @@ def _from_elsewhere(
         not_runnable = found.not_runnable_with_tokenizer if "tokenizer" in settings else found.not_runnable
         numbers = {step: inspected(Path(path)).numbers for step, path in paths.items()}
         facts |= _facts_inside(numbers)
+        if source.step_inside is not None:
+            facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the step: as saved in the checkpoint"]))
         digests = [set(inspected(Path(path)).digests) for path in paths.values()]
         return replace(
             model,
@@ -221,14 +223,17 @@ def _facts_inside(numbers: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
     if found := [name for name in saved_numbers.LOSSES if any(name in inside for inside in numbers.values())]:
         notes.append(f"{' and '.join(map(metric_name, found))}: as saved in the checkpoints")
     counted = [inside[saved_numbers.STEP] for inside in numbers.values() if saved_numbers.STEP in inside]
-    if len(counted) == len(numbers) and counted != list(numbers):
-        are_epochs = all(inside.get(saved_numbers.EPOCH) == step for step, inside in numbers.items())
+    counts_others = len(counted) == len(numbers) and counted != list(numbers)
+    are_epochs = all(inside.get(saved_numbers.EPOCH) == step for step, inside in numbers.items())
+    if counts_others or are_epochs:
+        inside_they = f"; inside they count steps {counted[0]:,.0f} to {counted[-1]:,.0f}" if counts_others else ""
         notes.append(
-            f"the numbers in the names of the checkpoints{', which are epochs,' * are_epochs} stand for steps; inside they "
-            f"count steps {counted[0]:,.0f} to {counted[-1]:,.0f}"
+            f"the numbers in the names of the checkpoints{', which are epochs,' * are_epochs} stand for steps{inside_they}"
         )
     rates = [inside.get(saved_numbers.LEARNING_RATE, math.nan) for inside in numbers.values()]
-    return {"log_notes": "\n".join(notes) or None, "warmup_at_most": longest_warmup([*numbers], rates)}
+    peaks = [inside[saved_numbers.PEAK_RATE] for inside in numbers.values() if saved_numbers.PEAK_RATE in inside]
+    longest = longest_warmup([*numbers], rates, max(peaks, default=math.nan))
+    return {"log_notes": "\n".join(notes) or None, "warmup_at_most": longest}
 
 
 def _architecture(checkpoint: str, name: str) -> dict[str, Any]:

@@ -58,5 +58,8 @@ def test_states_of_optimizer_and_schedule_are_never_recommended(tmp_path):
     with pytest.raises(UserError, match=r"adapter_model\.bin$"):
         toposcale.describe(tmp_path)
     torch.save({"w": torch.randn(4, 3)}, tmp_path / "net.pt")
-    with pytest.raises(UserError, match=r"but net\.pt; name that file$"):
+    table = toposcale.describe(tmp_path)
+    assert table.attrs["notes"][0] == "net.pt: the only file of weights there"
+    torch.save({"w": torch.randn(4, 3)}, tmp_path / "best.pt")
+    with pytest.raises(UserError, match=r"but best\.pt, net\.pt; name that file$"):
         toposcale.describe(tmp_path)

@@ -93,6 +93,41 @@ def test_the_step_is_the_number_that_varies(tmp_path, names, pattern, without_st
     assert source.without_step == without_step
 
 
+def test_the_only_file_without_a_number_is_measured_or_refused_with_the_remedy(tmp_path):
+    save_file({"w": MATRIX}, tmp_path / "final.safetensors")
+    with pytest.raises(
+        UserError, match=r"rename them, as to final-1000\.safetensors, or .* toposcale describe .*final\.saf"
+    ):
+        checkpoints.FolderSource(tmp_path).steps()
+    assert weight_files.weight_files(tmp_path) == [tmp_path / "final.safetensors"]
+    (tmp_path / "other.safetensors").write_bytes((tmp_path / "final.safetensors").read_bytes())
+    with pytest.raises(UserError, match=r"final\.safetensors, other\.safetensors; name that file"):
+        weight_files.weight_files(tmp_path)
+
+
+def test_a_folder_that_is_a_checkpoint_itself_has_the_step_of_its_trainer(tmp_path):
+    save_file({"w": MATRIX}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="neither their name nor they themselves hold a step"):
+        checkpoints.FolderSource(tmp_path).steps()
+    (tmp_path / "trainer_state.json").write_text('{"global_step": 40, "log_history": []}')
+    source = checkpoints.FolderSource(tmp_path)
+    assert (source.steps(), source.checkpoint(40), source.without_step) == ([40], tmp_path, [])
+    # Beside numbered checkpoints it is the copy of one of them.
+    (tmp_path / "checkpoint-20").mkdir()
+    save_file({"w": MATRIX}, tmp_path / "checkpoint-20/model.safetensors")
+    source = checkpoints.FolderSource(tmp_path)
+    assert (source.steps(), source.step_inside) == ([20], None)
+
+
+@pytest.mark.parametrize("name", ["seed_{}", "run{}", "fold-{}", "version_{}"])
+def test_numbers_of_trainings_are_no_steps(tmp_path, name):
+    for number in (1, 2):
+        (tmp_path / name.format(number)).mkdir()
+        save_file({"w": MATRIX}, tmp_path / name.format(number) / "model.safetensors")
+    with pytest.raises(UserError, match="no name of weights holds the step as its one number"):
+        checkpoints.FolderSource(tmp_path).steps()
+
+
 def test_two_patterns_that_match_as_many_names_are_both_told(tmp_path):
     for name in ("a1.pt", "a2.pt", "b1.pt", "b2.pt"):
         (tmp_path / name).touch()
@@ -426,7 +461,8 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match=r"none of model\.safetensors, .*, adapter_model\.bin$"):
         matrices(tmp_path)
     (tmp_path / "consolidated.00.pth").touch()
-    with pytest.raises(UserError, match=r"but consolidated\.00\.pth; name that file$"):
+    (tmp_path / "other.pth").touch()
+    with pytest.raises(UserError, match=r"but consolidated\.00\.pth, other\.pth; name that file$"):
         matrices(tmp_path)
     (tmp_path / "__0_0.distcp").touch()
     with pytest.raises(UserError, match=r"a distributed checkpoint of PyTorch; convert it: "):

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toposcale.analysis.model_rows import warmup_of_log
 from toposcale.forecasting.runs.learning_rate_schedule import (
@@ -162,18 +164,37 @@ def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps
 
 
 @pytest.mark.parametrize(
-    ("steps", "rates", "over"),
+    ("steps", "rates", "peak", "over"),
     [
-        ([500, 510, 520], [1.0, 0.9, 0.8], 500),
-        ([500, 510, 520], [0.8, 0.9, 0.8], 510),
-        ([500, 510, 520], [np.nan, 0.9, 0.8], 510),
-        ([500], [0.0], None),
-        ([500], [np.nan], None),
-        ([], [], None),
+        # Between two rows the rate may have risen to its peak and come back.
+        ([500, 510, 520], [1.0, 0.9, 0.8], np.nan, 510),
+        ([500, 510, 520], [0.8, 0.9, 0.8], np.nan, 520),
+        ([500, 510, 520], [np.nan, 0.9, 0.8], np.nan, 520),
+        ([500, 1000, 1500], [1.0, 1.0, 1.0], np.nan, 500),
+        # With a known peak it is over at the row near it, and not before.
+        ([500, 1000, 1500], [0.5, 0.97, 0.6], 1.0, 1000),
+        ([500, 1000, 1500], [0.5, 0.9, 0.6], 1.0, 1500),
+        ([500], [0.97], 1.0, 500),
+        ([500, 510], [0.5, 0.8], 0.1, None),
+        # Still rising.
+        ([500, 1000, 1500], [0.2, 0.4, 0.6], np.nan, None),
+        ([500], [0.5], np.nan, None),
+        ([500], [0.0], np.nan, None),
+        ([500], [np.nan], np.nan, None),
+        ([], [], np.nan, None),
     ],
 )
-def test_a_warm_up_that_was_not_logged_was_over_by_the_first_rate_near_the_peak(steps, rates, over):
-    assert longest_warmup(steps, rates) == over
+def test_a_warm_up_that_was_not_logged_was_over_by_the_first_row_that_shows_it(steps, rates, peak, over):
+    assert longest_warmup(steps, rates, peak) == over
+
+
+@given(st.integers(1, 400), st.integers(5, 200), st.integers(0, 30))
+def test_the_bound_is_never_below_the_warm_up(warmup, every, offset):
+    """A linear rise and a cosine, seen at checkpoints alone."""
+    steps = np.arange(offset, 1000, every)
+    rates = np.where(steps <= warmup, steps / warmup, 0.5 + 0.5 * np.cos(np.pi * (steps - warmup) / (1000 - warmup)))
+    bound = longest_warmup(steps, rates)
+    assert bound is None or bound >= 0.95 * warmup
 
 
 @pytest.mark.parametrize("change", ["jitter", "restart", "a higher second half"])

@@ -12,6 +12,7 @@ import plan
 from config_reading import schema
 from inspections import Inspections
 from paths import ROOT
+from toposcale.analysis.model_rows import rows_of_model
 from toposcale.checkpoints import Inspection, Sizes
 from toposcale.checkpoints.model_kinds import MODEL_KINDS
 from toposcale.io import tables
@@ -117,12 +118,39 @@ def test_losses_of_a_folder_are_those_of_a_file_or_those_that_its_checkpoints_ho
     found = models(models={"mine": folder})["mine"]
     where = {"model": found.name, "metric": "training_loss"}
     assert found.saved_losses == [where | {"step": 1, "value": 3.0}, where | {"step": 2, "value": 1.5}]
-    assert found.facts["warmup_at_most"] == 1
+    assert found.facts["warmup_at_most"] == 2
     assert "as saved in the checkpoints" in found.facts["log_notes"]
     assert "which are epochs, stand for steps; inside they count steps 100 to 200" in found.facts["log_notes"]
     assert found.family == "mine"  # not that of other folders
     with_file = models(models={"mine": {**folder, "losses": "losses.csv"}})["mine"]
     assert (with_file.loss_curve, with_file.saved_losses) == ("losses.csv", [])
+
+
+@pytest.mark.parametrize(("rates", "bound"), [((0.5, 1.0, 0.8), 200), ((0.5, 0.9, 0.8), 300), ((0.2, 0.4, 0.6), None)])
+def test_the_warm_up_is_bounded_by_the_schedules_beside_the_weights(tmp_path, rates, bound):
+    torch = pytest.importorskip("torch")
+    for step, rate in zip((100, 200, 300), rates, strict=True):
+        checkpoint = tmp_path / "runs" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        save_file({"w": step * np.ones((2, 2))}, checkpoint / "model.safetensors")
+        torch.save({"base_lrs": [1.0], "_last_lr": [rate], "lr_lambdas": [None]}, checkpoint / "scheduler.pt")
+    facts = models(models={"mine": {"kind": "folder", "path": str(tmp_path / "runs")}})["mine"].facts
+    assert facts["warmup_at_most"] == bound
+    # A log without rates takes nothing away, one that shows more does.
+    rows = {"steps": [100, 200, 300], "rates": [np.nan] * 3}
+    assert rows_of_model("mine", facts, **rows).model["warmup_at_most"] == bound
+    rows = {"steps": [50, 60, 300], "rates": [1.0, 0.9, 0.8]}
+    assert rows_of_model("mine", facts, **rows).model["warmup_at_most"] == 60
+
+
+def test_the_only_checkpoint_may_hold_its_step_itself(tmp_path):
+    torch = pytest.importorskip("torch")
+    folder = {"kind": "folder", "path": str(tmp_path / "runs")}
+    (tmp_path / "runs").mkdir()
+    torch.save({"model": {"w": torch.ones(2, 2)}, "step": 700}, tmp_path / "runs/model.pt")
+    found = models(models={"mine": folder})["mine"]
+    assert (found.steps, found.facts["left_out"]) == ((700,), None)
+    assert "the step: as saved in the checkpoint" in found.facts["log_notes"]
 
 
 def test_losses_of_other_steps_than_the_checkpoints_are_refused(tmp_path, monkeypatch):

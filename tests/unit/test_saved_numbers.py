@@ -1,7 +1,13 @@
 """Losses, steps and rates that a training loop saved in its checkpoints."""
 
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from toposcale.checkpoints import Checkpoint, inspect
 from toposcale.checkpoints.saved_numbers import saved_numbers
@@ -33,6 +39,49 @@ def test_numbers_beside_the_weights(tmp_path, beside, numbers):
     expected = {name: number for name, number in zip(quantities, numbers, strict=True) if number is not None}
     assert saved_numbers(Checkpoint(tmp_path / "step1.pt").content) == pytest.approx(expected, nan_ok=True)
     assert inspect(tmp_path / "step1.pt").numbers == pytest.approx(expected, nan_ok=True)
+
+
+def schedule_at(step):
+    """The state of the schedule of transformers' Trainer: a warm-up of 40 steps, then a line."""
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], lr=0.5)
+    factor = partial(lambda now: min(now / 40, (100 - now) / 60))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    for _ in range(step):
+        optimizer.step()
+        schedule.step()
+    return schedule.state_dict()
+
+
+def numbers_in(path):
+    return saved_numbers(Checkpoint(path).content)
+
+
+def test_the_rate_of_a_schedule_stands_in_its_state(tmp_path):
+    expected = {"learning_rate": 0.25, "peak_learning_rate": 0.5}
+    save_file({"fc.weight": np.ones((3, 2))}, tmp_path / "model.safetensors")
+    torch.save(schedule_at(20), tmp_path / "scheduler.pt")
+    assert numbers_in(tmp_path) == pytest.approx(expected)
+    for name, state in (("scheduler_state_dict", schedule_at(20)), ("lr_schedulers", [schedule_at(20)])):
+        torch.save({**STATE, name: state}, tmp_path / "step20.pt")
+        assert numbers_in(tmp_path / "step20.pt") == pytest.approx(expected)
+
+
+def test_the_state_of_a_schedule_is_read_without_pytorch_and_runs_nothing(tmp_path):
+    save_file({"fc.weight": np.ones((3, 2))}, tmp_path / "model.safetensors")
+    torch.save(schedule_at(20), tmp_path / "scheduler.pt")
+    code = f"from toposcale.checkpoints import Checkpoint; assert Checkpoint({str(tmp_path)!r}).content['scheduler.pt']"
+    subprocess.run([sys.executable, "-c", f"{code}; import sys; assert 'torch' not in sys.modules"], check=True)
+
+    class Harmful:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "touched",)
+
+    for content in ({"_last_lr": [0.5], "hook": Harmful()}, {"_last_lr": [torch.ones(1)]}, [1], {"_last_lr": "none"}):
+        torch.save(content, tmp_path / "scheduler.pt")
+        assert numbers_in(tmp_path) == {}
+    assert not (tmp_path / "touched").exists()
+    (tmp_path / "scheduler.pt").write_bytes(b"PK\x03\x04 cut")
+    assert numbers_in(tmp_path) == {}
 
 
 def test_weights_alone_and_folders_hold_no_numbers(tmp_path):

@@ -52,7 +52,8 @@ def rows_of_model(
     rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if rows.model.get("warmup_steps") is None and len(steps):
         rows.model["warmup_steps"] = warmup_of_log(steps, rates)
-        rows.model["warmup_at_most"] = longest_warmup(steps, rates)
+        bounds = [rows.model.get("warmup_at_most"), longest_warmup(steps, rates)]
+        rows.model["warmup_at_most"] = min((bound for bound in bounds if bound is not None), default=None)
     return rows
 
 

@@ -12,15 +12,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.checkpoints.matrices import Layout, matrix_layouts, matrix_shapes, not_measured, split
-from toposcale.io.bin_files import Arrays
+from toposcale.io.bin_files import Arrays, load_plain
 from toposcale.io.errors import UserError, listed
 from toposcale.io.not_weights import is_buffer, not_a_weight
 from toposcale.io.quantisation import refuse_quantised
 from toposcale.io.tensor_files import Stored, TensorFile
-from toposcale.io.weight_files import COPY, bytes_of, copies_among, count_weights, open_weights, weight_files
+from toposcale.io.weight_files import (
+    COPY,
+    bytes_of,
+    choose_weight_files,
+    copies_among,
+    count_weights,
+    open_weights,
+    weight_files,
+)
 
 # A part of a tensor that is hashed, in entries, and the most parts.
 _HASHED_ENTRIES, _HASHED_PARTS = 4096, 64
+_SCHEDULE = "scheduler.pt"  # of transformers' Trainer, beside the weights
 
 
 class ParameterCount(NamedTuple):
@@ -58,6 +67,12 @@ class Checkpoint:
     def files(self) -> list[Path]:
         """The files of weights, none of arrays in memory."""
         return [] if isinstance(self._source, Mapping) else weight_files(self._source)
+
+    @property
+    def is_only_file(self) -> bool:
+        """Whether it is the only file of weights in a folder, of another name than those of Hugging Face."""
+        in_folder = isinstance(self._source, Path) and self.files != [self._source]
+        return in_folder and not choose_weight_files(os.listdir(self._source))
 
     @cached_property
     def parts(self) -> Sequence[TensorFile | Arrays]:
@@ -165,8 +180,10 @@ class Checkpoint:
 
     @property
     def content(self) -> Any:
-        """All that a training loop saved in the file, None of folders and other files."""
-        return self.parts[0].content if isinstance(self.parts[0], Arrays) and self.files == [self._source] else None
+        """All that a training loop saved in the file, or the state of the schedule in a folder; None without either."""
+        if self.files == [self._source]:
+            return self.parts[0].content if isinstance(self.parts[0], Arrays) else None
+        return {_SCHEDULE: load_plain(self._source / _SCHEDULE)} if isinstance(self._source, Path) else None
 
     @property
     def _layouts(self) -> dict[str, Layout]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from toposcale.checkpoints.sources import FolderSource, missing_parts, runs_in
 from toposcale.forecasting.logs import loss_curves
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import UserError, counted, listed
 from toposcale.io.files import write_text
 
 _LOGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".log", ".txt")
@@ -33,7 +33,8 @@ def run(given: argparse.Namespace) -> None:
     write_text(given.output, "\n".join(lines) + "\n")
     for source in sources:
         steps = source.steps()
-        print(f"{name_of(source.path)}: {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}")
+        span = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
+        print(f"{name_of(source.path)}: {counted(len(steps), 'checkpoint')}, {span}")
     print(f"{given.output}: look it over, then: make run CONFIG={given.output}")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from toposcale.forecasting.logs.names import COUNTERS, RATES, TRAINING, VALIDATION, loss_name, plain_name
 
-STEP, EPOCH, LEARNING_RATE = "step", "epoch", "learning_rate"
+STEP, EPOCH, LEARNING_RATE, PEAK_RATE = "step", "epoch", "learning_rate", "peak_learning_rate"
 LOSSES = {"training_loss": TRAINING, "validation_loss": VALIDATION}
 """Metrics of the losses, and their splits."""
 
@@ -24,6 +24,8 @@ def saved_numbers(content: Any) -> dict[str, float]:
 
 def _quantity(key: str) -> str:
     """Return the quantity of a key, "" for another."""
+    if key == PEAK_RATE:
+        return key
     plain = plain_name(key)
     if plain == EPOCH or plain in RATES or plain in COUNTERS:
         return EPOCH if plain == EPOCH else LEARNING_RATE if plain in RATES else STEP
@@ -33,7 +35,7 @@ def _quantity(key: str) -> str:
 
 
 def _pairs(content: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the entries of a checkpoint, then those of its history, its optimiser and Lightning's monitored metric."""
+    """Yield the entries of a checkpoint, then those of its history, schedule and optimiser, and Lightning's metric."""
     yield from content.items()
     for key, value in content.items():
         match key, value:
@@ -41,6 +43,10 @@ def _pairs(content: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
                 yield from value.items()
             case "history", [*_, dict() as last]:
                 yield from last.items()
+            case _, {"_last_lr": rates, **schedule} | [{"_last_lr": rates, **schedule}, *_]:
+                yield LEARNING_RATE, rates
+                if "lr_lambdas" in schedule:  # factors of the peak, other schedules begin anywhere
+                    yield PEAK_RATE, schedule.get("base_lrs")
             case _, {"param_groups": [{"lr": rate}, *_]} | [{"param_groups": [{"lr": rate}, *_]}, *_]:
                 yield LEARNING_RATE, rate
             case "callbacks", dict():

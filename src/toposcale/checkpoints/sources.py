@@ -1,6 +1,7 @@
 """Checkpoints in a local folder: their steps, which of them are usable, and the states of transformers' Trainer."""
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toposcale.checkpoints.checkpoint import Checkpoint, Sizes
-from toposcale.checkpoints.saved_numbers import saved_numbers
+from toposcale.checkpoints.saved_numbers import STEP, saved_numbers
 from toposcale.checkpoints.step_names import find_step, guessed_pattern, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import choose_weight_files, may_hold_weights
+from toposcale.io.weight_files import choose_weight_files, chosen_or_only_file, may_hold_weights
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _BLOCK = 4096  # bytes
@@ -27,7 +28,8 @@ class FolderSource:
     """Checkpoints of one training run in a folder, each a file or a folder.
 
     pattern: their names, with `{step}` for the step; if empty, it is guessed from the names of the weights that are there
-    (`guessed_pattern`), or in the only folder within it that has some. wanted: the steps to use; all if empty.
+    (`guessed_pattern`), or in the only folder within it that has some. The only checkpoint there needs no step in its name
+    if it holds its step itself. wanted: the steps to use; all if empty.
     """
 
     path: Path
@@ -45,6 +47,11 @@ class FolderSource:
         if not self.pattern and len(runs := runs_in(self.path)) > 1:
             entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
             raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
+        if not self.pattern and (only := self._only_checkpoint):
+            raise UserError(
+                f"{only}: the only weights there, and neither their name nor they themselves hold a step; rename them, as "
+                f"to {only.with_stem(only.stem + '-1000').name}, or measure them alone: toposcale describe {only}"
+            )
         names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
         why = (
             f"no name matches {self.pattern}" if self.pattern else "no name of weights holds the step as its one number"
@@ -58,7 +65,28 @@ class FolderSource:
     @cached_property
     def without_step(self) -> list[str]:
         """Names of weights in the folder that are no checkpoint by their names, such as `best.pt`."""
-        return [] if self.wanted else sorted(set(filter(self._has_weights, self._entries)) - set(self._names.values()))
+        if self.wanted or self.step_inside is not None:
+            return []
+        return sorted(set(filter(self._has_weights, self._entries)) - set(self._names.values()))
+
+    @cached_property
+    def step_inside(self) -> int | None:
+        """Step that the only checkpoint holds, where its name has none."""
+        if self._pattern or self._only_checkpoint is None:
+            return None
+        state = self._only_checkpoint / trainer_states.FILE_NAME
+        if state.is_file():
+            return int(trainer_states.read_state(state)["global_step"])
+        step = saved_numbers(Checkpoint(self._only_checkpoint).content).get(STEP)
+        return int(step) if step is not None and step >= 0 and step.is_integer() else None
+
+    @cached_property
+    def _only_checkpoint(self) -> Path | None:
+        """The folder itself, where it is a checkpoint, or the only checkpoint in it."""
+        if choose_weight_files(self._entries):
+            return self.path
+        with_weights = list(filter(self._has_weights, self._entries))
+        return self.path / with_weights[0] if len(with_weights) == 1 else None
 
     def usable_steps(
         self, inspected: Callable[[Path], "Inspection"] | None = None
@@ -112,7 +140,7 @@ class FolderSource:
         path = self.path / name
         if path.is_dir():
             with suppress(OSError):
-                return bool(choose_weight_files(entry.name for entry in path.iterdir()))
+                return bool(chosen_or_only_file([entry.name for entry in path.iterdir()]))
             return False
         return may_hold_weights(name) and not parts_with(name, self._entries)
 
@@ -124,15 +152,19 @@ class FolderSource:
             raise UserError(f"{self.path}: no such folder of checkpoints ({error.strerror})") from error
 
     @cached_property
-    def _names(self) -> dict[int, str]:
-        if self.pattern:
-            return steps_by_name(self.pattern, self._entries)
+    def _pattern(self) -> str:
+        """The pattern that is stated or guessed; "" where the names have none."""
         try:
-            pattern = guessed_pattern(filter(self._has_weights, self._entries))
+            return self.pattern or guessed_pattern(filter(self._has_weights, self._entries))
         except UserError as error:
             raise UserError(f"{self.path}: {error}") from error
-        if pattern:
-            return steps_by_name(pattern, self._entries)
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        if self._pattern:
+            return steps_by_name(self._pattern, self._entries)
+        if self.step_inside is not None and self._only_checkpoint is not None:
+            return {self.step_inside: os.path.relpath(self._only_checkpoint, self.path)}
         runs = runs_in(self.path)
         return {step: f"{runs[0].path.name}/{name}" for step, name in runs[0]._names.items()} if len(runs) == 1 else {}
 
@@ -140,7 +172,7 @@ class FolderSource:
 def runs_in(path: Path) -> list[FolderSource]:
     """Return the folders within a folder that hold checkpoints of their own."""
     inner = [FolderSource(folder) for folder in sorted(path.iterdir()) if folder.is_dir()]
-    return [source for source in inner if guessed_pattern(filter(source._has_weights, source._entries))]
+    return [source for source in inner if source._pattern]
 
 
 class Inspection(NamedTuple):

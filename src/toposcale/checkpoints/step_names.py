@@ -9,6 +9,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 # What stands before the number of a step, where several numbers of a name vary; the first that fits.
 _UNITS = (re.compile(r"(step|iter|iteration|update)s?[=_-]?$", re.I), re.compile(r"ep(och)?[=_-]?$", re.I))
 
+_NO_STEPS = re.compile(r"(seed|fold|trial|run|version|exp|experiment)[=_-]?$", re.I)
+
 
 def guessed_pattern(names: Iterable[str]) -> str:
     """Return the pattern of the most names that differ in one number, the step; "" where there are none.
@@ -34,7 +36,9 @@ def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
     """Return the pattern of names of equal texts between their numbers; "" where the step is none or not one of them."""
     numbers = [list(dict.fromkeys(column)) for column in zip(*rows, strict=True)]
     varying = [index for index, values in enumerate(numbers) if len(values) > 1 or len(rows) == 1]
-    whole = [index for index in varying if all(map(str.isdecimal, numbers[index]))]
+    whole = [
+        index for index in varying if all(map(str.isdecimal, numbers[index])) and not _NO_STEPS.search(texts[index])
+    ]
     named = [index for unit in _UNITS for index in whole if unit.search(texts[index])]
     if not whole or (len(varying) > 1 and not named):
         return ""

@@ -298,6 +298,8 @@ def _measured(
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted}, frozen)
     notes += matrices.not_measured(tensors, frozen)
+    if checkpoint.is_only_file:
+        notes.insert(0, f"{checkpoint.files[0].name}: the only file of weights there")
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
@@ -364,7 +366,8 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _refuse_several(folder: Path) -> None:
     """Raise UserError, which names them, for a folder of checkpoints such as the Trainer's."""
-    if names := [path.name for path in checkpoints_of(folder).values()]:
+    names = [path.name for path in checkpoints_of(folder).values()]
+    if len(names) > 1:
         raise UserError(
             f"{folder}: a folder of checkpoints; name one of them, such as {folder / names[-1]} ({listed(names, 5)})"
         )

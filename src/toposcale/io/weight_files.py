@@ -6,14 +6,14 @@ shards). Torch is imported for `.bin` files alone.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from toposcale.io.bin_files import Arrays, open_bin
-from toposcale.io.checkpoint_parts import refuse_parts
+from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.tensor_files import Stored, TensorFile, open_file
@@ -73,6 +73,14 @@ def choose_weight_files(names: Iterable[str]) -> list[str]:
     return []
 
 
+def chosen_or_only_file(names: Collection[str]) -> list[str]:
+    """Return `choose_weight_files` of the names in a folder, or the only file there that may hold weights."""
+    if chosen := choose_weight_files(names):
+        return chosen
+    others = [name for name in names if may_hold_weights(name)]
+    return others if len(others) == 1 and not parts_with(others[0], names) else []
+
+
 def weight_files(checkpoint: str | Path) -> list[Path]:
     """Return the weight files of a checkpoint, in order; raise UserError if there are none, or if a shard is missing."""
     path = Path(checkpoint)
@@ -81,7 +89,7 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
         files = [path]
     elif path.is_dir():
         # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
-        if not (chosen := choose_weight_files(entry.name for entry in regular_files(path))):
+        if not (chosen := chosen_or_only_file([entry.name for entry in regular_files(path)])):
             others = sorted(entry.name for entry in path.iterdir() if may_hold_weights(entry.name))
             seen = f", but {listed(others, 3)}; name that file" if others else ""
             if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, others))]:
