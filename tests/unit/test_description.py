@@ -273,12 +273,13 @@ def test_a_change_from_0_has_no_percentage(tmp_path):
     """The second matrix of a fresh adapter is 0."""
     for name, scale in (("before.safetensors", 0.0), ("after.safetensors", 1.0)):
         values = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
-        save_file({"a.weight": values, "b.weight": scale * values}, tmp_path / name)
+        save_file({"a.weight": values, "b.weight": scale * values, "c.weight": (3 + scale) * values}, tmp_path / name)
     moved = run(
         "compare", tmp_path / "before.safetensors", tmp_path / "after.safetensors", "--features", "norms"
     ).stdout
     rows = {line.split()[0]: line for line in moved.splitlines() if line}
-    assert rows["a.weight"].split()[2:] == ["+0.0%"]
+    assert "a.weight" not in rows  # it is frozen
+    assert rows["c.weight"].split()[2:] == ["+33.3%"]
     assert rows["b.weight"].split()[2:] == ["from", "0"]
     assert rows["norm"].endswith("b.weight from 0")
     assert "inf" not in moved
@@ -482,6 +483,15 @@ def test_what_two_checkpoints_share_is_named_and_left_out(tmp_path, in_memory):
     assert "base.weight" in toposcale.compare(second, last, features="norms").index
     # With itself a checkpoint shares everything, and nothing is left out.
     assert len(toposcale.compare(first, first, features="norms")) == 4
+
+
+def test_a_frozen_factor_counts_where_its_product_changes():
+    before = {**low_rank(4), "frozen.weight": np.ones((3, 3))}
+    after = {name: values * (1 + name.endswith("B.weight")) for name, values in before.items()}
+    table = toposcale.compare(before, after, features="norms")
+    assert "frozen.weight" not in table.index
+    assert table.loc["base_model.model.h.0.attn.c_attn.lora_BA", "frobenius_norm"] == pytest.approx(1)
+    assert table.loc["all", "frobenius_norm"] == pytest.approx(1)
 
 
 def test_a_factor_alone_counts_as_it_is():

@@ -86,6 +86,8 @@ def _summary(by_question: Mapping[str, Answer]) -> dict[str, pd.DataFrame]:
 
 def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
     """Say in one sentence whether topology adds to the norm, or whether that could have been found."""
+    if not answers.is_topology(verdicts).any():
+        return "No topology of the whole model was measured, so nothing is said on what it adds to the norm."
     name, (power, why) = metric_name(metric), answers.sensitivity_row(sensitivity, "beyond_the_norm")
     if power is None:
         return f"This run could not test whether topology adds information to the weight norm: {why}."

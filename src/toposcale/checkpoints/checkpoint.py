@@ -14,6 +14,7 @@ import numpy as np
 from toposcale.checkpoints.matrices import Layout, matrix_layouts, matrix_shapes, not_measured, split
 from toposcale.io.bin_files import Arrays, load_plain
 from toposcale.io.errors import UserError, listed
+from toposcale.io.factors import second_factor
 from toposcale.io.not_weights import is_buffer, not_a_weight
 from toposcale.io.quantisation import refuse_quantised
 from toposcale.io.tensor_files import Stored, TensorFile
@@ -158,9 +159,14 @@ class Checkpoint:
         }
 
     def frozen(self, digests: Collection[str], *, whole: bool = False) -> set[str]:
-        """Return the names of the weights whose `digests` are among these; none if all are."""
+        """Return the names of the weights whose `digests` are among these; none if all are.
+
+        A factor of an adapter counts as long as the other one changes, and so their product does.
+        """
         own = self.digests(whole=whole) if digests else {}
-        names = {name for name, digest in own.items() if digest in digests}
+        same = {name for name, digest in own.items() if digest in digests}
+        pairs = [pair for first in own if (pair := {first, second_factor(first)}) <= own.keys()]
+        names = same.difference(*(pair for pair in pairs if not pair <= same))
         return names if self._layouts.keys() - names else set()
 
     @property

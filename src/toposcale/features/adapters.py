@@ -4,7 +4,6 @@ The first factor is mostly its random start, so its norm says little; that of th
 its spectrum are those of a small square matrix, so that the product is never made.
 """
 
-import re
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,11 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.features.matrix_features import Features, MatrixFunction
+from toposcale.io.factors import PRODUCT, product_of, second_factor
 from toposcale.io.files import read_noted
-
-_FACTOR = re.compile(r"(.+[._])?lora[._]?(?P<factor>A|B|down|up)(\.\w+)?\.weight")
-_SECOND = {"A": "B", "down": "up"}
-_PRODUCT = "lora_BA"
 
 
 class _Factor(NamedTuple):
@@ -29,19 +25,21 @@ class _Factor(NamedTuple):
 
 def is_product(layer: str) -> bool:
     """Return whether a layer is the product of two factors."""
-    return layer.endswith(_PRODUCT)
+    return layer.endswith(PRODUCT)
 
 
 def added_up(features: Mapping[str, Features]) -> dict[str, Features]:
     """Return the layers that add up to the model: those of `features`, with products in place of their factors."""
-    pairs = [(first, _second_of(first)) for first in features if _second_of(first) and _product_of(first) in features]
+    pairs = [
+        (first, second_factor(first)) for first in features if second_factor(first) and product_of(first) in features
+    ]
     factors = {factor for pair in pairs for factor in pair}
     return {layer: named for layer, named in features.items() if layer not in factors}
 
 
 def products(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """Return the shapes (n_out, n_in) of the products of the factors among matrices of these shapes, by name."""
-    pairs = ((_product_of(first), first, second) for first in shapes if (second := _second_of(first)) in shapes)
+    pairs = ((product_of(first), first, second) for first in shapes if (second := second_factor(first)) in shapes)
     return {
         name: (shapes[second][0], shapes[first][1])
         for name, first, second in pairs
@@ -58,7 +56,7 @@ def product_features(
     first one, which this matrix may join. A product of 0, as that of a fresh adapter, has a norm alone; one that is not
     finite has NaN features.
     """
-    if second := _second_of(layer):
+    if second := second_factor(layer):
         waiting[second] = _Factor(layer, weight)
         return {}
     first = waiting.pop(layer, None)
@@ -72,7 +70,7 @@ def product_features(
         warnings.simplefilter("ignore", RuntimeWarning)
         pairs = [pair for function in functions for pair in function(core).items()]
     features = {name: value for name, value in pairs if not np.isnan(value)}
-    return {_product_of(first.name): features if finite else dict.fromkeys(features, np.nan)}
+    return {product_of(first.name): features if finite else dict.fromkeys(features, np.nan)}
 
 
 def adapter_sentences(checkpoint: str | Path, layers: Mapping[str, object]) -> list[str]:
@@ -82,21 +80,6 @@ def adapter_sentences(checkpoint: str | Path, layers: Mapping[str, object]) -> l
     if not base and not any(map(is_product, layers)):
         return []
     return [
-        f"an adapter of {base or 'a model that it does not name'}: {_PRODUCT} is the product of its factors, which it adds "
+        f"an adapter of {base or 'a model that it does not name'}: {PRODUCT} is the product of its factors, which it adds "
         "to a matrix of that model; the whole model is made up of the products, which have a norm and a spectrum alone"
     ]
-
-
-def _second_of(first: str) -> str:
-    """Return the name of the factor that completes a first one; "" for any other matrix."""
-    match = _FACTOR.fullmatch(first)
-    if match is None or match["factor"] not in _SECOND:
-        return ""
-    start, end = match.span("factor")
-    return first[:start] + _SECOND[match["factor"]] + first[end:]
-
-
-def _product_of(first: str) -> str:
-    """Return the name of the product of a first factor and its second one."""
-    start = _FACTOR.fullmatch(first).start("factor")  # type: ignore[union-attr]
-    return re.sub(r"lora[._]?$", _PRODUCT, first[:start])

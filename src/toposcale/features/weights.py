@@ -84,9 +84,9 @@ def compute_features(
     the step or the model. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning
     that names it. Features that a shape leaves undefined (of one row or column, exponents of fewer than 16 eigenvalues) are
     missing, and not in the aggregates. The products of the factors of an adapter are layers beside them, with a norm and a
-    spectrum alone, and are aggregated in their place. Features of both matrices of a feed-forward block belong to the
-    second one, the projection. If features of some `names` alone are asked for, functions of a matrix that return none of
-    them are not called.
+    spectrum alone, and are aggregated in their place, so that no diagrams are returned of factors. Features of both
+    matrices of a feed-forward block belong to the second one, the projection. If features of some `names` alone are asked
+    for, functions of a matrix that return none of them are not called.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
@@ -126,8 +126,9 @@ def compute_features(
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
     features |= of_pairs
-    features[ALL_LAYERS] = aggregate(added_up(features))
-    return features, diagrams
+    whole = added_up(features)
+    features[ALL_LAYERS] = aggregate(whole)
+    return features, {layer: bars for layer, bars in diagrams.items() if layer in whole}
 
 
 def computed_names(features: Mapping[str, Mapping[str, float]]) -> set[str]:

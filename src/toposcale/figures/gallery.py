@@ -81,7 +81,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "forecast_comparison": _forecasts(
         "Forecasts of the final loss from the first part of training",
-        "Mean absolute error, over the models, of each forecast of the final validation loss from the "
+        "Mean absolute error, over the models, of each forecast of the final loss from the "
         "first part of training, with 95% intervals. They are wide if there are few models.",
         tables=("forecast_evaluation",),
     ),

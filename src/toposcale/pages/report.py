@@ -51,8 +51,17 @@ COLUMNS = {
 """Columns that are shown of the widest tables."""
 
 
-OVER_RUNS = ("pooled_correlations", "early_stopping_summary")
-"""Tables that repeat others where a run has one model."""
+OVER_RUNS = (
+    *(
+        "pooled_correlations",
+        "early_stopping_summary",
+        "forecast_evaluation",
+        "score_evaluation",
+        "decision_evaluation",
+    ),
+    "forecast_comparison",
+)
+"""Tables and figures of means over runs, which repeat others where there is one."""
 LAYERS_CAPTION = "From the first checkpoint to the last; the layers whose norm changed most come first."
 ONE_CHECKPOINT_CAPTION = "At the only checkpoint; the largest norms come first."
 FACTS_CAPTION = "Nothing is wrong with these."
@@ -132,6 +141,8 @@ def report(
         told = (answer for answer in answers if answer["verdict"] not in (UNTESTED, POWERLESS))
         answers, left_out = list(told) if len(metrics) else [], {}
     could_find = any(answer["question"].startswith(WHICH_ADD) for answer in answers)
+    nothing_to_find = ["verdict"] if is_own and not could_find else []
+    of_several = OVER_RUNS if len(models) == 1 else ()
     shown = [
         {
             **picture.entry._asdict(),
@@ -141,17 +152,16 @@ def report(
             "ratio": ratio(picture.svg),
         }
         for picture in pictures
-        if not picture.missing and (could_find or not is_own or picture.name != "verdict")
+        if not picture.missing and picture.name not in (*nothing_to_find, *of_several)
     ]
     drawn = by_configuration({"models": models, "features": features, "metrics": metrics})
     looks = model_appearances(drawn["models"])
+    first = next((one for one in shown if one["name"] == ("layer_heat_map" if is_own else "overview")), None)
     layers, several = layer_table(models, features), features["step"].nunique() > 1
     layers_caption = LAYERS_CAPTION if several else ONE_CHECKPOINT_CAPTION
     is_warning = warnings.rows["remedy"] != ""  # a fact without a remedy is none
     facts_left_out = warnings.rows[~is_warning & (not is_own)].drop(columns="remedy")
-    tables = [
-        table(one) for one in listings if not only_reasons(one.rows) and (len(models) > 1 or one.name not in OVER_RUNS)
-    ]
+    tables = [table(one) for one in listings if has_numbers(one.rows) and one.name not in of_several]
     groups = {row["group"] for one in tables for row in one["rows"]}
     return pages.render(
         "report.html",
@@ -164,9 +174,9 @@ def report(
         counts="" if claims is None else counted(claims),
         needs=[question for question in QUESTIONS.values() if question.needs],
         left_out=left_out,
-        first=next((one for one in shown if one["name"] == ("layer_heat_map" if is_own else "overview")), None),
-        figures=shown,
-        categories=list(dict.fromkeys(one["subject"] for one in shown)),
+        first=first,
+        figures=[one for one in shown if one != first],
+        categories=list(dict.fromkeys(one["subject"] for one in shown if one != first)),
         listings=tables,
         groups=[group for group in GROUPS if group in groups],
         comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
@@ -181,9 +191,9 @@ def report(
     )
 
 
-def only_reasons(rows: pd.DataFrame) -> bool:
-    """Return whether every row of a table only says why it has no numbers."""
-    return "reason" in rows and len(rows) > 0 and bool(rows["reason"].fillna("").ne("").all())
+def has_numbers(rows: pd.DataFrame) -> bool:
+    """Return whether a table has rows, of which not every one only says why it has no numbers."""
+    return len(rows) > 0 and not ("reason" in rows and bool(rows["reason"].fillna("").ne("").all()))
 
 
 def claimed(claims: pd.DataFrame) -> Listing:
