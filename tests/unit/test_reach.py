@@ -38,7 +38,7 @@ FRAMES = JOB | modules("""
 WEIGHT_FILES = modules(
     "io: bin_files checkpoint_parts not_weights quantisation stub_unpickler tensor_files weight_files"
 )
-CHECKPOINTS = WEIGHT_FILES | modules("checkpoints: checkpoint locations matrices")
+CHECKPOINTS = WEIGHT_FILES | modules("checkpoints: checkpoint locations matrices\nio: factors")
 MEASURED = CHECKPOINTS | modules("""
     scripts: _checkpoints _notes
 """)
