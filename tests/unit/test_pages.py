@@ -15,9 +15,8 @@ import figure_tables
 import report as report_script
 from page_data import held
 from paths import ROOT
-from toposcale.analysis.answers import POWERLESS, UNTESTED
+from toposcale.analysis.answers import POWERLESS, UNTESTED, WHICH_ADD
 from toposcale.analysis.series import with_metrics
-from toposcale.analysis.summary import WHICH_ADD
 from toposcale.figures import FIGURES, load, style
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule

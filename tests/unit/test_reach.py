@@ -53,7 +53,7 @@ REGISTRY = (
     homology: neural_persistence weight_graphs
 """)
 )
-WEIGHTS = CLOUDS | REGISTRY | modules("features: adapters weights\nio: files")
+WEIGHTS = CLOUDS | REGISTRY | modules("features: adapters weights\nio: factors files")
 DISTANCES = DESCRIBED | modules("""
     features: diagram_distances
     homology: distances validation

@@ -22,6 +22,7 @@ from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.io.errors import counted
 from toposcale.statistics.multiple_testing import holm
 
+WHICH_ADD = "Which add information to"  # begins the questions that tests answer
 UNTESTED, POWERLESS = "Could not be tested", "This run could not have shown it"
 HOW_TO_ADD_A_LOSS = (
     "name a file of losses in the entry of the model (losses: FILE), keep trainer_state.json beside the weights, or save "

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from toposcale.analysis import answers
-from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS, UNTESTED, Answer
+from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS, UNTESTED, WHICH_ADD, Answer
 from toposcale.analysis.questions import QUESTIONS, YES
 from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
@@ -14,8 +14,6 @@ from toposcale.io import schemas
 from toposcale.io.errors import counted
 
 NEEDS_A_LOSS = f"No loss is known, so the features are compared with none; {HOW_TO_ADD_A_LOSS}."
-WHICH_ADD = "Which add information to"
-"""Beginning of the questions that tests answer."""
 DOES_IT_IMPROVE = "Does topology improve the forecast of the final loss?"
 WHICH_FORECAST = "Which forecast of the final loss can be trusted?"
 WOULD_IT_HELP = "Would following the advice have helped?"

@@ -72,8 +72,9 @@ class Checkpoint:
     @property
     def is_only_file(self) -> bool:
         """Whether it is the only file of weights in a folder, of another name than those of Hugging Face."""
-        in_folder = isinstance(self._source, Path) and self.files != [self._source]
-        return in_folder and not choose_weight_files(os.listdir(self._source))
+        if not isinstance(self._source, Path) or self.files == [self._source]:
+            return False
+        return not choose_weight_files(os.listdir(self._source))
 
     @cached_property
     def parts(self) -> Sequence[TensorFile | Arrays]:

@@ -10,11 +10,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from toposcale import pages
-from toposcale.analysis.answers import POWERLESS, UNTESTED
+from toposcale.analysis.answers import POWERLESS, UNTESTED, WHICH_ADD
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import all_in_nats, whole_model, with_metrics
-from toposcale.analysis.summary import WHICH_ADD
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.feature import GROUPS
 from toposcale.features.names import sentence
