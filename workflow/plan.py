@@ -120,7 +120,8 @@ class Model:
         # A schedule states its own warm-up, where there is one.
         if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
             facts["warmup_steps"] = schedule["warmup_steps"]
-        left_out = [f"{listed(self.without_step, 5)}: no step in the name"] if self.without_step else []
+        why = "not of the pattern" if "pattern" in self.settings else "no step in the name"
+        left_out = [f"{listed(self.without_step, 5)}: {why}"] if self.without_step else []
         facts["in_nats"] = self.settings.get("is_language_model", True) or "tokens_per_step" in self.settings
         left_out += [f"embeddings: {self.not_runnable}"] if self.not_runnable and facts["in_nats"] else []
         facts["left_out"] = "\n".join(left_out) or None
@@ -201,8 +202,8 @@ def _from_elsewhere(
         not_runnable = found.not_runnable_with_tokenizer if "tokenizer" in settings else found.not_runnable
         numbers = {step: inspected(Path(path)).numbers for step, path in paths.items()}
         facts |= _facts_inside(numbers)
-        if source.step_inside is not None:
-            facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the step: as saved in the checkpoint"]))
+        if source.steps_inside:
+            facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the steps: as saved in the checkpoints"]))
         digests = [set(inspected(Path(path)).digests) for path in paths.values()]
         return replace(
             model,

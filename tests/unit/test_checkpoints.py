@@ -75,8 +75,10 @@ def test_no_folder_and_no_checkpoints(tmp_path):
             "epoch={part1}-step={step}.ckpt",
             ["last.ckpt"],
         ),
-        (["e1-loss=0.25.pth", "e2-loss=0.2.pth"], "e1-loss={step}.pth", None),
+        (["e1-2.pth", "e2-3.pth"], "e{step}-{part2}.pth", None),
+        (["weights.01-0.81.pth", "weights.02-0.7.pth"], "weights.{step}-{part2}.pth", []),
         (["epoch1-loss=0.25.pth", "epoch2-loss=0.2.pth"], "epoch{step}-loss={part2}.pth", []),
+        (["checkpoint-0.pth.tar", "checkpoint-10.pth.tar", "opt_10.pt"], "checkpoint-{step}.pth.tar", []),
         (["only_700.pt", "final.pt"], "only_{step}.pt", ["final.pt"]),
     ],
 )
@@ -107,7 +109,7 @@ def test_the_only_file_without_a_number_is_measured_or_refused_with_the_remedy(t
 
 def test_a_folder_that_is_a_checkpoint_itself_has_the_step_of_its_trainer(tmp_path):
     save_file({"w": MATRIX}, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match="neither their name nor they themselves hold a step"):
+    with pytest.raises(UserError, match="holds the step as its one number, nor do the files"):
         checkpoints.FolderSource(tmp_path).steps()
     (tmp_path / "trainer_state.json").write_text('{"global_step": 40, "log_history": []}')
     source = checkpoints.FolderSource(tmp_path)
@@ -116,7 +118,44 @@ def test_a_folder_that_is_a_checkpoint_itself_has_the_step_of_its_trainer(tmp_pa
     (tmp_path / "checkpoint-20").mkdir()
     save_file({"w": MATRIX}, tmp_path / "checkpoint-20/model.safetensors")
     source = checkpoints.FolderSource(tmp_path)
-    assert (source.steps(), source.step_inside) == ([20], None)
+    assert (source.steps(), source.steps_inside) == ([20], {})
+
+
+def test_steps_that_the_files_hold_take_the_place_of_those_in_names(tmp_path):
+    torch = pytest.importorskip("torch")
+    dated = ("run_2024-03-01_12-00-00.pth", "run_2024-03-01_13-30-00.pth", "run_2024-03-02_15-00-00.pth")
+    for step, name in zip((300, 100, 200), dated, strict=True):
+        torch.save({"model": {"w": torch.ones(2, 2)}, "step": step}, tmp_path / name)
+    source = checkpoints.FolderSource(tmp_path)
+    assert [source.checkpoint(step).name for step in source.steps()] == [dated[1], dated[2], dated[0]]
+    torch.save({"model": {"w": torch.ones(2, 2)}, "step": 300}, tmp_path / "best.pth")  # the same step twice
+    with pytest.raises(UserError, match="nor do the files"):
+        checkpoints.FolderSource(tmp_path).steps()
+
+
+def test_weights_in_a_part_of_a_checkpoint_are_found(tmp_path):
+    for step in (500, 1000):
+        (tmp_path / f"checkpoint-{step}" / "unet").mkdir(parents=True)
+        save_file({"w": MATRIX}, tmp_path / f"checkpoint-{step}/unet/diffusion_pytorch_model.safetensors")
+    source = checkpoints.FolderSource(tmp_path)
+    assert source.steps() == [500, 1000]
+    assert checkpoints.Checkpoint(source.checkpoint(500)).shapes == {"w": list(MATRIX.shape)}
+    # Two runs side by side are no series.
+    for run in ("lr3", "lr4"):
+        (tmp_path / "runs" / run / "checkpoint-500").mkdir(parents=True)
+        save_file({"w": MATRIX}, tmp_path / "runs" / run / "checkpoint-500" / "model.safetensors")
+    with pytest.raises(UserError, match="holds 2 runs"):
+        checkpoints.FolderSource(tmp_path / "runs").steps()
+
+
+def test_further_weights_in_a_file_are_said(tmp_path):
+    torch = pytest.importorskip("torch")
+    weights = {"w": torch.ones(3, 2)}
+    optimizer = {"state": {0: {"exp_avg": torch.ones(3, 2)}}, "param_groups": []}
+    torch.save({"model": weights, "ema": weights, "optimizer": optimizer, "step": 3}, tmp_path / "a.pt")
+    assert checkpoints.Checkpoint(tmp_path / "a.pt").left_out() == ["not read: further weights in the file, under ema"]
+    torch.save({"model": weights, "optimizer": optimizer}, tmp_path / "a.pt")
+    assert checkpoints.Checkpoint(tmp_path / "a.pt").left_out() == []
 
 
 @pytest.mark.parametrize("name", ["seed_{}", "run{}", "fold-{}", "version_{}"])

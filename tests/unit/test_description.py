@@ -485,6 +485,18 @@ def test_what_two_checkpoints_share_is_named_and_left_out(tmp_path, in_memory):
     assert len(toposcale.compare(first, first, features="norms")) == 4
 
 
+def test_a_damaged_checkpoint_of_a_folder_is_left_out_and_said(tmp_path):
+    paths = [written(tmp_path, step) for step in (10, 20, 30)]
+    paths[1].write_bytes(paths[1].read_bytes()[:100])
+    table = toposcale.features_of(tmp_path, features="norms")
+    assert sorted(set(table["step"])) == [10, 30]
+    assert str(paths[1]) in table.attrs["notes"][-1]
+    for path in paths:
+        path.write_bytes(b"")
+    with pytest.raises(UserError, match="no checkpoint can be used"):
+        toposcale.features_of(tmp_path)
+
+
 def test_a_frozen_factor_counts_where_its_product_changes():
     before = {**low_rank(4), "frozen.weight": np.ones((3, 3))}
     after = {name: values * (1 + name.endswith("B.weight")) for name, values in before.items()}

@@ -64,6 +64,41 @@ def test_folders_of_several_runs_are_an_entry_each(here, capsys):
     assert "# losses: losses.csv" in Path("mine.yaml").read_text()
 
 
+def test_trainings_side_by_side_are_an_entry_each(here, capsys):
+    for step in (0, 10):
+        for name in ("netG", "netD"):
+            (here / "gan").mkdir(exist_ok=True)
+            save_file({"w": np.eye(3, dtype=np.float32)}, here / f"gan/{name}_epoch_{step}.safetensors")
+    assert "netG_epoch: 2 checkpoints" in written(capsys, "init", "gan")
+    models = configuration()["models"]
+    assert {name: entry["pattern"] for name, entry in models.items()} == {
+        "netD_epoch": "netD_epoch_{step}.safetensors",
+        "netG_epoch": "netG_epoch_{step}.safetensors",
+    }
+
+
+def test_the_logs_of_lightning_are_searched_to_their_checkpoints(here, capsys):
+    for version in (0, 1):
+        save(here / f"lightning_logs/version_{version}/checkpoints", 50, 100)
+        (here / f"lightning_logs/version_{version}/metrics.csv").write_text(LOSSES)
+    written(capsys, "init", "lightning_logs")
+    models = configuration()["models"]
+    assert list(models) == ["version_0", "version_1"]
+    assert models["version_1"]["losses"] == "lightning_logs/version_1/metrics.csv"
+
+
+def test_what_cannot_be_measured_is_said_at_once(here, capsys):
+    save(here / "run", 10, 20, 30)
+    (here / "run/step-20.safetensors").write_bytes(b"cut")
+    told = written(capsys, "init", "run")
+    assert "run: 2 checkpoints, steps 10 to 30\n  left out: run/step-20.safetensors: " in told
+    for step in (10, 30):
+        (here / f"run/step-{step}.safetensors").write_bytes(b"cut")
+    Path("mine.yaml").unlink()
+    assert "no checkpoint can be used" in written(capsys, "init", "run", status=1)
+    assert not Path("mine.yaml").exists()
+
+
 def test_the_folder_of_a_trainer_needs_nothing_more(here, capsys):
     for step in (100, 200):
         folder = here / f"out/checkpoint-{step}"

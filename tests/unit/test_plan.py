@@ -150,7 +150,7 @@ def test_the_only_checkpoint_may_hold_its_step_itself(tmp_path):
     torch.save({"model": {"w": torch.ones(2, 2)}, "step": 700}, tmp_path / "runs/model.pt")
     found = models(models={"mine": folder})["mine"]
     assert (found.steps, found.facts["left_out"]) == ((700,), None)
-    assert "the step: as saved in the checkpoint" in found.facts["log_notes"]
+    assert "the steps: as saved in the checkpoints" in found.facts["log_notes"]
 
 
 def test_losses_of_other_steps_than_the_checkpoints_are_refused(tmp_path, monkeypatch):

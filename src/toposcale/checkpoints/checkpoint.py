@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.checkpoints.matrices import Layout, matrix_layouts, matrix_shapes, not_measured, split
-from toposcale.io.bin_files import Arrays, load_plain
+from toposcale.io.bin_files import Arrays, load_plain, weights_beside
 from toposcale.io.errors import UserError, listed
 from toposcale.io.factors import second_factor
 from toposcale.io.not_weights import is_buffer, not_a_weight
@@ -30,7 +30,7 @@ from toposcale.io.weight_files import (
 
 # A part of a tensor that is hashed, in entries, and the most parts.
 _HASHED_ENTRIES, _HASHED_PARTS = 4096, 64
-_SCHEDULE = "scheduler.pt"  # of transformers' Trainer, beside the weights
+_SCHEDULES = ("scheduler.pt", "scheduler.bin")  # of transformers' Trainer and of Accelerate, beside the weights
 
 
 class ParameterCount(NamedTuple):
@@ -74,7 +74,7 @@ class Checkpoint:
         """Whether it is the only file of weights in a folder, of another name than those of Hugging Face."""
         if not isinstance(self._source, Path) or self.files == [self._source]:
             return False
-        return not choose_weight_files(os.listdir(self._source))
+        return not choose_weight_files(os.listdir(self.files[0].parent))
 
     @cached_property
     def parts(self) -> Sequence[TensorFile | Arrays]:
@@ -172,9 +172,13 @@ class Checkpoint:
 
     @property
     def foreign_objects(self) -> list[str]:
-        """A sentence on the Python objects beside the weights, in whose place nothing is made."""
+        """Sentences on other weights in the file, and on the Python objects in whose place nothing is made."""
         names = sorted({name for part in self.parts if isinstance(part, Arrays) for name in part.foreign})
-        return [f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []
+        beside = [key for part in self.parts if isinstance(part, Arrays) for key in weights_beside(part.content)]
+        return [
+            *([f"not read: further weights in the file, under {listed(beside, 3)}"] if beside else []),
+            *([f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []),
+        ]
 
     def left_out(self, frozen: Collection[str] = ()) -> list[str]:
         """Return a sentence on each kind of what `matrices` leaves out."""
@@ -190,7 +194,9 @@ class Checkpoint:
         """All that a training loop saved in the file, or the state of the schedule in a folder; None without either."""
         if self.files == [self._source]:
             return self.parts[0].content if isinstance(self.parts[0], Arrays) else None
-        return {_SCHEDULE: load_plain(self._source / _SCHEDULE)} if isinstance(self._source, Path) else None
+        return (
+            {name: load_plain(self._source / name) for name in _SCHEDULES} if isinstance(self._source, Path) else None
+        )
 
     @property
     def _layouts(self) -> dict[str, Layout]:

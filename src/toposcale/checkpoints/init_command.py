@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from toposcale.checkpoints.sources import FolderSource, missing_parts, runs_in
@@ -26,30 +27,44 @@ def run(given: argparse.Namespace) -> None:
         raise UserError(f"{given.output}: it is there already; name another file with --output")
     if not given.folder.is_dir():
         raise UserError(f"{given.folder}: no such folder of checkpoints")
-    runs = runs_in(given.folder)
-    sources = runs if len(runs) > 1 else [FolderSource(given.folder)]
-    entries = [entry_of(source, given.output.parent) for source in sources]
-    lines = [f"run: {name_of(given.output.with_suffix(''))}", "models:", *(line for entry in entries for line in entry)]
+    sources = sources_in(given.folder)
+    usable = {name: source.usable_steps() for name, source in sources.items()}
+    entries = [entry_of(name, source, usable[name][0], given.output.parent) for name, source in sources.items()]
+    lines = [f"run: {name_of(given.output.stem)}", "models:", *(line for entry in entries for line in entry)]
     write_text(given.output, "\n".join(lines) + "\n")
-    for source in sources:
-        steps = source.steps()
+    for name, (steps, missing) in usable.items():
         span = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
-        print(f"{name_of(source.path)}: {counted(len(steps), 'checkpoint')}, {span}")
+        print(f"{name}: {counted(len(steps), 'checkpoint')}, {span}")
+        print(*(f"  left out: {reason}" for reason in missing.values()), sep="\n", end="\n" * bool(missing))
     print(f"{given.output}: look it over, then: make run CONFIG={given.output}")
 
 
-def name_of(path: Path) -> str:
-    """Return the name of a run or a model for a path: its last part, with what a name may hold."""
-    return re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", path.resolve().name).strip("-")[:64] or "mine"
+def sources_in(folder: Path) -> dict[str, FolderSource]:
+    """Return the trainings in a folder by name: those in folders within it, or those whose names of files differ."""
+    whole = FolderSource(folder)
+    if whole.patterns:
+        one_each = {name_of(one.partition("{step}")[0]): FolderSource(folder, one) for one in whole.patterns}
+        return one_each if len(whole.patterns) == len(one_each) > 1 else {name_of(folder.resolve().name): whole}
+    runs = runs_in(folder)
+    if not runs:
+        return {name_of(folder.resolve().name): whole}
+    parts = {run: [part for part in run.path.relative_to(folder).parts if part != "checkpoints"] for run in runs}
+    return {name_of("-".join(parts[run]) or folder.resolve().name): run for run in runs}
 
 
-def entry_of(source: FolderSource, base: Path) -> list[str]:
-    """Return the lines of the entry of a training; paths are relative to `base`."""
-    last = source.checkpoint(source.steps()[-1])
-    lines = [f"  {name_of(source.path)}:", "    kind: folder", f"    path: {relative(source.path, base)}"]
+def name_of(text: str) -> str:
+    """Return the name of a run or a model for a text, with what a name may hold."""
+    return re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", text).strip("-_.=")[:64] or "mine"
+
+
+def entry_of(name: str, source: FolderSource, steps: Sequence[int], base: Path) -> list[str]:
+    """Return the lines of the entry of a training with these checkpoints; paths are relative to `base`."""
+    lines = [f"  {name}:", "    kind: folder", f"    path: {relative(source.path, base)}"]
+    if source.pattern:
+        lines.append(f"    pattern: {source.pattern!r}")
     if not source.trainer_state():
         lines += losses_of(source.path, base)
-    if reason := missing_parts(last):
+    if reason := missing_parts(source.checkpoint(steps[-1])):
         lines.append(f"    embeddings: false   # {reason}")
     return lines if source.trainer_state() else [*lines, _WARMUP]
 

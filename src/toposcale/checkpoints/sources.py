@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from toposcale.checkpoints.checkpoint import Checkpoint, Sizes
 from toposcale.checkpoints.saved_numbers import STEP, saved_numbers
-from toposcale.checkpoints.step_names import find_step, guessed_pattern, steps_by_name
+from toposcale.checkpoints.step_names import find_step, guessed_patterns, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import choose_weight_files, chosen_or_only_file, may_hold_weights
+from toposcale.io.weight_files import choose_weight_files, folder_with_weights, may_hold_weights
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _BLOCK = 4096  # bytes
@@ -28,8 +28,8 @@ class FolderSource:
     """Checkpoints of one training run in a folder, each a file or a folder.
 
     pattern: their names, with `{step}` for the step; if empty, it is guessed from the names of the weights that are there
-    (`guessed_pattern`), or in the only folder within it that has some. The only checkpoint there needs no step in its name
-    if it holds its step itself. wanted: the steps to use; all if empty.
+    (`guessed_patterns`), or in the only folder within it that has some. No name needs a number where every checkpoint
+    holds its step itself. wanted: the steps to use; all if empty.
     """
 
     path: Path
@@ -47,16 +47,17 @@ class FolderSource:
         if not self.pattern and len(runs := runs_in(self.path)) > 1:
             entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
             raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
-        if not self.pattern and (only := self._only_checkpoint):
-            raise UserError(
-                f"{only}: the only weights there, and neither their name nor they themselves hold a step; rename them, as "
-                f"to {only.with_stem(only.stem + '-1000').name}, or measure them alone: toposcale describe {only}"
-            )
-        names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
         why = (
             f"no name matches {self.pattern}" if self.pattern else "no name of weights holds the step as its one number"
         )
-        raise UserError(f"{self.path}: {why}, so there is no checkpoint; {names}")
+        remedy = ""
+        if not self.pattern and self._with_weights:
+            first = self.path / self._with_weights[0]
+            renamed = first.with_name(f"{first.name.removesuffix(first.suffix)}-1000{first.suffix}")
+            why += ", nor do the files"
+            remedy = f"; rename them, as to {renamed.name}, or measure one: toposcale describe {first}"
+        names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
+        raise UserError(f"{self.path}: {why}, so there is no checkpoint; {names}{remedy}")
 
     def checkpoint(self, step: int) -> Path:
         """Return the file or folder of a step."""
@@ -65,28 +66,22 @@ class FolderSource:
     @cached_property
     def without_step(self) -> list[str]:
         """Names of weights in the folder that are no checkpoint by their names, such as `best.pt`."""
-        if self.wanted or self.step_inside is not None:
-            return []
-        return sorted(set(filter(self._has_weights, self._entries)) - set(self._names.values()))
+        return [] if self.wanted or self.steps_inside else sorted({*self._with_weights} - set(self._names.values()))
 
     @cached_property
-    def step_inside(self) -> int | None:
-        """Step that the only checkpoint holds, where its name has none."""
-        if self._pattern or self._only_checkpoint is None:
-            return None
-        state = self._only_checkpoint / trainer_states.FILE_NAME
-        if state.is_file():
-            return int(trainer_states.read_state(state)["global_step"])
-        step = saved_numbers(Checkpoint(self._only_checkpoint).content).get(STEP)
-        return int(step) if step is not None and step >= 0 and step.is_integer() else None
+    def steps_inside(self) -> dict[int, str]:
+        """Names of the checkpoints by the step that each of them holds, where the names have no pattern."""
+        if self._pattern:
+            return {}
+        names = self._with_weights
+        steps = [_step_in(self.path / name) for name in names]
+        by_step = {step: name for step, name in zip(steps, names, strict=True) if step is not None}
+        return dict(sorted(by_step.items())) if len(by_step) == len(names) else {}
 
     @cached_property
-    def _only_checkpoint(self) -> Path | None:
-        """The folder itself, where it is a checkpoint, or the only checkpoint in it."""
-        if choose_weight_files(self._entries):
-            return self.path
-        with_weights = list(filter(self._has_weights, self._entries))
-        return self.path / with_weights[0] if len(with_weights) == 1 else None
+    def _with_weights(self) -> list[str]:
+        """Names of the checkpoints in the folder, which may be one itself."""
+        return ["."] if choose_weight_files(self._entries) else sorted(filter(self._has_weights, self._entries))
 
     def usable_steps(
         self, inspected: Callable[[Path], "Inspection"] | None = None
@@ -140,7 +135,7 @@ class FolderSource:
         path = self.path / name
         if path.is_dir():
             with suppress(OSError):
-                return bool(chosen_or_only_file([entry.name for entry in path.iterdir()]))
+                return folder_with_weights(path) is not None
             return False
         return may_hold_weights(name) and not parts_with(name, self._entries)
 
@@ -152,27 +147,58 @@ class FolderSource:
             raise UserError(f"{self.path}: no such folder of checkpoints ({error.strerror})") from error
 
     @cached_property
+    def patterns(self) -> list[str]:
+        """The pattern that is stated, or those that are guessed: none, one, or several that match as many names."""
+        return [self.pattern] if self.pattern else guessed_patterns(filter(self._has_weights, self._entries))
+
+    @property
     def _pattern(self) -> str:
-        """The pattern that is stated or guessed; "" where the names have none."""
-        try:
-            return self.pattern or guessed_pattern(filter(self._has_weights, self._entries))
-        except UserError as error:
-            raise UserError(f"{self.path}: {error}") from error
+        if len(self.patterns) > 1:
+            choices = " and ".join(f"pattern: {one!r}" for one in self.patterns)
+            raise UserError(f"{self.path}: its names match {choices} equally; choose one of them")
+        return next(iter(self.patterns), "")
 
     @cached_property
     def _names(self) -> dict[int, str]:
         if self._pattern:
             return steps_by_name(self._pattern, self._entries)
-        if self.step_inside is not None and self._only_checkpoint is not None:
-            return {self.step_inside: os.path.relpath(self._only_checkpoint, self.path)}
+        if self.steps_inside:
+            return self.steps_inside
         runs = runs_in(self.path)
-        return {step: f"{runs[0].path.name}/{name}" for step, name in runs[0]._names.items()} if len(runs) == 1 else {}
+        return {
+            step: os.path.relpath(run.path / name, self.path)
+            for run in runs * (len(runs) == 1)
+            for step, name in run._names.items()
+        }
 
 
-def runs_in(path: Path) -> list[FolderSource]:
+def _step_in(checkpoint: Path) -> int | None:
+    """Return the step that a checkpoint or the Trainer's state beside it holds; None of a damaged one, too."""
+    state = checkpoint / trainer_states.FILE_NAME
+    try:
+        if state.is_file():
+            return int(trainer_states.read_state(state)["global_step"])
+        step = saved_numbers(Checkpoint(checkpoint).content).get(STEP)
+    except UserError:
+        return None
+    return int(step) if step is not None and step >= 0 and step.is_integer() else None
+
+
+_DEPTH = 3
+"""Levels of folders that are searched for checkpoints, as in lightning_logs/version_0/checkpoints."""
+
+
+def runs_in(path: Path, depth: int = _DEPTH) -> list[FolderSource]:
     """Return the folders within a folder that hold checkpoints of their own."""
-    inner = [FolderSource(folder) for folder in sorted(path.iterdir()) if folder.is_dir()]
-    return [source for source in inner if source._pattern]
+    runs: list[FolderSource] = []
+    for folder in sorted(path.iterdir()):
+        if folder.is_dir() and not folder.name.startswith("."):
+            source = FolderSource(folder)
+            if source.patterns:
+                runs.append(source)
+            elif depth > 1:
+                runs += runs_in(folder, depth - 1)
+    return runs
 
 
 class Inspection(NamedTuple):

@@ -12,11 +12,10 @@ _UNITS = (re.compile(r"(step|iter|iteration|update)s?[=_-]?$", re.I), re.compile
 _NO_STEPS = re.compile(r"(seed|fold|trial|run|version|exp|experiment)[=_-]?$", re.I)
 
 
-def guessed_pattern(names: Iterable[str]) -> str:
-    """Return the pattern of the most names that differ in one number, the step; "" where there are none.
+def guessed_patterns(names: Iterable[str]) -> list[str]:
+    """Return the pattern of the most names that differ in one whole number, the step; several that match as many.
 
-    Of several numbers that vary, the step is the one behind the word step, iter or epoch, in this order. Raise UserError
-    where two patterns match as many names.
+    Of several whole numbers that vary, the step is the one behind the word step, iter or epoch, in this order.
     """
     groups: dict[tuple[str, ...], list[list[str]]] = {}
     for name in sorted(names):
@@ -24,23 +23,17 @@ def guessed_pattern(names: Iterable[str]) -> str:
         if len(texts) > 1 and not re.search(r"[{}]", name):
             groups.setdefault(texts, []).append(_NUMBER.findall(name))
     sizes = {pattern: len(rows) for texts, rows in groups.items() if (pattern := _pattern(texts, rows))}
-    best = [pattern for pattern, size in sizes.items() if size == max(sizes.values())]
-    if len(best) > 1:
-        raise UserError(
-            "its names match " + " and ".join(f"pattern: {one!r}" for one in best) + " equally; choose one of them"
-        )
-    return best[0] if best else ""
+    return [pattern for pattern, size in sizes.items() if size == max(sizes.values())]
 
 
 def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
     """Return the pattern of names of equal texts between their numbers; "" where the step is none or not one of them."""
     numbers = [list(dict.fromkeys(column)) for column in zip(*rows, strict=True)]
     varying = [index for index, values in enumerate(numbers) if len(values) > 1 or len(rows) == 1]
-    whole = [
-        index for index in varying if all(map(str.isdecimal, numbers[index])) and not _NO_STEPS.search(texts[index])
-    ]
+    integers = [index for index in varying if all(map(str.isdecimal, numbers[index]))]
+    whole = [index for index in integers if not _NO_STEPS.search(texts[index])]
     named = [index for unit in _UNITS for index in whole if unit.search(texts[index])]
-    if not whole or (len(varying) > 1 and not named):
+    if not whole or (len(integers) > 1 and not named):
         return ""
     step = named[0] if named else whole[0]
     pattern = texts[0]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.checkpoints import Checkpoint, FolderSource, matrices
+from toposcale.checkpoints import Checkpoint, FolderSource, inspect, matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.adapters import adapter_sentences, is_product, products
 from toposcale.features.feature import SUMMARY
@@ -124,10 +124,15 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     (3.0, 1.0)
     """
     if by_step := checkpoints_of(source):
+        reasons = {step: inspect(path).unusable for step, path in by_step.items()}
+        by_step = {step: path for step, path in by_step.items() if not reasons[step]}
+        unusable = [reason for reason in reasons.values() if reason]
+        if not by_step:
+            raise UserError(f"no checkpoint can be used: {unusable[0]}")
         unchanged = _unchanged(by_step.values())
         tables = {step: _long(_measured(path, names, unchanged, **options)) for step, path in by_step.items()}
         table = pd.concat(tables, names=["step"]).reset_index("step").reset_index(drop=True)
-        table.attrs["notes"] = tables[max(tables)].attrs["notes"]
+        table.attrs["notes"] = tables[max(tables)].attrs["notes"] + [f"left out: {reason}" for reason in unusable]
         return table
     return _long(_measured(source, names, **options))
 

@@ -126,6 +126,14 @@ def _key_of_weights(content: Mapping[Any, Any], where: str | Path) -> Any:
     )
 
 
+def weights_beside(content: Any) -> list[str]:
+    """Return the keys of a checkpoint under which it holds further weights that are not read, such as a moving average."""
+    if not isinstance(content, dict) or _is_state(content):
+        return []
+    states = [str(key) for key, value in content.items() if _is_state(_named(value))]
+    return [key for key in states if key != str(_key_of_weights(content, ""))]
+
+
 def plain_names(named: Mapping[str, Any]) -> dict[str, Any]:
     """Return weights by name, without the prefixes of wrappers (DistributedDataParallel, torch.compile).
 

@@ -5,6 +5,7 @@ shards). Torch is imported for `.bin` files alone.
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,9 +27,10 @@ _EMBEDDING = re.compile(r"emb|wte|tok|vocab|shared|^encoder$")  # a module that 
 # Token embeddings, which many models tie to the output head.
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 COPY = "copies"
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".tar")
 # Files beside the weights that have their suffixes.
-_NO_WEIGHTS = re.compile(r"optim|sched|scaler|rng|random_state|training_args", re.I)
+_NO_WEIGHTS = re.compile(r"optim|(^|[_-])opt(?![a-z])|sched|scaler|rng|random_state|training_args", re.I)
+_INNER = ("unet", "transformer", "model", "huggingface")  # folders that hold the weights in that of a checkpoint
 # Formats that are not read.
 _AS_SAFETENSORS = (
     "save them as safetensors under their own names: a tensor called kernel is read as (in, out) and transposed, any other "
@@ -81,6 +83,13 @@ def chosen_or_only_file(names: Collection[str]) -> list[str]:
     return others if len(others) == 1 and not parts_with(others[0], names) else []
 
 
+def folder_with_weights(folder: Path) -> Path | None:
+    """Return a folder with weights, or the only one of some names within it that has some; None if there is none."""
+    folders = [folder, *(folder / name for name in _INNER if (folder / name).is_dir())]
+    found = [one for one in folders if chosen_or_only_file(os.listdir(one))]
+    return found[0] if found[:1] == [folder] or len(found) == 1 else None
+
+
 def weight_files(checkpoint: str | Path) -> list[Path]:
     """Return the weight files of a checkpoint, in order; raise UserError if there are none, or if a shard is missing."""
     path = Path(checkpoint)
@@ -98,6 +107,10 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
                 seen = f", but a distributed checkpoint of PyTorch; {_FROM_DCP}"
             else:
                 refuse_parts(path)
+                if inner := folder_with_weights(path):
+                    return weight_files(inner)
+                if folders := sorted(entry.name for entry in path.iterdir() if entry.is_dir()):
+                    seen = seen or f", but folders; name one of them: {listed(folders, 3)}"
             raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{seen}")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
