@@ -84,7 +84,8 @@ class ModelFromElsewhere(keys.Section):
     monitor recorded, the end of the schedule, the last step that is there."""
     warmup_steps: keys.StepsBefore | MISSING = MISSING
     """Steps of the learning-rate warm-up, if no schedule gives it. The tests use the checkpoints after twice the
-    warm-up; if the warm-up is not known, nothing is tested. Forecasts need it if the log of the learning rate begins
+    warm-up; without it, after the rates of the log or of the checkpoints (scheduler.pt) show that it was over, and if
+    they do not, nothing is tested. Forecasts need it if the log of the learning rate begins
     after the warm-up. For Pythia it is 1430."""
     configuration: keys.Name | MISSING = MISSING
     """Name that this training shares with those that differ from it by their seeds alone, such as pythia-14m. If it is
@@ -127,8 +128,9 @@ class FolderModel(ModelFromElsewhere):
     path: keys.FilePath
     """The folder."""
     pattern: keys.Revisions | MISSING = MISSING
-    """Pattern of the names in the folder. If it is left out, it is guessed where one number of the names varies, as in
-    checkpoint-{step} and model_{step}.pt; where several vary, the step is the one behind the word step or epoch."""
+    """Pattern of the names in the folder. If it is left out, it is guessed where one whole number of the names varies, as
+    in checkpoint-{step} and model_{step}.pt; where several vary, the step is the one behind the word step or epoch. Where
+    no name has one, the steps are those that the checkpoints hold."""
     steps: keys.Checkpoints | MISSING = MISSING
     """The steps of the checkpoints to use; all if left out."""
     losses: keys.FilePath | MISSING = MISSING

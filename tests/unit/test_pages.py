@@ -25,7 +25,7 @@ from toposcale.io import schemas
 from toposcale.landscape.planes import most_informative
 from toposcale.monitor import records
 from toposcale.monitor.folder import Folder
-from toposcale.pages import columns, explorer, provenance, report, watch
+from toposcale.pages import cards, columns, explorer, provenance, report, watch
 
 BASE = ROOT / "src/toposcale/pages/base.css"
 ENTRY = FIGURES["embeddings_over_training"]._replace(title="A <title>")
@@ -222,6 +222,18 @@ def test_one_checkpoint_has_the_values_of_its_layers_and_no_charts():
     whole = report_of([], figure_tables.models_table()[:1])
     assert "<h2>The layers that changed most</h2>" in whole
     assert '<section id="training">' in whole
+
+
+def test_a_loss_and_a_layer_that_end_as_nan_are_not_told_as_if_they_were_whole():
+    rows = [("m", step, "training_loss", value) for step, value in ((1, 2.0), (2, 1.5), (3, np.nan), (4, np.nan))]
+    metrics = pd.DataFrame(rows, columns=["model", "step", "metric", "value"])
+    assert cards._loss(metrics) == "training loss 1.5 at step 2; not finite from step 3 on"
+    assert cards._loss(metrics[:2]) == "training loss 1.5 at step 2"
+    key = {"model": "m", "source": "weights", "feature": "frobenius_norm"}
+    norms = [("a", 1, 2.0), ("a", 2, 3.0), ("b", 1, 2.0), ("b", 2, np.nan)]
+    features = pd.DataFrame([key | {"layer": layer, "step": step, "value": value} for layer, step, value in norms])
+    table = cards.layer_table(pd.DataFrame({"model": ["m"]}), features)
+    assert table.to_dict("list") == {"layer": ["a"], "weight norm ×": [1.5]}
 
 
 @pytest.mark.parametrize("n_models", [1, 3])

@@ -1,6 +1,8 @@
-"""The first screen for each kind of training that strangers have: nothing on it is false."""
+"""The report for each kind of training that strangers have: nothing in it is false, or said of what is not there."""
 
+import html
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from page_data import held
 from toposcale.pages.cards import cards
 from workspace import new_workspace
 
@@ -100,6 +103,44 @@ def lightning(folder):
     torch.save(content, folder / "last.ckpt")
 
 
+def graph_network(folder):
+    """An attention vector of one row, a head of one unit, another metric beside the losses; epochs in the names."""
+    shapes = {
+        "conv1.lin.weight": (16, 5),
+        "conv1.att_src": (1, 4, 4),
+        "conv2.lin.weight": (16, 16),
+        "head.weight": (1, 16),
+    }
+    net = {name: nn.Parameter(torch.randn(*shape)) for name, shape in shapes.items()}
+    for epoch in range(1, 13):
+        _move(net.values(), 1)
+        content = {"epoch": epoch, "model_state_dict": dict(net), "train_loss": 1 / epoch, "val_mae": 0.5 / epoch}
+        torch.save(content, folder / f"gnn_epoch_{epoch}.pt")
+
+
+def policy(folder):
+    """An actor and a critic of reinforcement learning, with a reward and no loss."""
+    parts = {"actor": nn.Linear(4, 16), "critic": nn.Linear(4, 1)}
+    for step in STEPS:
+        for net in parts.values():
+            _move(net.parameters(), 1)
+        weights = {f"{part}.{name}": value for part, net in parts.items() for name, value in net.state_dict().items()}
+        torch.save({"policy_state": weights, "mean_reward": 20.0 * step}, folder / f"ppo_{step}.pt")
+
+
+def state_space(folder):
+    """Mamba-like blocks with tied embeddings, a moving average beside them, and a log in JSON lines."""
+    shapes = {"embedding.weight": (40, 16), "layers.0.A_log": (32, 4), "layers.0.conv1d.weight": (32, 1, 4)}
+    net = {name: nn.Parameter(torch.randn(*shape)) for name, shape in shapes.items()}
+    for step in STEPS:
+        _move(net.values(), 1)
+        weights = {name: value.detach() for name, value in net.items()}
+        tied = weights | {"lm_head.weight": weights["embedding.weight"].clone()}
+        torch.save({"model": tied, "ema": weights, "step": step}, folder / f"ckpt_{step:06d}.pt")
+    rows = [{"step": step, "train/loss": 4 - step / 20, "lr": 1e-3 * min(1, step / 5)} for step in range(1, 41)]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
 def folder_of_one(folder):
     save_file({"fc.weight": torch.randn(8, 6)}, folder / "model-500.safetensors")
 
@@ -119,6 +160,9 @@ KINDS = {
     "equation": (pinn, {}),
     "with-lightning": (lightning, {}),
     "one": (folder_of_one, {}),
+    "graph": (graph_network, {}),
+    "policy": (policy, {}),
+    "mamba": (state_space, {"losses": "mamba/metrics.jsonl"}),
 }
 
 
@@ -153,6 +197,9 @@ def test_every_kind_has_its_checkpoints_and_its_loss(screen):
         "equation": ("4, steps 10 to 40", "training loss 2.5e-05 at step 40"),
         "with-lightning": ("4, steps 10 to 40", "validation loss 0.025 at step 40"),
         "one": ("1, step 500", "none is known"),
+        "graph": ("12, steps 1 to 12", "training loss 0.08333 at step 12"),
+        "policy": ("4, steps 10 to 40", "none is known"),
+        "mamba": ("4, steps 10 to 40", "training loss 2 at step 40"),
     }
 
 
@@ -174,8 +221,12 @@ def test_what_lies_beside_the_checkpoints_is_said(screen):
     assert "last.ckpt: no step in the name" in screen["with-lightning"]["Left out"]
     assert "not weights: 1 tensor" in screen["gpt"]["Left out"]
     assert "tril" in screen["gpt"]["Left out"]
-    assert all("config.json" in lines["Left out"] for lines in screen.values())
-    assert "which are epochs" in screen["mlp"]["Notes"]
+    assert "under ema" in screen["mamba"]["Left out"]
+    assert "counted once, as they repeat another tensor: lm_head.weight" in screen["mamba"]["Left out"]
+    with_embeddings = {name for name, lines in screen.items() if "config.json" in lines.get("Left out", "")}
+    assert with_embeddings == {"gpt", "adapter"}  # of others nobody expects them
+    for name in ("mlp", "graph"):
+        assert "which are epochs" in screen[name]["Notes"]
 
 
 def test_what_is_ordinary_is_no_warning(workspace, screen):
@@ -184,6 +235,67 @@ def test_what_is_ordinary_is_no_warning(workspace, screen):
     assert not warnings["warning"].str.contains("embeddings").any()
     assert warnings["remedy"].eq("").all()
     assert not any("Warnings" in lines for lines in screen.values())
+
+
+def text_of(page):
+    """What the owner reads: the text of the page without its drawings, with the rows of its tables."""
+    tables = [held(page, name) for name in re.findall(r'id="(data-table-\w+)"', page)]
+    cells = [cell for rows in map(json.loads, tables) for row in rows for cell, _ in row["cells"]]
+    plain = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", page, flags=re.DOTALL).partition("The configuration, with")[0]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", plain)).split()), " ".join(cells)
+
+
+# What a page of a kind must say; and what it must not, which would be false or of no use to the owner.
+SAYS = {
+    "mlp": ["12 checkpoints", "The layers that changed most", "Which features follow the validation loss?"],
+    "rnn": ["none is known; name a file of losses"],
+    "adapter": [
+        "1 language model",
+        "the product of its factors",
+        "No topology of the whole model was measured",
+        "lora_BA",
+    ],
+    "one": ["1 checkpoint.", "At the only checkpoint; the largest norms come first."],
+    "policy": ["none is known; name a file of losses"],
+}
+NOT_OF_ONE_MODEL = (
+    *("The buttons show and hide models", "Which forecast of the final loss", "in every configuration"),
+    *("needs 3 sizes", "this law needs at least", "Correlations over runs", "over the models", "mean over models"),
+)
+NOT_OF_ONES_OWN = (
+    *("Left out for lack of data", "published", "Claims", "There is nothing to list", "could not have shown it"),
+    *("Could not be tested", "Does the shape of the weights tell more", "it may have diverged", "What was left out"),
+)
+WITHOUT_A_LOSS = ("Which features follow", "positive control", "Positive control", "Rank correlation: how")
+SAYS_NOT = {
+    "mlp": ["language model of", "config.json"],
+    "rnn": [*WITHOUT_A_LOSS, "nats", "config.json", "Loss over training"],
+    "adapter": ["validation loss 3", "ripser"],
+    "one": [*WITHOUT_A_LOSS, "The layers that changed most", "nats", "config.json", "Figures"],
+    "policy": [*WITHOUT_A_LOSS, "nats", "config.json", "Loss over training"],
+}
+
+
+@pytest.mark.parametrize("kind", SAYS)
+def test_the_page_of_one_kind_says_what_its_owner_needs_and_nothing_false(kind, tmp_path):
+    torch.manual_seed(0)
+    make, keys = KINDS[kind]
+    own = new_workspace(tmp_path / "work")
+    (own.path / kind).mkdir()
+    make(own.path / kind)
+    own.config = {
+        "run": "small",
+        "models": {kind: {"kind": "folder", "path": kind, **keys}},
+        "statistics": {"resamples": 50},
+    }
+    own.snakemake("results/small/report.html")
+    text, cells = text_of((own.results / "report.html").read_text())
+    assert f"Run “small”: 1 model 1 {'language model' if kind == 'adapter' else 'model'} of" in text
+    for said in SAYS[kind]:
+        assert said in f"{text} {cells}", said
+    for wrong in (*NOT_OF_ONE_MODEL, *NOT_OF_ONES_OWN, *SAYS_NOT[kind]):
+        assert wrong not in f"{text} {cells}", wrong
+    assert text.count("There are no warnings.") == 1
 
 
 def test_two_trainings_in_one_folder_end_in_a_line_with_the_steps_of_each(tmp_path):

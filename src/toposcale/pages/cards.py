@@ -83,14 +83,17 @@ def _clauses(text: Any) -> str:
 
 
 def _loss(metrics: pd.DataFrame) -> str:
-    """Return the last and the lowest loss: validation, or else training."""
+    """Return the last and the lowest loss: validation, or else training; and from which step on it is not finite."""
     for name in (VALIDATION_LOSS, TRAINING_LOSS):
-        rows = metrics[(metrics["metric"] == name) & np.isfinite(metrics["value"])].sort_values("step")
+        of_name = metrics[metrics["metric"] == name].sort_values("step")
+        rows = of_name[np.isfinite(of_name["value"])]
         if len(rows):
             last, lowest = rows.iloc[-1], rows.iloc[int(rows["value"].argmin())]
             end, least = f"{last['value']:.4g}", f"{lowest['value']:.4g}"
             text = f"{metric_name(name)} {end} at step {last['step']:,}"
-            return text if least == end else f"{text}, lowest {least} at {lowest['step']:,}"
+            text += "" if least == end else f", lowest {least} at {lowest['step']:,}"
+            later = of_name.loc[of_name["step"] > last["step"], "step"]
+            return text if later.empty else f"{text}; not finite from step {later.min():,} on"
     return f"none is known; {HOW_TO_ADD_A_LOSS}"
 
 
@@ -164,9 +167,11 @@ def layer_table(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     """
     layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]
     layers = layers[layers["feature"].isin(OF_LAYERS)].sort_values("step", kind="stable")
-    ends = layers.groupby(["model", "layer", "feature"])["value"].agg(["first", "last", "size"])
-    has_changes = bool((ends["size"] > 1).any())
-    values = (ends["last"] / ends["first"])[ends["size"] > 1] if has_changes else ends["last"]
+    key = ["model", "layer", "feature"]
+    first, last = (layers.drop_duplicates(key, keep=end).set_index(key) for end in ("first", "last"))
+    moved = last["step"] > first["step"]
+    has_changes = bool(moved.any())
+    values = (last["value"] / first["value"])[moved] if has_changes else last["value"]
     table = values.unstack("feature").reindex(columns=list(OF_LAYERS))
     norms = table[WEIGHT_NORM.feature]
     table = table[np.isfinite(norms) & (norms > 0)].reset_index()
