@@ -20,7 +20,6 @@ from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
 from toposcale.forecasting.decision.expected_regret import weigh
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 ALTERNATIVE = re.compile(r"(?P<size>.+)-after-(?P<base>.+)-(?P<percent>\d+)")
@@ -107,14 +106,14 @@ def _decision(
 def _candidates(now: TrainingRun, starts: Sequence[Alternative]) -> list[Candidate]:
     steps = now.final_step - now.progress.step
     return [
-        Candidate(CandidateKind.CONTINUE, CONTINUE, now.target(), steps, flop_left(now)),
+        Candidate(CandidateKind.CONTINUE, CONTINUE, now.target(), steps, now.flop_left),
         *(
             Candidate(
                 CandidateKind.SCALE_UP,
                 f"scale up to {one.size}",
                 one.run.target(),
                 one.run.final_step,
-                flop_of_steps(one.run, one.run.final_step),
+                one.run.flop_of_steps(one.run.final_step),
             )
             for one in starts
         ),

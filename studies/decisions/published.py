@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
-from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.schedules import Schedule
@@ -188,7 +187,7 @@ class Start(NamedTuple):
         """The start as the advice sees it: only its size and its plan are known."""
         target = self.history.target()._replace(model="")
         name = f"scale up to {self.history.model}"
-        return Candidate(CandidateKind.SCALE_UP, name, target, target.step, flop_of_steps(self.history, target.step))
+        return Candidate(CandidateKind.SCALE_UP, name, target, target.step, self.history.flop_of_steps(target.step))
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ class DecisionPoint:
     def continuing(self) -> Candidate:
         """To go on as planned."""
         left = self.now.final_step - self.now.progress.step
-        return Candidate(CandidateKind.CONTINUE, CONTINUE, self.now.target(), left, flop_of_steps(self.now, left))
+        return Candidate(CandidateKind.CONTINUE, CONTINUE, self.now.target(), left, self.now.flop_of_steps(left))
 
     @property
     def is_usual(self) -> bool:

@@ -10,7 +10,6 @@ from made_runs import changed
 from planted_laws import FINAL, SIZES, run, wsd
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
-from toposcale.forecasting.runs.compute import flop_left
 
 TWICE = Request(multiples=(2,))
 
@@ -36,7 +35,7 @@ def test_a_finished_run_that_has_decayed_narrows_the_end_of_one_that_has_not():
 
 def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
     live = run("100M", 100_000_000, until=0.2)
-    advice = advise_on(live, SIZES[1:], Request(40 * flop_left(live), (2,)))
+    advice = advise_on(live, SIZES[1:], Request(40 * live.flop_left, (2,)))
     assert advice["choice"].startswith("scale up to ")
     assert advice["gain"] > 0
     assert {"continue", "extend"} <= {row["candidate"] for row in advice["candidates"]}
@@ -53,7 +52,7 @@ def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
         assert finish[f"loss{end}"] == pytest.approx(advice[f"forecast{end}"], rel=1e-12)
     assert advice["forecast_curve"]["loss"][-1] == pytest.approx(advice["forecast"], rel=1e-12)
     assert advice["models_read"] == 1 + min(len(others), 2)
-    pressed = advise_on(live, finished, Request(0.5 * flop_left(live), (2,)))
+    pressed = advise_on(live, finished, Request(0.5 * live.flop_left, (2,)))
     shorter = next(row for row in pressed["candidates"] if row["candidate"] == "continue")
     assert pressed["forecast"] == advice["forecast"] < shorter["loss"]
 
@@ -137,7 +136,7 @@ def test_a_target_is_told_as_what_is_known_of_it():
 def test_compute_that_buys_nothing_ends_the_run():
     live = run("100M", 100_000_000, until=0.5)
     assert str(advise_on(live, [], Request(0.0))).endswith("The run ends here.")
-    text = str(advise_on(live, [], Request(0.5 * flop_left(live), ())))
+    text = str(advise_on(live, [], Request(0.5 * live.flop_left, ())))
     assert "what is left does not pay for the whole schedule" in text
 
 

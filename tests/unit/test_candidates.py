@@ -14,21 +14,20 @@ from toposcale.forecasting.decision.candidates import (
 )
 from toposcale.forecasting.decision.expected_regret import decide
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 
 
 def test_compute_is_six_n_d():
     history = run("a", 7_000, tokens=100)
-    assert flop_of_steps(history, 7) == 6 * 7_000 * 100 * 7
-    assert flop_left(history.first(0.25)) == pytest.approx(6 * 7_000 * 100 * 3000, rel=0.02)
+    assert history.flop_of_steps(7) == 6 * 7_000 * 100 * 7
+    assert history.first(0.25).flop_left == pytest.approx(6 * 7_000 * 100 * 3000, rel=0.02)
 
 
 def test_what_can_be_done_with_the_runs_own_rest():
     live = run("100M", 100_000_000, until=0.5)
     found = {c.name: c for c in candidates(live, SIZES[1:], None, [2])}
     assert set(found) == {"continue", "scale up to 400M", "scale up to 2 x 100M"}
-    rest = flop_left(live)
+    rest = live.flop_left
     assert found["continue"].steps == FINAL - live.progress.step
     assert found["continue"].compute == pytest.approx(rest)
     # A quarter of the steps at four times the size, on the same course of the rate.
@@ -41,9 +40,9 @@ def test_what_can_be_done_with_the_runs_own_rest():
 
 def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
     live = run("100M", 100_000_000, until=0.5)
-    found = {c.name: c for c in candidates(live, [], 3 * flop_left(live), [4])}
+    found = {c.name: c for c in candidates(live, [], 3 * live.flop_left, [4])}
     assert found["extend"].steps == 3 * found["continue"].steps
-    assert found["scale up to 4 x 100M"].compute == pytest.approx(3 * flop_left(live), rel=0.01)
+    assert found["scale up to 4 x 100M"].compute == pytest.approx(3 * live.flop_left, rel=0.01)
     rates = found["extend"].target.learning_rates
     np.testing.assert_allclose(rates[: live.progress.step], wsd()[: live.progress.step])
     assert rates[-1] == pytest.approx(wsd()[-1])
@@ -51,7 +50,7 @@ def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
 
 def test_less_compute_presses_the_rest_of_the_plan_together():
     live = run("100M", 100_000_000, until=0.5)
-    [finish] = candidates(live, [], 0.5 * flop_left(live), [])
+    [finish] = candidates(live, [], 0.5 * live.flop_left, [])
     assert finish.name == "continue"
     assert finish.steps == (FINAL - live.progress.step) // 2
     assert finish.target.learning_rates[-1] == pytest.approx(wsd()[-1])
@@ -75,7 +74,7 @@ def test_stretching_keeps_the_course():
 
 def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
     live = run("100M", 100_000_000, until=0.5)
-    models = {c.name: c.target.model for c in candidates(live, [], 2 * flop_left(live), [2])}
+    models = {c.name: c.target.model for c in candidates(live, [], 2 * live.flop_left, [2])}
     assert models == {"continue": "100M", "extend": "100M", "scale up to 2 x 100M": ""}
 
 

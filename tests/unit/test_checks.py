@@ -12,7 +12,6 @@ from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.reasons import CONFIDENT
 from toposcale.forecasting.laws.published_law import refuse_young
 from toposcale.forecasting.runs.checks import looks_smoothed, smoothing_unknown_because
-from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_moving_average, rise
@@ -188,7 +187,7 @@ def test_a_stretch_that_has_not_come_back_is_no_excursion():
 
 def test_a_finished_run_with_compute_to_spend_is_held_against_leaving_it():
     whole = run("100M", 100_000_000)
-    advice = advise_on(whole, [], Request(remaining=4 * flop_of_steps(whole, whole.final_step)))
+    advice = advise_on(whole, [], Request(remaining=4 * whole.flop_of_steps(whole.final_step)))
     rows = {row["candidate"]: row for row in advice["candidates"]}
     assert rows["continue"]["steps"] == rows["continue"]["flop"] == 0
     assert rows["continue"]["loss"] == pytest.approx(whole.progress.loss, abs=0.02)

@@ -10,7 +10,6 @@ from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
 from toposcale.analysis.decisions import POLICIES, candidate_table, decision_points, decision_table
 from toposcale.forecasting.runs.checks import has_steps_left
-from toposcale.forecasting.runs.compute import flop_left
 
 DECISION = {"remaining": None, "multiples": [2]}
 
@@ -45,7 +44,7 @@ def test_regret_is_the_loss_given_up_at_the_same_total_compute():
 def test_an_alternative_that_was_trained_is_an_observed_truth():
     """A 400M run whose whole compute is that of the rest of the 100M run, under the same course of the rate."""
     small = run("100M", 100_000_000)
-    rest = flop_left(small.first(0.5))
+    rest = small.first(0.5).flop_left
     steps = int(rest / (6 * 400_000_000 * small.tokens_per_step))
     fitting, other = run("400M-short", 400_000_000, wsd(steps)), run("400M-long", 400_000_000)
     with_it = decision_table([small, fitting, other], fractions=[0.5]).set_index("policy")

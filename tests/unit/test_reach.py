@@ -97,7 +97,6 @@ FORECASTS = LAWS | modules("analysis: forecasts")
 DECISION = modules("""
     forecasting: pictures
     forecasting/decision: advice candidates decay expected_regret on_track picture reasons wording
-    forecasting/runs: compute
 """)
 DECISIONS = FORECASTS | DECISION | modules("analysis: decisions")
 TESTS = modules("""

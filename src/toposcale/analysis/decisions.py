@@ -13,7 +13,6 @@ from toposcale.forecasting.decision.advice import Advice, advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
 from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.runs.checks import has_steps_left
-from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import shape_distance
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
@@ -175,7 +174,7 @@ class Hindsight(NamedTuple):
             if (
                 other.n_parameters == candidate.target.n_parameters
                 and other.schedule.is_known
-                and abs(flop_of_steps(other, other.final_step) / candidate.compute - 1) <= SAME_COMPUTE
+                and abs(other.flop_of_steps(other.final_step) / candidate.compute - 1) <= SAME_COMPUTE
                 and shape_distance(other.schedule.every_rate, candidate.target.learning_rates) <= SAME_SHAPE
             ):
                 return Outcome(other.progress.loss)
@@ -186,7 +185,7 @@ class Hindsight(NamedTuple):
         unstarted = next(other for other in self.larger if other.n_parameters == size).unstarted()
         outcomes = []
         for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-            known = candidates(now, [unstarted], (1 - share) * flop_left(now), ())
+            known = candidates(now, [unstarted], (1 - share) * now.flop_left, ())
             start = next((candidate for candidate in known if candidate.from_scratch), None)
             # Too little is left to start anything: the run is as good as continued.
             outcomes.append(self.outcome(start) if start else Outcome(self.training.progress.loss))
@@ -229,8 +228,8 @@ def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: fl
     point = {
         "model": training.model,
         "fraction": fraction,
-        "spent": flop_of_steps(run, run.progress.step),
-        "remaining": flop_left(run),
+        "spent": run.flop_of_steps(run.progress.step),
+        "remaining": run.flop_left,
         "n_candidates": len(considered),
     }
     if not starts or run.loss_curve.is_empty:

@@ -30,7 +30,6 @@ from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.pictures import Drawn, rendered
 from toposcale.forecasting.runs.checks import has_steps_left, refuse_objective
-from toposcale.forecasting.runs.compute import flop_left, flop_of_steps
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
@@ -105,7 +104,7 @@ class Advice(Drawn):
     @property
     def remaining(self) -> float:
         """FLOP that will still be spent."""
-        return flop_left(self.run) if self.request.remaining is None else float(self.request.remaining)
+        return self.run.flop_left if self.request.remaining is None else float(self.request.remaining)
 
     @property
     def sentence(self) -> str:
@@ -156,7 +155,7 @@ class Advice(Drawn):
             "final_step": run.final_step,
             "loss": finite_or_none(run.progress.loss),
             "metric": run.metric,
-            "spent_flop": finite_or_none(flop_of_steps(run, run.progress.step)),
+            "spent_flop": finite_or_none(run.flop_of_steps(run.progress.step)),
             "remaining_flop": finite_or_none(self.remaining),
             "schedule_provenance": schedule.provenance.value,
             "schedule_unknown_because": wording.why_schedule_unknown(run),

@@ -15,7 +15,7 @@ from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, R
 from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number, parameters, states_file
 from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance
-from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve, run_of_losses
+from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
@@ -132,7 +132,8 @@ def advise(
     for argument in unknown:
         near = get_close_matches(argument, [*signature(advise).parameters], 1)
         raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
-    training = run_of_curve(RunInput.of(**arguments))
+    stated = RunInput.of(**arguments)
+    training = run_of_curve(read_curve(stated), stated)
     given = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
     others = [_known_run(other, index, training, arguments) for index, other in enumerate(given, 1)]
     starts = {parameters(str(size), "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
@@ -181,13 +182,14 @@ def _under_a_schedule(stated: Mapping[str, Any], run: TrainingRun, of_schedule: 
     )
     if stated.keys() & set(_OF_SCHEDULE):
         inherited = {} if states_file(stated.get("schedule")) else of_schedule
-        return run_of_curve(RunInput.of(**{**inherited, **stated}), assumed)
+        given = RunInput.of(**{**inherited, **stated})
+        return run_of_curve(read_curve(given), given, assumed)
     alone = RunInput.of(**stated)
     losses = read_curve(alone)
     like = run.schedule if of_schedule["schedule"] is None and of_schedule["steps"] is None else None
     try:
-        return run_of_losses(losses, RunInput.of(**{**of_schedule, **stated}), assumed, like)
+        return run_of_curve(losses, RunInput.of(**{**of_schedule, **stated}), assumed, like)
     except UserError:
         last = int(losses.columns["step"].max())
         facts = alone.facts.with_provenance(Provenance.ASSUMED, final_step=last)
-        return run_of_losses(losses, replace(alone, facts=facts), assumed)
+        return run_of_curve(losses, replace(alone, facts=facts), assumed)

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.runs.compute import flop, flop_left, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
-from toposcale.forecasting.runs.training_run import Target, TrainingRun
+from toposcale.forecasting.runs.training_run import Target, TrainingRun, flop
 
 SHORTEST_START, LONGEST_START = 50, 2_000_000
 """Steps outside which a run from scratch is not a training."""
@@ -147,8 +146,8 @@ def considered(
     run: TrainingRun, others: Sequence[TrainingRun], remaining: float | None, multiples: Sequence[float]
 ) -> Iterator[Candidate | DroppedCandidate]:
     """Yield every candidate, and those that are left out; nothing where the compute does not pay for one step."""
-    remaining = flop_left(run) if remaining is None else remaining
-    per_step = flop_of_steps(run, 1)
+    remaining = run.flop_left if remaining is None else remaining
+    per_step = run.flop_of_steps(1)
     ahead, affordable = run.final_step - run.progress.step, int(remaining / per_step * (1 + 1e-9))
     if affordable < 1:
         return

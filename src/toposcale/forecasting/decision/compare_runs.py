@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toposcale.forecasting.decision.comparison_picture import draw_comparison
-from toposcale.forecasting.decision.curve_check import run_as_read
 from toposcale.forecasting.decision.differences import (
     Axis,
     Difference,
@@ -32,8 +31,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.pictures import Drawn
 from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number
 from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
-from toposcale.forecasting.runs.compute import flop_of_steps
-from toposcale.forecasting.runs.from_curve import read_curve
+from toposcale.forecasting.runs.from_curve import read_curve, run_as_read
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
@@ -194,7 +192,7 @@ def compare_runs(
             )
         try:
             given = RunInput.of(**fields)
-            runs.append(run_as_read(given, read_curve(given)))
+            runs.append(run_as_read(read_curve(given), given))
         except UserError as error:
             name = f"{fields['name']}: "
             raise UserError(name + f"{error}".removeprefix(name)) from None
@@ -254,7 +252,7 @@ def _pair(
     else:
         seeds = float(np.sqrt(2) * seed_noise)
     units = {Axis.STEPS: (1.0, 1.0), Axis.TOKENS: (first.tokens_per_step, second.tokens_per_step)}
-    units[Axis.COMPUTE] = (flop_of_steps(first, 1), flop_of_steps(second, 1))
+    units[Axis.COMPUTE] = (first.flop_of_steps(1), second.flop_of_steps(1))
     known_units = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
     rows = {
         axis: replace(difference_at(axis, *curves, unit, seeds), comparisons=comparisons)

@@ -11,10 +11,10 @@ from toposcale.forecasting.laws.joint import refuse_run
 from toposcale.forecasting.logs.loss_curves import LossCurve
 from toposcale.forecasting.runs.arguments import CurveInput, RunInput
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
-from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
-from toposcale.forecasting.runs.from_curve import logged_facts, read_curve, run_of_losses
+from toposcale.forecasting.runs.facts import RunFacts
+from toposcale.forecasting.runs.from_curve import logged_facts, read_curve, run_as_read
 from toposcale.forecasting.runs.metrics import metric_name
-from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
 from toposcale.io.errors import NoForecast, UserError, listed
 
 
@@ -55,7 +55,7 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
     yield from _columns(losses, name)
     yield from _facts(given.facts.merged(logged_facts(losses, given.count_parameters)))
     yield from (f"  note: {text}" for text in (*losses.notes, *losses.low_confidence_reasons))
-    run = run_as_read(given, losses)
+    run = run_as_read(losses, given)
     try:
         refuse_curve(run)
     except NoForecast as error:
@@ -69,12 +69,6 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
         yield f"  note: {SMOOTHED}"
     elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):
         yield f"  {'assumed':<15} {NOT_SMOOTHED}: {because}"
-
-
-def run_as_read(given: RunInput, losses: LossCurve) -> TrainingRun:
-    """Return the run of a curve that was read, whatever is unknown; without a known end it ends at its last row."""
-    last = int(losses.columns["step"].max(initial=1))
-    return run_of_losses(losses, given, UNKNOWN.with_provenance(Provenance.ASSUMED, final_step=last), needed=())
 
 
 def _columns(curve: LossCurve, name: str) -> Iterator[str]:

@@ -17,9 +17,8 @@ from toposcale.forecasting.decision.candidates import (
 )
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
-from toposcale.forecasting.runs.compute import flop, flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
-from toposcale.forecasting.runs.training_run import Target, TrainingRun
+from toposcale.forecasting.runs.training_run import Target, TrainingRun, flop
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
 
@@ -204,7 +203,7 @@ def when_reached(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
     half = NORMAL * np.sqrt(np.diag(covariance))
     crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half, values + half)]
     step, earliest, latest = (float(steps[found[0]]) if len(found) else np.inf for found in crossings)
-    return TargetLoss(None, step, earliest, latest, flop_of_steps(run, step))
+    return TargetLoss(None, step, earliest, latest, run.flop_of_steps(step))
 
 
 class BestSize(NamedTuple):

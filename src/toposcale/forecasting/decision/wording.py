@@ -14,7 +14,6 @@ from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
 from toposcale.forecasting.runs.checks import has_known_rates, has_steps_left, is_checkable, smoothing_unknown_because
-from toposcale.forecasting.runs.compute import flop_of_steps
 from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -97,7 +96,7 @@ def progress(run: TrainingRun) -> str:
         text += f", {run.metric} {run.progress.loss:.4g}"
         if (step := int(run.measured.steps[-1])) != run.progress.step:
             text += f" at step {step:,}"
-    spent = flop_of_steps(run, run.progress.step)
+    spent = run.flop_of_steps(run.progress.step)
     return text + (f", {spent:.3g} FLOP spent" if spent > 0 else "")
 
 
@@ -304,7 +303,7 @@ def find_out_first(
     if best.expected_regret < NEGLIGIBLE_REGRET:
         return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"
     if law.n_sizes < 2 and (best.candidate.from_scratch or second.candidate.from_scratch):
-        cost = flop_of_steps(run, run.final_step) / 16
+        cost = run.flop_of_steps(run.final_step) / 16
         return (
             "how the loss scales with size: train a quarter of the size on a quarter of the tokens, to the end of the "
             f"same schedule ({cost:.2g} FLOP), and give it as a known run"

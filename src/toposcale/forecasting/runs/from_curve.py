@@ -26,23 +26,22 @@ NEEDED = {
 """Facts that an advice needs, and how they are stated; of: the model whose adapter the weights are."""
 
 
-def run_of_curve(given: RunInput, assumed: RunFacts = UNKNOWN, like: LearningRateSchedule | None = None) -> TrainingRun:
-    """Return the run of a loss curve; raise UserError, which names what is missing.
-
-    assumed: facts where neither the user nor the log states them. like: the schedule and its end if the user states none.
-    """
-    return run_of_losses(read_curve(given), given, assumed, like)
+def run_as_read(losses: LossCurve, given: RunInput) -> TrainingRun:
+    """Return the run of a curve that was read, whatever is unknown; without a known end it ends at its last row."""
+    last = int(losses.columns["step"].max(initial=1))
+    return run_of_curve(losses, given, UNKNOWN.with_provenance(Provenance.ASSUMED, final_step=last), needed=())
 
 
-def run_of_losses(
+def run_of_curve(
     losses: LossCurve,
     given: RunInput,
-    assumed: RunFacts,
+    assumed: RunFacts = UNKNOWN,
     like: LearningRateSchedule | None = None,
     needed: Sequence[str] = tuple(NEEDED),
 ) -> TrainingRun:
-    """Return the run of a curve that was read; errors also say what was left out of it.
+    """Return the run of a curve that was read; raise UserError, which names what is missing and what was left out of it.
 
+    assumed: facts where neither the user nor the log states them. like: the schedule and its end if the user states none.
     needed: the facts without which there is an error; of the others only the last step has to be known.
     """
     try:

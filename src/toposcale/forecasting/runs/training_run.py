@@ -19,6 +19,11 @@ MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
 
 
+def flop(n_parameters: Any, tokens: Any) -> Any:
+    """Return the training compute 6 N D in FLOP (Kaplan et al. 2020, arXiv 2001.08361), of numbers or arrays."""
+    return 6.0 * n_parameters * tokens
+
+
 class Progress(NamedTuple):
     """Progress of a run.
 
@@ -217,6 +222,15 @@ class TrainingRun:
         step = int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0)))
         losses = self.measured.losses
         return Progress(step, float(losses[-1]) if len(losses) else np.nan)
+
+    def flop_of_steps(self, steps: float) -> float:
+        """Return the compute of so many steps in FLOP; NaN where the tokens of a step are not known."""
+        return float(flop(self.n_parameters, self.tokens_per_step * steps))
+
+    @property
+    def flop_left(self) -> float:
+        """Compute from now to the end of the schedule in FLOP."""
+        return self.flop_of_steps(max(self.final_step - self.progress.step, 0))
 
     @property
     def is_finished(self) -> bool:
