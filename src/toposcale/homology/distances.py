@@ -63,7 +63,10 @@ def diagram_distances(
     births = np.concatenate([first[:, 0], second[:, 0]])
     if len(births) > _FEW_BARS and np.all(births == births[0]):
         a_lengths, b_lengths = (np.sort(np.abs(side[:, 1] - births[0])) / unit for side in (first, second))
-        return {kind: unit * _aligned(a_lengths, b_lengths, kind) ** (1 / _ORDERS[kind]) for kind in kinds}
+        costs_by_kind = {"bottleneck": _paired_by_length(a_lengths, b_lengths)}
+        if kinds != ("bottleneck",):
+            costs_by_kind |= dict(zip(KINDS, _aligned(a_lengths, b_lengths), strict=False))
+        return {kind: unit * costs_by_kind[kind] ** (1 / _ORDERS[kind]) for kind in kinds}
     by_birth, by_death = (np.abs(np.subtract.outer(first[:, end], second[:, end])) for end in (0, 1))
     direct = np.maximum(by_birth, by_death)
 
@@ -75,25 +78,37 @@ def diagram_distances(
     }
 
 
-def _aligned(first: Floats, second: Floats, kind: DistanceKind) -> float:
-    """Return the minimal cost of matching bars of equal birth by their lengths (k,) and (l,), ascending."""
+def _paired_by_length(first: Floats, second: Floats) -> float:
+    """Return the least largest cost of matching bars of equal birth by their lengths (k,) and (l,), ascending."""
+    # If a bar goes to the diagonal, all shorter ones may; those that may not are the longest of either side, which are
+    # best paired in order.
+    paired = min(len(first), len(second))
+    a, b = first[::-1], second[::-1]
+    together = np.minimum(np.abs(a[:paired] - b[:paired]), np.maximum(a[:paired], b[:paired]) / 2)
+    return float(np.max(np.concatenate([together, a[paired:] / 2, b[paired:] / 2]), initial=0.0))
+
+
+def _aligned(first: Floats, second: Floats) -> list[float]:
+    """Return the minimal sums of costs, and of their squares, of bars of equal birth with lengths (k,), (l,), ascending."""
     # Some optimal matching does not cross, since |x - y|^q is convex, so it is an alignment of the sorted lists: a dynamic
     # programme along the antidiagonals i + j = constant, in O(k l) time and O(k + l) memory.
     k, l = len(first), len(second)
-    order, join = _ORDERS[kind], np.maximum if kind == "bottleneck" else np.add
     outside = np.full(k, np.inf)  # what lies before the first and after the last bar of `second`
     padded = np.concatenate([outside, second, outside])[::-1]
-    first_cost, second_cost = (first / 2) ** order, (padded / 2) ** order
-    before, last = np.full(k + 1, np.inf), np.full(k + 1, np.inf)
-    last[0] = 0.0
+    first_cost, second_cost = (np.stack([lengths / 2, (lengths / 2) ** 2]) for lengths in (first, padded))
+    before, last = np.full((2, k + 1), np.inf), np.full((2, k + 1), np.inf)
+    last[:, 0] = 0.0
+    together = np.empty((2, k))
     for start in range(k + l - 1, -1, -1):
         # For i = 0 .. k bars of the first list: the bar of the second list on this antidiagonal.
-        now = join(last, second_cost[start : start + k + 1])
-        matched = join(before[:-1], np.abs(first - padded[start + 1 : start + k + 1]) ** order)
-        np.minimum(matched, join(last[:-1], first_cost), out=matched)
-        np.minimum(now[1:], matched, out=now[1:])
+        now = last + second_cost[:, start : start + k + 1]
+        np.abs(first - padded[start + 1 : start + k + 1], out=together[0])
+        np.square(together[0], out=together[1])
+        matched = before[:, :-1] + together
+        np.minimum(matched, last[:, :-1] + first_cost, out=matched)
+        np.minimum(now[:, 1:], matched, out=now[:, 1:])
         before, last = last, now
-    return float(last[k])
+    return last[:, k].tolist()
 
 
 def _finite_diagram(values: ArrayLike, name: str) -> Floats:
@@ -133,8 +148,10 @@ def _bottleneck(direct: Floats, first_cost: Floats, second_cost: Floats) -> floa
         within = direct <= radius
         return _all_matched(within[first_cost > radius]) and _all_matched(within.T[second_cost > radius])
 
-    # The last candidate is feasible, so it is not tried.
-    return float(candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=is_feasible)])
+    # Mostly the first one is feasible. The last one is, so it is not tried.
+    if len(candidates) == 1 or is_feasible(candidates[0]):
+        return float(candidates[0])
+    return float(candidates[bisect_left(candidates, True, 1, len(candidates) - 1, key=is_feasible)])
 
 
 def _matched_by_size(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
