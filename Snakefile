@@ -41,7 +41,7 @@ rule all:
     default_target: True
     input:
         rules.tables.input,
-        rules.figures.input,
+        rules.figures.output,
         rules.report.output.page,
         rules.explorer.output,
         # What Snakemake has no record of is compared here; what it makes again anyhow passes.

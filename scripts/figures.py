@@ -1,4 +1,4 @@
-"""Draw the figures of one subject from their tables, as SVG and PNG."""
+"""Draw the figures of a run from their tables, as SVG and PNG."""
 
 from inspect import signature
 

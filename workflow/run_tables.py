@@ -211,15 +211,6 @@ class RunTables:
             self._digests[name] = digest_of(recipe.settings, code, inputs)
         return self._digests[name]
 
-    @property
-    def subjects(self) -> dict[str, list[str]]:
-        """Names of the figures of each subject."""
-        subjects = dict.fromkeys(figure.subject for figure in self.figures.values())
-        return {
-            subject: [name for name, figure in self.figures.items() if figure.subject == subject]
-            for subject in subjects
-        }
-
 
 def analysis_settings(plan: Plan) -> dict[str, Any]:
     """Return the settings of the analyses, by the name of their argument."""

@@ -403,4 +403,3 @@ def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):
     without, whole = tables_of(embeddings={"enabled": False}), tables_of(landscape={"enabled": True})
     assert set(without.figures) < set(whole.figures)
     assert {figure.source for figure in without.figures.values()} <= {"metrics", "weights"}
-    assert sorted(name for names in whole.subjects.values() for name in names) == sorted(whole.figures)

@@ -13,7 +13,6 @@ from page_data import held
 from paths import ROOT
 from toposcale.analysis import ANALYSES
 from toposcale.features.registry import REGISTRY
-from toposcale.figures import FIGURES
 from toposcale.forecasting.runs.metrics import PERPLEXITY, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.io import schemas
 from toposcale.reproduction import ANALYSES as REPRODUCTION
@@ -97,7 +96,5 @@ def test_the_drawn_rules_are_those_of_the_workflow():
     assert drawn == rules, "run make reference"
     # Loops name rules after the entries of a registry, in which a search finds each.
     text = "\n".join(path.read_text() for path in [ROOT / "Snakefile", *ROOT.glob("workflow/rules/*.smk")])
-    subjects = {figure.subject for figure in FIGURES.values()}
     named = {*ANALYSES, *REPRODUCTION, *(f"{table}_table" for table in schemas.TABLES)}
-    named |= {f"figures_{re.sub('[^a-z]+', '_', subject.lower())}" for subject in subjects}
     assert [name for name in rules if not re.search(rf"\brule {name}\b", text) and name not in named] == []

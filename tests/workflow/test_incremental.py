@@ -93,7 +93,7 @@ CHANGES = {
     "landscape.device": ("cpu", WITH_PATH),
     "trajectory.window": (30, {"trajectory"}),
     "metrics.harness": ("scores", METRICS),
-    "metrics.tasks": (["arc_*"], METRICS | {"figures_weights", "figures_embeddings"}),
+    "metrics.tasks": (["arc_*"], METRICS | {"figures"}),
     "metrics.tables": (["scores.csv"], METRICS),
     "statistics.resamples": (20, {"correlations", "scaling", "forecasts", "decisions"}),
     "statistics.seed": (7, {"correlations", "scaling", "forecasts", "decisions"}),
@@ -330,8 +330,6 @@ def test_nothing_is_planned_where_nothing_changed(planned):
 @pytest.mark.parametrize("key", CHANGES)
 def test_a_changed_key_reruns_what_depends_on_it_and_nothing_else(planned, followers, key):
     entering = set(CHANGES[key][1]) | {"resolved_configuration"}  # which leads to the report alone
-    if "figures" in entering:
-        entering = entering - {"figures"} | {rule for rule in followers if rule.startswith("figures_")}
     left_out = {"all"} | GONE.get(key, set())
     assert set(planned[key]) - {"all"} == cone(entering, followers) - left_out
 

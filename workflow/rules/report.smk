@@ -24,7 +24,7 @@ rule resolved_configuration:
 rule report:
     input:
         rules.tables.input,
-        rules.figures.input,
+        rules.figures.output,
         **{table: TABLES.files[table] for table in ("summary", "features", "metrics", "models")},
         configuration=rules.resolved_configuration.output.record,
         corpus=rules.corpus.output.description if PLAN.reads_text else [],
