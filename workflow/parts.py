@@ -33,7 +33,6 @@ SCRIPTS = {
     "path": "training_path.py",
     "trajectory": "trajectory.py",
     "distances": "diagram_distances.py",
-    "divergences": "divergences.py",
 }
 """The script that makes the parts of a kind."""
 
@@ -197,9 +196,11 @@ class Inputs:
             "distances": {
                 "steps": lambda wildcards: {
                     source: self.steps(source)(wildcards) for source in plan.moving[wildcards.model]
-                }
+                },
+                "repeats": lambda wildcards: (
+                    config["embeddings"]["repeats"] if wildcards.model in plan.diverging else 0
+                ),
             },
-            "divergences": {"steps": self.steps("embeddings"), "repeats": lambda _: config["embeddings"]["repeats"]},
         }
         return by_kind[kind]
 
@@ -240,9 +241,9 @@ class Inputs:
                 return {"sketches": self.parts("training", self.paths.sketch, [job.model])}
             case "distances":
                 sources = self.plan.moving[job.model]
-                return {source: self.parts(source, self.paths.diagrams, [job.model]) for source in sources}
-            case "divergences":
-                return {"clouds": self.parts("embeddings", self.paths.clouds, [job.model])}
+                diagrams = {source: self.parts(source, self.paths.diagrams, [job.model]) for source in sources}
+                embedded = [job.model] if job.model in self.plan.diverging else []
+                return {**diagrams, "clouds": self.parts("embeddings", self.paths.clouds, embedded)}
         raise KeyError(kind)
 
     def _checkpoints(self, source: str, job: Wildcards) -> dict[str, Input]:

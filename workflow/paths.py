@@ -45,7 +45,6 @@ class Paths:
     distances: str = "distances/{model}.parquet"
     trajectory_features: str = "features/trajectory/{model}.parquet"
     clouds: str = "clouds/{model}/{checkpoints}.safetensors"
-    divergences: str = "divergences/{model}.parquet"
     embedding_metrics: str = "metrics/embeddings/{model}/{checkpoints}.parquet"
     surfaces: str = "landscape/surfaces/{model}/{checkpoints}.parquet"
     densities: str = "landscape/densities/{model}/{checkpoints}.parquet"

@@ -241,7 +241,6 @@ def _gathered(inputs: Inputs) -> dict[str, list[Part]]:
             *chain.from_iterable(inputs.parts(source, paths.features) for source in sources),
             *inputs.parts_of_models("distances", paths.distances, plan.moving),
             *inputs.parts_of_models("trajectory", paths.trajectory_features, plan.with_trajectory),
-            *inputs.parts_of_models("divergences", paths.divergences, plan.diverging),
         ],
         "diagrams": [*inputs.parts("embeddings", paths.diagrams), *inputs.parts("landscape", paths.diagrams)],
         "surfaces": inputs.parts("landscape", paths.surfaces),

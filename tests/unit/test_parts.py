@@ -307,11 +307,7 @@ def test_features_come_from_every_source(tables_of):
     gathered = tables_of(landscape={"enabled": True}).gathered["features"]
     folders = {tuple(part.file.split("/")[2:4]) for part in gathered}
     sources = {"weights", "embeddings", "landscape", "gradients"}
-    assert folders == {
-        *(("features", source) for source in [*sources, "trajectory"]),
-        ("distances", "a.parquet"),
-        ("divergences", "a.parquet"),
-    }
+    assert folders == {*(("features", source) for source in [*sources, "trajectory"]), ("distances", "a.parquet")}
 
 
 def test_distances_are_of_every_source_that_a_model_has(inputs_of):
@@ -320,7 +316,8 @@ def test_distances_are_of_every_source_that_a_model_has(inputs_of):
     assert a == {"weights": [0, 10, 20], "embeddings": [0, 10, 20], "landscape": [0, 20], "gradients": [0, 20]}
     assert set(a) - set(b) == {"embeddings"}
     read = inputs.inputs("distances")(Job(model="b"))
-    assert read.keys() == b.keys()
+    assert read.keys() == {*b, "clouds"}
+    assert len(inputs.inputs("distances")(Job(model="a"))["clouds"]) == 3
     assert set(inputs.params("distances")["inputs"](Job(model="b"))) == set(chain(*read.values()))
     assert "weights" not in inputs_of(weights={"distances": False}).params("distances")["steps"](Job(model="a"))
 

@@ -115,9 +115,8 @@ FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style"
 OF_A_SCRIPT = {
     "compared": JOB,
     "corpus": JOB | modules("io: tensor_files\ntraining: corpus"),
-    "diagram_distances": JOB | DISTANCES,
-    "divergences": (
-        JOB | RIPS | modules("io: tensor_files\nfeatures: divergences\nhomology: representations sampling")
+    "diagram_distances": (
+        JOB | DISTANCES | RIPS | modules("io: tensor_files\nfeatures: divergences\nhomology: representations sampling")
     ),
     "embeddings": (
         JOB | LANGUAGE_MODELS | CLOUDS | modules("features: divergences embeddings spectra\nhomology: representations")

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import divergences
+import diagram_distances
 import toposcale
 import trajectory
 import weight_features
@@ -70,10 +70,9 @@ def test_the_weights_of_a_renamed_model_have_its_features_which_are_those_of_the
 def test_the_halves_of_the_texts_are_the_same(rows_of, tmp_path):
     clouds = {step: Cloud(np.random.default_rng(step).standard_normal((20, 4)), np.arange(20)) for step in (1, 2)}
     save_clouds(tmp_path / "clouds.safetensors", clouds, {})
+    inputs = SimpleNamespace(clouds=[str(tmp_path / "clouds.safetensors")])
     spreads = {
-        rows_of(divergences, name, [str(tmp_path / "clouds.safetensors")], repeats=3)
-        .set_index("feature")
-        .loc["rtd_spread", "value"]
+        rows_of(diagram_distances, name, inputs, steps={}, repeats=3).set_index("feature").loc["rtd_spread", "value"]
         for name in NAMES
     }
     assert len(spreads) == 1

@@ -16,7 +16,7 @@ CHANGES = {
     STYLE: {"report"},
     "pages/cards.py": {"report"},
     "forecasting/laws/joint.py": {"forecasts", "decisions"},
-    "homology/rips.py": {"weight_features", "embeddings", "divergences", "trajectory"},
+    "homology/rips.py": {"weight_features", "embeddings", "diagram_distances", "trajectory"},
     "training/trainer.py": {"train"},
 }
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
 # Rules through which a model's weights enter everything else.
 GPT, PUBLISHED = {"train"}, {"fetch"}
 # Rules that read what is measured of checkpoints.
-READING_MEASUREMENTS = {"diagram_distances", "divergences", "metrics_table"} | {
+READING_MEASUREMENTS = {"diagram_distances", "metrics_table"} | {
     f"{table}_table" for table in ("features", "diagrams", "vectors", "surfaces", "densities", "profiles")
 }
 METRICS = {"metrics_table"}
@@ -60,11 +60,11 @@ CHANGES = {
     "embeddings.max_tokens": (7, {"embeddings"}),
     "embeddings.layers": ("all", {"embeddings"}),
     "embeddings.components": (3, {"embeddings"}),
-    "embeddings.repeats": (3, {"embeddings", "divergences"}),
+    "embeddings.repeats": (3, {"embeddings", "diagram_distances"}),
     "embeddings.threads": (2, set()),
     "embeddings.dtype": ("bfloat16", {"embeddings"}),
     "embeddings.device": ("cpu", {"embeddings"}),
-    "embeddings.divergence": (False, {"features_table"}),
+    "embeddings.divergence": (False, {"diagram_distances"}),
     "weights.distances": (False, {"diagram_distances"}),
     "landscape.gradients": (False, LANDSCAPE),
     "trajectory.enabled": (False, {"train"}),

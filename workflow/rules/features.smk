@@ -54,10 +54,9 @@ rule embeddings:
         "../../scripts/embeddings.py"
 
 
-# What compares the checkpoints of a model: rule diagram_distances, rule divergences and rule trajectory.
+# What compares the checkpoints of a model: rule diagram_distances and rule trajectory.
 for kind, output, models, message in (
-    ("distances", PATHS.distances, PLAN.moving, "Distances between consecutive diagrams"),
-    ("divergences", PATHS.divergences, PLAN.embedded, "Divergence between consecutive embeddings"),
+    ("distances", PATHS.distances, PLAN.moving, "Distances between consecutive checkpoints"),
     ("trajectory", PATHS.trajectory_features, PLAN.trained, "Topology of the training trajectory"),
 ):
     rule_name = parts.SCRIPTS[kind].removesuffix(".py")
