@@ -248,7 +248,7 @@ def text_of(page):
 # What a page of a kind must say; and what it must not, which would be false or of no use to the owner.
 SAYS = {
     "mlp": ["12 checkpoints", "The layers that changed most", "Which features follow the validation loss?"],
-    "rnn": ["none is known; name a file of losses"],
+    "mamba": ["training loss 2 at step 40", "under ema", "Which features follow the training loss?"],
     "adapter": [
         "1 language model",
         "the product of its factors",
@@ -269,7 +269,7 @@ NOT_OF_ONES_OWN = (
 WITHOUT_A_LOSS = ("Which features follow", "positive control", "Positive control", "Rank correlation: how")
 SAYS_NOT = {
     "mlp": ["language model of", "config.json"],
-    "rnn": [*WITHOUT_A_LOSS, "nats", "config.json", "Loss over training"],
+    "mamba": ["language model of", "config.json", "follow the validation loss"],
     "adapter": ["validation loss 3", "ripser"],
     "one": [*WITHOUT_A_LOSS, "The layers that changed most", "nats", "config.json", "Figures"],
     "policy": [*WITHOUT_A_LOSS, "nats", "config.json", "Loss over training"],

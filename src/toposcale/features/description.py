@@ -107,8 +107,8 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     -------
     pandas.DataFrame
         Columns `layer`, `feature` and `value`; the layer "all" is the whole model. `toposcale.features.registry` has the
-        units. ``attrs["notes"]`` as in `describe`. Of a folder of checkpoints `step` is the first column, and the notes are
-        those of the last checkpoint.
+        units. ``attrs["notes"]`` as in `describe`. Of a folder of checkpoints `step` is the first column, the notes are
+        those of the last checkpoint, and what is the same at every checkpoint is left out.
 
     Raises
     ------
@@ -171,8 +171,8 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Index `layer`, the last one "all". Columns: `shape` (n_out, n_in), and the features of
-        `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer of only one checkpoint is NaN.
-        ``attrs["notes"]`` as in `describe`, for `after`.
+        `toposcale.features.registry.SUMMARY`, each as (after - before) / before. A layer of only one checkpoint is NaN,
+        and what is the same in both is left out. ``attrs["notes"]`` as in `describe`, for `after`.
 
     Raises
     ------
