@@ -119,6 +119,7 @@ def test_a_folder_that_is_a_checkpoint_itself_has_the_step_of_its_trainer(tmp_pa
     save_file({"w": MATRIX}, tmp_path / "checkpoint-20/model.safetensors")
     source = checkpoints.FolderSource(tmp_path)
     assert (source.steps(), source.steps_inside) == ([20], {})
+    assert source.without_step == ["model.safetensors"]
 
 
 def test_steps_that_the_files_hold_take_the_place_of_those_in_names(tmp_path):

@@ -66,7 +66,8 @@ class FolderSource:
     @cached_property
     def without_step(self) -> list[str]:
         """Names of weights in the folder that are no checkpoint by their names, such as `best.pt`."""
-        return [] if self.wanted or self.steps_inside else sorted({*self._with_weights} - set(self._names.values()))
+        with_weights = set(filter(self._has_weights, self._entries))
+        return [] if self.wanted or self.steps_inside else sorted(with_weights - set(self._names.values()))
 
     @cached_property
     def steps_inside(self) -> dict[int, str]:
