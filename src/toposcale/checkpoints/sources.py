@@ -193,12 +193,10 @@ def runs_in(path: Path, depth: int = _DEPTH) -> list[FolderSource]:
     """Return the folders within a folder that hold checkpoints of their own."""
     runs: list[FolderSource] = []
     for folder in sorted(path.iterdir()):
-        if folder.is_dir() and not folder.name.startswith("."):
-            source = FolderSource(folder)
-            if source.patterns:
-                runs.append(source)
-            elif depth > 1:
-                runs += runs_in(folder, depth - 1)
+        with suppress(UserError):  # a folder that cannot be read
+            if folder.is_dir() and not folder.name.startswith("."):
+                source = FolderSource(folder)
+                runs += [source] if source.patterns else runs_in(folder, depth - 1) if depth > 1 else []
     return runs
 
 
