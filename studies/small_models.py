@@ -1,6 +1,6 @@
 """How far the forecasts can be believed for models far below the published sizes: the project's own trainings.
 
-`python -m studies.small_models [RUNS]` forecasts the end of every training of studies 1 and 2 (3K to 21K parameters;
+`python -m studies.small_models [RUNS]` forecasts the end of every training of studies 1 to 3 (3K to 301K parameters;
 with RUNS, so many of each configuration) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many
 forecasts are refused, the error of the others, and how many of their 95% intervals hold the truth.
 """
@@ -21,7 +21,7 @@ from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedu
 from toposcale.forecasting.runs.schedules import Schedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 
-STUDIES = ("study-1", "study-2")
+STUDIES = ("study-1", "study-2", "study-3")
 SHARES = (0.2, 0.3, 0.5)
 
 

@@ -342,10 +342,19 @@ def test_a_young_run_is_told_when_to_ask_again():
 
 @pytest.mark.parametrize(
     ("n_parameters", "tokens_per_step", "first"),
-    [(60e6, 1e5, 700), (60e6, 25_000, 2000), (12e6, 25_000, 960), (60e6, np.nan, 700), (9e6, 100.0, 0)],
+    [
+        (60e6, 1e5, 700),
+        (60e6, 25_000, 2000),
+        (12e6, 25_000, 960),
+        (60e6, np.nan, 700),
+        (9e6, 25_000, 720),
+        (301e3, 4096, 700),
+        (97e3, 4096, 120),
+        (97e3, np.nan, 120),
+    ],
 )
 def test_the_age_of_a_first_forecast(n_parameters, tokens_per_step, first):
-    """Two tokens per parameter suffice for a smaller model, and any age below 10M parameters."""
+    """Two tokens per parameter suffice for a smaller model, and 120 steps up to 100K parameters."""
 
     def is_refused(last):
         facts = RunFacts("m", int(n_parameters), tokens_per_step)
@@ -356,5 +365,5 @@ def test_the_age_of_a_first_forecast(n_parameters, tokens_per_step, first):
             return True
         return False
 
-    assert not is_refused(max(first, 1))
-    assert is_refused(first - 1) == (first > 0)
+    assert not is_refused(first)
+    assert is_refused(first - 1)

@@ -67,6 +67,12 @@ def test_on_planted_runs_every_method_is_in_the_right_place(method):
     assert prediction.low <= prediction.value <= prediction.high
 
 
+def test_the_joint_law_is_refused_before_its_intervals_hold():
+    early, later = (forecast("joint", family(), share) for share in (0.1, 0.12))
+    assert early.reason.startswith("100 steps are too few for a forecast, whose intervals hold from 120 steps on")
+    assert later.low < later.value < later.high
+
+
 BROKEN = {
     "nothing": {"steps": [], "losses": [], "checkpoint_steps": [], "checkpoint_losses": [], "features": {}},
     "no losses": {"losses": np.full(FINAL, np.nan), "checkpoint_losses": np.full(21, np.nan)},

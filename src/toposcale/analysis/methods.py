@@ -18,6 +18,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.multi_power_law import MultiPowerLaw
 from toposcale.forecasting.laws.power_law import PowerLaw
 from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.published_law import refuse_young
 from toposcale.forecasting.runs.checks import refuse_curve, refuse_forecast, refuse_unknown_schedule
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
@@ -34,11 +35,12 @@ class Forecaster(Protocol):
 
 
 class JointForecaster(Joint):
-    """Forecaster `joint`: the law of the run's family, where the schedule is known."""
+    """Forecaster `joint`: the law of the run's family, where the schedule is known and its intervals hold."""
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit to the run and to the others of its family."""
         refuse_unknown_schedule(run)
+        refuse_young(run)
         return super().fit(run, others)
 
 

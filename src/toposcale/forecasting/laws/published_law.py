@@ -9,8 +9,9 @@ from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.priors import (
     LEVEL_SD,
     MAX_LEVEL_RATIO,
-    MIN_AGED_SIZE,
+    MAX_SMALL_SIZE,
     MIN_LEVEL_RATIO,
+    MIN_SMALL_STEPS,
     MIN_STEPS,
     MIN_TOKENS,
     MIN_TOKENS_PER_PARAMETER,
@@ -76,23 +77,22 @@ def refuse_level(run: TrainingRun) -> None:
 
 def refuse_young(run: TrainingRun) -> None:
     """Raise NoForecast where fewer steps or tokens were seen than a forecast needs."""
-    if run.n_parameters < MIN_AGED_SIZE or not has_steps_left(run):
+    if not has_steps_left(run):
         return
-    step, tokens = run.progress.step, min(MIN_TOKENS, MIN_TOKENS_PER_PARAMETER * run.n_parameters)
-    first = ceil(np.nanmax([MIN_STEPS, tokens / run.tokens_per_step]))
+    step, steps = run.progress.step, float(MIN_STEPS)
+    tokens = min(MIN_TOKENS, MIN_TOKENS_PER_PARAMETER * run.n_parameters)
+    if run.n_parameters <= MAX_SMALL_SIZE:
+        steps, tokens = float(MIN_SMALL_STEPS), 0.0
+    first = ceil(np.nanmax([steps, tokens / run.tokens_per_step]))
     if step >= first:
         return
-    seen = (
-        f"{step:,} steps and {step * run.tokens_per_step:.2g} tokens"
-        if np.isfinite(run.tokens_per_step)
-        else f"{step:,} steps"
-    )
+    seen, needed = f"{step:,} steps", f"{steps:g} steps"
+    if tokens:
+        needed += f" and {tokens:.2g} tokens"
+        seen += f" and {step * run.tokens_per_step:.2g} tokens" if np.isfinite(run.tokens_per_step) else ""
     advice = (
         f"ask again from step {first:,} on"
         if first < run.final_step
         else "this run ends before that: compare it with other runs at equal steps (curves)"
     )
-    raise NoForecast(
-        f"{seen} are too few for a forecast, whose intervals hold from {MIN_STEPS:g} steps and {tokens:.2g} tokens on; "
-        f"{advice}"
-    )
+    raise NoForecast(f"{seen} are too few for a forecast, whose intervals hold from {needed} on; {advice}")
