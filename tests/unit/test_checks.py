@@ -328,6 +328,23 @@ def test_a_log_of_many_rows_needs_no_memory_for_each_window():
     assert is_dip(dipped)[148_000:152_000].all()
 
 
+@pytest.mark.parametrize(("falls", "is_refused"), [(0.03, True), (0.3, False)])
+def test_a_loss_far_above_the_usual_that_does_not_approach_it_is_refused(falls, is_refused):
+    """Losses of masked tokens have a plateau a nat above those of next tokens, which fall fast where they are so high."""
+    steps = np.arange(20, 4001, 20)
+    losses = 5.9 * (steps / 4000) ** -falls
+    losses[:3] = 10.5
+    facts = {
+        "n_parameters": 334e6,
+        "tokens_per_step": 16_384,
+        "steps": 20_000,
+        "schedule": "linear",
+        "warmup_steps": 200,
+    }
+    sentence = toposcale.advise({"step": steps, "loss": losses}, **facts).sentence
+    assert ("nor does it approach that" in sentence) == is_refused
+
+
 def test_a_young_run_is_told_when_to_ask_again():
     advice = advise(falling(np.arange(10, 401, 10), 0.01), np.arange(10, 401, 10), schedule="constant")
     assert advice.sentence == (

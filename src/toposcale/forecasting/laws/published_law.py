@@ -6,6 +6,7 @@ from math import ceil
 import numpy as np
 
 from toposcale.forecasting.laws.law import JointForecast, Law
+from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import (
     LEVEL_SD,
     MAX_LEVEL_RATIO,
@@ -23,7 +24,7 @@ from toposcale.forecasting.laws.priors import (
 )
 from toposcale.forecasting.laws.published_surface import published_surface
 from toposcale.forecasting.runs.checks import has_steps_left
-from toposcale.forecasting.runs.training_run import Target, TrainingRun
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
 
@@ -36,12 +37,16 @@ class PublishedLaw(Law):
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
         """Return the losses of the published scaling law, whose errors a family shares in part."""
         tokens = np.array([target.step * target.tokens_per_step for target in targets])
-        young = YOUNG_SD_PER_DECADE * np.maximum(np.log10(YOUNG_TOKENS / tokens), 0.0)
-        return JointForecast(published_losses(targets), np.diag(RUN_SD**2 + young**2) + LEVEL_SD**2)
+        return JointForecast(published_losses(targets), np.diag(_run_sd(tokens) ** 2) + LEVEL_SD**2)
 
     def compare(self, targets: Sequence[Target], _reference: int) -> JointForecast:
         """Return `predict_jointly`: what all targets share cancels in their differences."""
         return self.predict_jointly(targets)
+
+
+def _run_sd(tokens: np.ndarray) -> np.ndarray:
+    """Return the standard deviations of runs around the level of their family after so many tokens, nats."""
+    return np.hypot(RUN_SD, YOUNG_SD_PER_DECADE * np.maximum(np.log10(YOUNG_TOKENS / tokens), 0.0))
 
 
 def published_losses(targets: Sequence[Target]) -> np.ndarray:
@@ -56,7 +61,7 @@ def has_published_level(run: TrainingRun) -> bool:
 
 
 def refuse_level(run: TrainingRun) -> None:
-    """Raise NoForecast where the loss, at first or now, is none that so many parameters and tokens give from scratch."""
+    """Raise NoForecast where the loss, at first, now or on its way, is none of a training from scratch."""
     if not has_published_level(run):
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
@@ -65,14 +70,32 @@ def refuse_level(run: TrainingRun) -> None:
     if logged.any():
         points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
     for step, loss, highest in points:
-        tokens = step * run.tokens_per_step
-        usual = min(published_surface(run.n_parameters, tokens), UNIFORM_LOSS)
+        usual = _usual_level(run, step)
         if not MIN_LEVEL_RATIO * usual <= loss <= highest * usual:
-            raise NoForecast(
-                f"{run.n_parameters:,} parameters reach a loss of about {usual:.3g} nats per token after {tokens:.2g} "
-                f"tokens from scratch, and this run has {loss:.4g}: the law is for the pretraining of language models on "
-                "the next token, not for fine-tuning, continued pretraining or other losses"
-            )
+            raise NoForecast(_unusual_level(run, step, loss))
+    recent = run.loss_curve.since(run.progress.step / 3)
+    if len(recent.steps) < MINIMUM_POINTS:
+        return
+    above = recent.losses - [_usual_level(run, step) for step in recent.steps]
+    seen = recent.steps[-1:] * run.tokens_per_step
+    # Next-token runs that stand so far above fall 2.5 times as fast as the surface; masked ones have a plateau there.
+    is_outside = np.median(above[-3:]) > NORMAL * float(np.hypot(LEVEL_SD, _run_sd(seen))[0])
+    if is_outside and np.polyfit(np.log(recent.steps), above, 1)[0] >= 0:
+        raise NoForecast(f"{_unusual_level(run, *run.progress)}; nor does it approach that")
+
+
+def _usual_level(run: TrainingRun, step: float) -> float:
+    """Return the loss of a training from scratch after so many steps."""
+    return min(published_surface(run.n_parameters, step * run.tokens_per_step), UNIFORM_LOSS)
+
+
+def _unusual_level(run: TrainingRun, step: float, loss: float) -> str:
+    """Return that a loss is none of a training from scratch."""
+    return (
+        f"{run.n_parameters:,} parameters reach a loss of about {_usual_level(run, step):.3g} nats per token after "
+        f"{step * run.tokens_per_step:.2g} tokens from scratch, and this run has {loss:.4g}: the law is for the "
+        "pretraining of language models on the next token, not for fine-tuning, continued pretraining or other losses"
+    )
 
 
 def refuse_young(run: TrainingRun) -> None:
