@@ -1,7 +1,8 @@
 """`python -m studies.decisions published` judges forecasts and decisions of the published training runs, `... ablation`
 some decisions with parts of the law left out, `... standing [FOLDER ...]` where published runs, also those of more folders,
-stand against the published law, and `... own [RUN]` the decisions that were taken here. `... priors` learns
-the prior, with each source left out, which takes a quarter of an hour. Nothing is trained.
+stand against the published law, `... young` forecasts of runs before the first age, and `... own [RUN]` the decisions
+that were taken here. `... priors` learns the prior, with each source left out, which takes a quarter of an hour. Nothing is
+trained.
 
 RUN is a folder of results, whose small tables are gathered first.
 """
@@ -16,7 +17,7 @@ import pandas as pd
 from studies import small_tables
 from studies.decisions import OWN_TABLES, PUBLISHED_RUNS
 from studies.decisions.ablation import ablation
-from studies.decisions.forecasts import by_source, forecasts_of
+from studies.decisions.forecasts import by_source, forecasts_of, with_smaller
 from studies.decisions.judge import decisions_of, groups, policy_table
 from studies.decisions.own import (
     ALTERNATIVE,
@@ -29,6 +30,7 @@ from studies.decisions.picture import ends, regrets
 from studies.decisions.priors import learnt, priors
 from studies.decisions.published import decision_points, judged_points, read
 from studies.decisions.standing import standing_points, standing_table
+from studies.decisions.young import young_forecasts, young_table
 from toposcale.analysis.decisions import MEANS
 from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.forecasting.runs.training_run import TrainingRun
@@ -55,7 +57,12 @@ def published(folder: Path = PUBLISHED_RUNS, pictures: Path | None = None) -> No
     judged = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
     judged = judged[[name for name in judged if not str(name).startswith("regret.")]]
     policies = policy_table(decisions, RESAMPLES, SEED)
-    made = {"forecasts": by_source(forecasts), "groups": judged, "policies": policies}
+    made = {
+        "forecasts": by_source(forecasts),
+        "smaller": with_smaller(forecasts),
+        "groups": judged,
+        "policies": policies,
+    }
     for name, rows in made.items():
         small_tables.write(rows, folder / f"{name}.csv", DIGITS)
     others = {
@@ -87,6 +94,12 @@ def standing(folders: list[Path], folder: Path = PUBLISHED_RUNS) -> None:
     runs = [run for each in (folder, *folders) for run in read(each)]
     small_tables.write(standing_table(standing_points(runs)), folder / "standing.csv", DIGITS)
     print(folder / "standing.csv")
+
+
+def young(folder: Path = PUBLISHED_RUNS) -> None:
+    """Print how often the intervals of young runs hold."""
+    without = priors(pd.read_csv(folder / "priors.csv").set_index("left_out"))
+    print(small_tables.markdown(young_table(young_forecasts(read(folder), without))))
 
 
 def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:
@@ -160,13 +173,15 @@ if __name__ == "__main__":
                 learn_priors()
             case ["ablation"]:
                 parts_of_the_law()
+            case ["young"]:
+                young()
             case ["standing", *folders]:
                 standing([Path(folder) for folder in folders])
             case ["own", *runs]:
                 own([Path(run) for run in runs if Path(run, "tables/features.parquet").exists()])
             case _:
                 sys.exit(
-                    "usage: python -m studies.decisions published|priors|ablation, standing [FOLDER ...], own [RUN ...]"
+                    "usage: python -m studies.decisions published|priors|ablation|young|standing [FOLDER ...]|own [RUN ...]"
                 )
     except UserError as error:
         sys.exit(f"toposcale: {error}")

@@ -101,21 +101,38 @@ def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
     return None if longest is None else longest.history
 
 
+def judged(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a forecast, with their error, inside (1 or 0) and score."""
+    kept = rows[rows["reason"] == ""]
+    outside = np.maximum(kept["low"] - kept["actual"], 0) + np.maximum(kept["actual"] - kept["high"], 0)
+    return kept.assign(
+        error=kept["forecast"] - kept["actual"],
+        inside=(outside == 0).astype(float),
+        score=kept["high"] - kept["low"] + PENALTY * outside,
+    )
+
+
+def with_smaller(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each source: decision points that are forecast both alone and with a smaller run, the interval score of
+    each, and their ratio. Families of a source count the same."""
+    key = ["source", "family", "run", "share"]
+    scores = judged(rows[rows["method"] == JOINT]).pivot(index=key, columns="known", values="score")
+    if ONE_KNOWN not in scores:
+        return pd.DataFrame()
+    both = scores[[ALONE, ONE_KNOWN]].dropna()
+    table = both.groupby(key[:2]).mean().groupby("source").mean()
+    table.insert(0, "n", both.groupby("source").size())
+    return table.assign(ratio=table[ONE_KNOWN] / table[ALONE]).reset_index()
+
+
 def by_source(rows: pd.DataFrame) -> pd.DataFrame:
     """A row for each method, source and what was known: forecasts, the share that is refused, mean error and bias, the
     share of truths inside the 95% interval, and the mean interval score. Families of a source count the same; so do the
     sources, in the rows of all."""
-    kept = rows[rows["reason"] == ""]
-    error = kept["forecast"] - kept["actual"]
-    outside = np.maximum(kept["low"] - kept["actual"], 0) + np.maximum(kept["actual"] - kept["high"], 0)
-    judged = kept.assign(
-        mean_error=error.abs(),
-        bias=error,
-        inside=(outside == 0).astype(float),
-        score=kept["high"] - kept["low"] + PENALTY * outside,
-    )
+    kept = judged(rows)
+    kept = kept.assign(mean_error=kept["error"].abs(), bias=kept["error"])
     key, numbers = ["method", "known", "source"], ["mean_error", "bias", "inside", "score"]
-    of_sources = judged.groupby([*key, "family"])[numbers].mean().groupby(key).mean()
+    of_sources = kept.groupby([*key, "family"])[numbers].mean().groupby(key).mean()
     counts = rows.assign(refused=(rows["reason"] != "").astype(float)).groupby(key)
     table = counts.agg(n=("run", "size"), refused=("refused", "mean")).join(of_sources).reset_index()
     means = table.groupby(key[:2], as_index=False)[["refused", *numbers]].mean()

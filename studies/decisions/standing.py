@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 
 from studies.decisions.published import FEWEST_ROWS, SHARES, Run
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
@@ -47,9 +48,18 @@ def _rows(run: Run) -> Iterator[dict[str, object]]:
         is_usual = track.step >= LEAST_STEPS and track.step * now.tokens_per_step >= YOUNG_TOKENS
         row: dict[str, object] = {"scale": USUAL if is_usual else YOUNGER, "source": run.source}
         row["text"] = OTHER_TEXTS.get(run.family, WEB)
-        wrong = {name: _track(now, factor) for name, factor in WRONG_BATCHES.items()}
         row |= {"off": track.loss - track.expected, "inside": track.is_on_track}
-        yield row | {name: track is not None and not track.is_on_track for name, track in wrong.items()}
+        for name, factor in WRONG_BATCHES.items():
+            wrong = _track(now, factor)
+            row[name] = wrong is not None and not wrong.is_on_track
+            row[f"power, {name}"] = _power(track, wrong) if wrong else np.nan
+        yield row
+
+
+def _power(track: Track, wrong: Track) -> float:
+    """How often a wrong batch lies outside where runs scatter as the interval says: what its width allows."""
+    shift = (track.expected - wrong.expected) * NORMAL / (wrong.high - wrong.expected)
+    return float(ndtr(shift - NORMAL) + ndtr(-shift - NORMAL))
 
 
 def _track(now: TrainingRun, factor: float = 1.0) -> Track | None:
