@@ -21,6 +21,7 @@ def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
     assert (advice["choice"], advice["confident"]) == ("continue", True)
     assert advice["forecast_low"] < SIZES[0].progress.loss < advice["forecast_high"]
     assert advice["forecast"] < advice["loss"] - 0.04
+    assert advice["loss_noise"] == pytest.approx(0.002, rel=0.4)
     assert advice.sentence.startswith("Continue; ")
     assert advice.sentence.endswith(", confident.")
 

@@ -37,6 +37,16 @@ def test_the_loss_curve_is_the_smoothed_log_moved_to_the_metric():
     np.testing.assert_allclose(losses, 6.0 * steps**-0.35 + 2.03, atol=3e-3)
 
 
+def test_the_noise_of_a_row_is_that_of_the_log():
+    """A smooth curve has 0.0000 of it; without a log it is that of the metric, here a tenth of it."""
+    noisy = run(0, noise=0.05)
+    assert noisy.noise == pytest.approx(0.05, rel=0.15)
+    assert run(0, noise=0.0).noise < 1e-4
+    alone = replace(noisy, steps=np.empty(0), losses=np.empty(0), gradient_norms=np.empty(0))
+    assert alone.noise < 0.02
+    assert np.isnan(replace(alone, checkpoint_losses=np.full(len(alone.checkpoint_steps), np.nan)).noise)
+
+
 def test_without_a_log_the_loss_curve_is_the_metric_after_the_warmup():
     history = replace(run(0), steps=np.empty(0), losses=np.empty(0), gradient_norms=np.empty(0))
     steps, losses = history.loss_curve

@@ -164,6 +164,7 @@ class Advice(Drawn):
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
             "forecast_high": end.high if end else None,
+            "loss_noise": finite_or_none(run.noise) or None,
             "models_read": len(self.law.runs_) if self.law else 0,
             "forecast_curve": self._forecast_columns(),
             "target_loss": self.request.target_loss if self._target else None,

@@ -13,7 +13,7 @@ from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.runs.outliers import without_false_start
-from toposcale.forecasting.runs.series import Series, in_order, last_of_each, logged_again, on_grid, read_only
+from toposcale.forecasting.runs.series import Series, in_order, last_of_each, logged_again, noise_of, on_grid, read_only
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
@@ -268,6 +268,12 @@ class TrainingRun:
     def logged(self) -> np.ndarray:
         """Losses that were logged after the warm-up, spikes included, (rows,)."""
         return after_warmup(self.steps, self.losses, self.schedule).losses
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one row around the curve, nats, from the log or, without one, the metric; 0 if unknown."""
+        rows = self.logged if len(self.logged) else self.metric_curve.losses
+        return noise_of(np.log(rows[rows > 0])) * self.loss_curve.level
 
     @property
     def forecasts_training_loss(self) -> bool:
