@@ -406,6 +406,9 @@ def test_the_page_tells_the_committed_forecasts():
     rest = pretraining[~often]
     assert f"the other five have {rest['n'].min()} to {rest['n'].max()} forecasts" in page
     assert set(pretraining.nlargest(3, "mean_error")["source"]) <= set(rest["source"])
+    smaller = pd.read_csv(PUBLISHED_RUNS / "smaller.csv").query("not source.str.contains(',')").set_index("source")
+    details = " ".join((ROOT / "studies/decisions/README.md").read_text().split())
+    assert all(f"{source} ({ratio:.2f}" in details for source, ratio in smaller["ratio"].items())
 
 
 def test_where_runs_stand_is_that_of_their_curves_and_is_told_on_the_page(published):
@@ -437,7 +440,7 @@ def test_the_page_tells_what_the_scaling_in_size_is_worth():
 
 def test_the_results_have_every_table_of_the_page():
     page = (PUBLISHED_RUNS / "results.md").read_text()
-    for name in ("priors", "forecasts", "groups", "policies", "standing", "ablation"):
+    for name in ("priors", "forecasts", "smaller", "groups", "policies", "standing", "ablation"):
         section = page.partition(f"## {name.capitalize()}\n")[2].partition("\n## ")[0]
         assert section.count("\n| ") == len(pd.read_csv(PUBLISHED_RUNS / f"{name}.csv")) + 2, name
 
@@ -454,7 +457,7 @@ def test_the_scatter_of_a_source_is_that_of_the_others():
 
 def test_published_replicates_rarely_differ_as_the_page_tells():
     table = published_replicates()
-    assert table["significant"].mean() < 0.05
+    assert table.query("record != 'attainable'")["significant"].mean() < 0.05
     page = (ROOT / "studies/decisions/README.md").read_text()
     for row in table.to_dict("records"):
         numbers = f"{row['deviation']:.4f} | {row['half_width']:.4f} | {row['significant']:.0%} | {row['found']:.0%}"
