@@ -88,7 +88,7 @@ LAWS = (
     | REGISTRY  # the ridge regression asks for the groups of features
     | modules("""
     analysis: calibration methods rate ridge
-    forecasting/laws: chinchilla discrepancy family_law joint law
+    forecasting/laws: annealing chinchilla discrepancy family_law joint law
     forecasting/laws: multi_power_law power_law prediction priors published_law published_surface
     forecasting/runs: checks
 """)

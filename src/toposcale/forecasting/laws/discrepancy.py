@@ -6,12 +6,13 @@ chosen by the marginal likelihood of the curve.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.optimize import least_squares
 
-from toposcale.forecasting.laws.multi_power_law import map_estimate
 from toposcale.forecasting.laws.priors import (
     DISCREPANCY_GROWTH,
     SAME_SIZE_CORR,
@@ -21,6 +22,26 @@ from toposcale.forecasting.laws.priors import (
 )
 
 _FURTHEST = (-6.0, 3.0)  # log training times beyond which the amplitude is constant
+
+
+MOST_EVALUATIONS, TOLERANCE = 400, 1e-6
+"""With a tolerance of 1e-8 forecasts move by at most 0.0002 nats."""
+
+
+def map_estimate(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], start: np.ndarray) -> np.ndarray:
+    """Return the parameters (k,) of the least sum of squared residuals, by Levenberg and Marquardt's method.
+
+    terms: parameters (k,) -> residuals (n,), those of the prior among them, and their Jacobian (n, k), both finite
+    everywhere, n at least k.
+    """
+
+    @lru_cache(maxsize=1)
+    def at(key: bytes) -> tuple[np.ndarray, np.ndarray]:
+        return terms(np.frombuffer(key))  # residuals and slopes of one point are asked for one after the other
+
+    limits = dict.fromkeys(("ftol", "xtol", "gtol"), TOLERANCE) | {"max_nfev": MOST_EVALUATIONS}
+    solution = least_squares(lambda x: at(x.tobytes())[0], start, lambda x: at(x.tobytes())[1], method="lm", **limits)
+    return np.asarray(solution.x)
 
 
 class Points(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.forecasting.laws import discrepancy
-from toposcale.forecasting.laws.multi_power_law import CENTRES, MOST_CHANGES, Prepared, law, prepare
+from toposcale.forecasting.laws.annealing import CENTRES, MOST_CHANGES, Prepared, law, prepare
 from toposcale.forecasting.laws.priors import (
     FIRST_STEPS_EXPONENT,
     MIN_NOISE_SD,
