@@ -128,23 +128,6 @@ def test_no_curve_breaks_the_fit(level, slope, noise, seed, constant):
     assert low <= law(rates, np.array([299]))[0] <= high
 
 
-@pytest.mark.parametrize(
-    ("rates", "steps", "losses", "named"),
-    [
-        (np.array([1e-3, np.nan]), np.arange(2), np.ones(2), "learning_rates"),
-        (np.array([1e-3, -1e-3]), np.arange(2), np.ones(2), "learning_rates"),
-        (np.zeros(5), np.arange(2), np.ones(2), "learning_rates"),
-        (np.ones(5), np.array([0, 5]), np.ones(2), "steps"),
-        (np.ones(5), np.array([0.5, 1]), np.ones(2), "steps"),
-        (np.ones(5), np.arange(3), np.ones(2), "steps"),
-        (np.ones(5), np.arange(5), np.ones(5), "curves"),
-    ],
-)
-def test_a_malformed_curve_is_named(rates, steps, losses, named):
-    with pytest.raises(ValueError, match=named):
-        fit_multi_power_law([(rates, steps, losses)])
-
-
 def published_curve(folder, name):
     """(rates one a step, steps, losses); rates between logged rows and in the warm-up are interpolated."""
     with open(folder / f"{name}.csv", newline="") as file:
@@ -155,6 +138,12 @@ def published_curve(folder, name):
         rates = np.where(np.arange(len(rates)) < 8000, PEAK, rows[-1, 1])
     rates[:WARMUP] = PEAK * np.arange(WARMUP) / WARMUP
     return rates, steps, rows[:, 2]
+
+
+@pytest.mark.parametrize("rates", [np.ones(5), np.zeros(8)])
+def test_too_few_points_with_a_rate_are_refused(rates):
+    with pytest.raises(ValueError, match="at least 6"):
+        fit_multi_power_law([(rates, np.arange(len(rates)), np.ones(len(rates)))])
 
 
 @pytest.mark.parametrize(("size", "allowed"), [("25", 0.0042), ("100", 0.0048)])

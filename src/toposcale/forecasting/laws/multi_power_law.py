@@ -91,10 +91,9 @@ class MultiPowerLawFit:
 
     def __call__(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Return the losses at steps of a schedule of one rate a step, nats; infinite where no rate was spent yet."""
-        curve = _checked(0, learning_rates, steps, np.ones(np.shape(steps)))
-        rates, losses = curve.learning_rates / self.rate_unit, np.empty(len(curve.steps))
+        rates, losses = learning_rates / self.rate_unit, np.empty(len(steps))
         for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
-            prepared = prepare(rates, curve.steps[part], self.time_unit, MOST_CHANGES)
+            prepared = prepare(rates, steps[part], self.time_unit, MOST_CHANGES)
             losses[part] = np.where(prepared.time > 0, law(self.x, prepared)[0], np.inf)
         return losses * self.loss_unit
 
@@ -117,11 +116,10 @@ def fit_multi_power_law(
     """Fit one law to several curves by the Huber loss of the log loss and a Gaussian prior; the fit is deterministic.
 
     curves: each learning_rates (n_steps,), one a step from step 0; steps and losses in nats per token, (n_points,).
-    Points whose loss is not finite and positive, or before any rate was spent, are left out. `ValueError`: a curve
-    is malformed, or there are fewer than 6 points in all.
+    Points whose loss is not finite and positive, or before any rate was spent, are left out. `ValueError`: there are fewer
+    than 6 points in all.
     """
-    checked = [_usable(_checked(number, *curve)) for number, curve in enumerate(curves)]
-    checked = [curve for curve in checked if len(curve.steps)]
+    checked = [curve for curve in (_usable(Curve(*one)) for one in curves) if len(curve.steps)]
     if sum(len(curve.steps) for curve in checked) < FEWEST_POINTS:
         raise ValueError(f"curves: at least {FEWEST_POINTS} finite, positive losses are needed in all")
     rate_unit = max(float(curve.learning_rates.max()) for curve in checked)
@@ -227,22 +225,6 @@ class MultiPowerLaw:
             raise NoForecast("the law gives no positive loss")
         intervals = [self.law_.interval(target.learning_rates, target.step) for target in targets]
         return [Prediction(value, *interval) for value, interval in zip(values, intervals, strict=True)]
-
-
-def _checked(number: int, learning_rates: np.ndarray, steps: np.ndarray, losses: np.ndarray) -> Curve:
-    rates = np.asarray(learning_rates, dtype=np.float64)
-    where = np.asarray(steps)
-    values = np.asarray(losses, dtype=np.float64)
-    if rates.ndim != 1 or not len(rates) or not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
-        raise ValueError(f"learning_rates of curve {number}: one finite rate >= 0 for each step from 0, not all 0")
-    if where.ndim != 1 or where.shape != values.shape:
-        raise ValueError(f"steps and losses of curve {number}: two arrays of one length")
-    if not np.array_equal(where, where.astype(np.int64)):
-        raise ValueError(f"steps of curve {number}: whole numbers")
-    where = where.astype(np.int64)
-    if len(where) and (where.min() < 0 or where.max() >= len(rates)):
-        raise ValueError(f"steps of curve {number}: below the {len(rates)} learning rates there are, got {where.max()}")
-    return Curve(rates, where, values)
 
 
 POINTS_PER_CURVE = 64
