@@ -17,6 +17,7 @@ import pandas as pd
 from PIL import Image
 
 from toposcale.figures import FIGURES
+from toposcale.figures.style import missing_reason
 from toposcale.forecasting.laws.priors import CONSTANTS
 from toposcale.io.files import write_text
 from toposcale.reproduction.claims import CLAIMS, ClaimAnswer
@@ -34,13 +35,17 @@ def answers_of(folder: Path) -> pd.DataFrame:
 
 
 def copy_pictures(figures: Path) -> None:
-    """Write the pictures of the gallery from the figures of a run, small enough for a page."""
+    """Write the pictures of the gallery from the figures of a run, small enough for a page; none where data are missing."""
     for path in sorted(figures.glob("*.png")):
+        target = DOCS / "images/gallery" / path.name
+        if missing_reason(path.with_suffix(".svg")):
+            target.unlink(missing_ok=True)
+            continue
         picture = Image.open(path).convert("RGB")
         picture.thumbnail((900, picture.height), Image.Resampling.LANCZOS)
         # Not the median cut, which gives the colours of thin lines away.
         few_colours = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        few_colours.save(DOCS / "images/gallery" / path.name, optimize=True)
+        few_colours.save(target, optimize=True)
 
 
 def constants() -> str:
@@ -112,9 +117,9 @@ def gallery() -> str:
 
 
 def _picture(name: str, title: str) -> list[str]:
-    """Return the lines that show the picture of a figure, where one is committed."""
+    """Return the lines that show the picture of a figure, or say that there is none."""
     path = f"images/gallery/{name}.png"
-    return [f"![{title}]({path})", ""] if (DOCS / path).exists() else []
+    return [f"![{title}]({path})" if (DOCS / path).exists() else "*The default run has no data for it.*", ""]
 
 
 def _answer(counts: Mapping[str, int], n_runs: int, reason: str) -> str:

@@ -48,7 +48,10 @@ def test_forecasts():
     rows = rows[(rows["method"] == "joint") & (rows["known"] == ALONE)]
     sources = rows[(rows["n"] >= 20) & ~rows["source"].str.contains(", ") & (rows["source"] != "all")]
     assert len(sources) == 9
-    assert f"a mean error of {sources['mean_error'].mean():.3f} nats, in the nine sources with 20 or more" in TEXT
+    assert 0.02 < sources["mean_error"].mean() < 0.03
+    assert (
+        "a mean error below 0.03 nats, in the nine sources with 20 or more" in TEXT
+    )  # docs/decisions.md has the digits
 
 
 def test_topology():
