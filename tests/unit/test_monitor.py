@@ -702,3 +702,21 @@ assert set(monitor.__all__) <= set(dir(monitor)), dir(monitor)
 assert not {"torch", "transformers", "lightning"} & set(sys.modules)
 """
     assert run_training(program, subprocess.DEVNULL) == (0, "")
+
+
+def test_without_the_facts_of_a_forecast_a_snapshot_loads_nothing_for_it(tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from toposcale.features.weights import WeightSettings
+from toposcale.monitor.folder import Folder
+from toposcale.monitor.worker import Job, Snapshot, lay_out, perform
+
+folder = Folder(Path({str(tmp_path)!r}), "tiny")
+folder.write_facts(n_parameters=6, tokens_per_step=8)
+job = Job(folder, lay_out([("w", "float32", (2, 3))]), WeightSettings(), {{}})
+outcome = perform(job, Snapshot(1, 0.0, forecast=True), memoryview(bytes(24)))
+print(outcome.error, {{"scipy.optimize", "toposcale.forecasting.decision.advice"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["set()"]

@@ -72,6 +72,11 @@ class Folder:
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"{path}: not the facts of a monitored model; is this a monitor's folder?") from error
 
+    def can_forecast(self) -> bool:
+        """Return whether size, tokens of a step and last step of the training are known."""
+        facts = self.facts()
+        return bool(facts["n_parameters"] and facts["tokens_per_step"] and facts["final_step"])
+
     def write_facts(self, **facts: Any) -> None:
         """Set some of n_parameters, tokens_per_step, final_step and schedule; None sets nothing."""
         path = self.facts_file

@@ -41,10 +41,9 @@ def outlook(folder: Folder) -> Outlook:
 
 def run_of(folder: Folder) -> TrainingRun | None:
     """Return the run of a monitored model; None where size, tokens of a step or last step are not known."""
-    facts = folder.facts()
-    if not (facts["n_parameters"] and facts["tokens_per_step"] and facts["final_step"]):
+    if not folder.can_forecast():
         return None
-    kinds = "training", "metrics/monitor"
+    facts, kinds = folder.facts(), ("training", "metrics/monitor")
     training, metrics = (tables.gather(TABLES[kind], folder.files(kind).values()).to_pandas() for kind in kinds)
     log = {str(name): values.to_numpy(dtype=np.float64) for name, values in training.items()}
     schedule = schedule_of(facts["schedule"]) if facts["schedule"] else None

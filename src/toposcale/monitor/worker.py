@@ -4,6 +4,7 @@ It is a Python interpreter of its own that inherits a channel to the training an
 process that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
 """
 
+import gc
 import math
 import mmap
 import os
@@ -176,6 +177,7 @@ def main() -> None:
         job: Job = channel.recv()
         while True:
             channel.send(perform(job, channel.recv(), buffer))
+    gc.freeze()  # Python would look through all that is loaded before it ends, and the training waits for that
 
 
 def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
@@ -199,9 +201,10 @@ def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                from toposcale.monitor.outlook import outlook  # SciPy and pandas, which the features do without
+                if job.folder.can_forecast():
+                    from toposcale.monitor.outlook import outlook  # the optimisers of SciPy, slow to import
 
-                ahead = outlook(job.folder)
+                    ahead = outlook(job.folder)
             except Exception as problem:
                 traceback.print_exc()
                 messages += (f"no forecast ({reason_of(problem)})",)
