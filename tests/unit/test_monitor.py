@@ -49,6 +49,12 @@ def metrics(folder):
     return {(row["step"], row["metric"]): row["value"] for row in rows}
 
 
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Snapshots are taken, and no background process measures them: for tests of what the monitor says of a loss."""
+    monkeypatch.setattr(TopologyMonitor, "_hand_over", lambda *_: None)
+
+
 def test_parameters_that_are_not_trained_are_named_and_left_out(tmp_path, capfd):
     model = small_model()
     model[0].weight.requires_grad_(False)
@@ -115,11 +121,12 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
     assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8, "schedule": None}
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_evaluations_between_snapshots_are_told(tmp_path, capfd):
-    model, tiny = small_model(), weights.WeightSettings(max_points=4, features=("norms",))
+    model = small_model()
     for evaluated_every, final_step in ((50, 300), (40, 80), (20, 40), (10, 40)):
         name = f"every-{evaluated_every}"
-        with monitor(tmp_path, name=name, every=20, final_step=final_step, settings=tiny) as watching:
+        with monitor(tmp_path, name=name, every=20, final_step=final_step) as watching:
             for step in range(1, final_step + 1):
                 watching.step(model)
                 if step % evaluated_every == 0:
@@ -132,6 +139,7 @@ def test_evaluations_between_snapshots_are_told(tmp_path, capfd):
     assert "every-50: 3 of 15 snapshots have a validation loss" in last
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_an_evaluation_after_the_last_step_is_of_the_last_snapshot(tmp_path, capfd):
     model = small_model()
     with monitor(tmp_path, every=2, final_step=3) as watching:
@@ -536,6 +544,7 @@ def test_open_runs_of_mlflow_and_trackio_get_the_values_and_closed_ones_nothing(
     assert rows == [({"topology/h0_total": 0.5}, 3, False), ({"topology/h0_total": 0.5}, 3)]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_an_alert_is_a_line_and_a_call(tmp_path, capfd):
     told = []
     with monitor(tmp_path, every=2, on_alert=told.append) as watching:
@@ -549,9 +558,10 @@ def test_a_function_that_fails_at_an_alert_is_told_once_and_the_monitoring_goes_
     def fails(alert):
         raise RuntimeError(f"no network for {alert.kind}")
 
+    model = small_model()
     with monitor(tmp_path, every=300, on_alert=fails) as watching:
         for step in range(900):
-            watching.step(small_model(), np.nan if step in (200, 700) else 2.0)
+            watching.step(model, np.nan if step in (200, 700) else 2.0)
     assert capfd.readouterr().err.count("on_alert failed (RuntimeError: no network for not_finite)") == 1
     assert Folder(tmp_path, "tiny").steps() == [300, 600, 900]
 
