@@ -236,6 +236,13 @@ def test_a_loss_and_a_layer_that_end_as_nan_are_not_told_as_if_they_were_whole()
     assert table.to_dict("list") == {"layer": ["a"], "weight norm ×": [1.5]}
 
 
+def test_a_run_without_weights_has_a_table_of_layers_without_rows():
+    columns = ["model", "source", "feature", "layer", "step", "value"]
+    features = pd.DataFrame(columns=columns).astype({"step": int, "value": float})
+    table = cards.layer_table(pd.DataFrame({"model": ["m"]}), features)
+    assert table.to_dict("list") == {"layer": []}
+
+
 @pytest.mark.parametrize("n_models", [1, 3])
 def test_the_heading_counts_the_models(n_models):
     page = report_of([], figure_tables.models_table()[:n_models])

@@ -174,10 +174,10 @@ def layer_table(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     values = (last["value"] / first["value"])[moved] if has_changes else last["value"]
     table = values.unstack("feature").reindex(columns=list(OF_LAYERS))
     norms = table[WEIGHT_NORM.feature]
-    table = table[np.isfinite(norms) & (norms > 0)].reset_index()
+    table = table[np.isfinite(norms) & (norms > 0)]
     sizes = np.log(table[WEIGHT_NORM.feature])
     order = (sizes.abs() if has_changes else sizes).sort_values(ascending=False, kind="stable").index
     titles = {name: feature_name(name) + " ×" * has_changes for name in OF_LAYERS}
-    named = table.loc[order].rename(columns=titles).dropna(axis="columns", how="all")
+    named = table.loc[order].dropna(axis="columns", how="all").reset_index().rename(columns=titles)
     named["layer"] = named["layer"].astype(str).map(short_layer)
     return named if len(models) > 1 else named.drop(columns="model")
