@@ -173,7 +173,7 @@ reference: $(VENV)/.runtime
 	$(BIN)/python -c "from toposcale.io import schemas; print(schemas.reference(), end='')" > docs/tables.md
 	$(BIN)/python docs/reference.py
 	{ printf '# The rules of the default run\n\nDrawn by Snakemake; written by `make reference`.\n\n```mermaid\n'; \
-	  PYTHONHASHSEED=0 $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md
+	  PYTHONHASHSEED=0 $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all --config run=reference; printf '```\n'; } > docs/rulegraph.md
 
 clean:
 	rm -rf "$(VENV)" build docs/api .pytest_cache .mypy_cache .ruff_cache .hypothesis
