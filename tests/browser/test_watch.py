@@ -21,7 +21,7 @@ from toposcale.monitor import records
 from toposcale.monitor.folder import Folder
 from toposcale.pages import watch
 
-FINAL_STEP = 100
+FINAL_STEP = 1000
 
 
 @contextmanager
@@ -61,7 +61,7 @@ class Monitored:
 
     def reach(self, step):
         records.write_snapshot(self.folder, step, iter(matrices(step).items()), weights.WeightSettings(), {}, 0.0)
-        for one in range(max(step - 9, 0), step + 1):
+        for one in range(max(step - 99, 0), step + 1):
             self.log.training(one, loss(one), 0.5, 1e-3)
         self.log.metric(step, "validation_loss", loss(step) + 0.1)
         self.log.write(step)
@@ -96,24 +96,24 @@ def told(page, version):
 @pytest.mark.parametrize("kind", [Monitored, Trained])
 def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
     training = kind(tmp_path / "training")
-    for step in range(10, 60, 10):
+    for step in range(100, 600, 100):
         training.reach(step)
     with watching(tmp_path / "training") as address:
         browser.open(address)
         browser.wait_for("document.body.dataset.ready === 'yes'")
         drawn = "document.querySelector('[data-side=left][data-kind=loss] .chart').data"
         browser.wait_for(f"Boolean({drawn})")
-        browser.wait_for("document.querySelector('#step').value === '50'")
+        browser.wait_for("document.querySelector('#step').value === '500'")
         forecast = f"{drawn}.find((trace) => trace.name === 'forecast')?.customdata.at(-1)[0]"
         assert browser.run(forecast) == FINAL_STEP
-        assert f"step 50 of {FINAL_STEP} " in browser.run("document.querySelector('#left-name p').textContent")
+        assert f"step 500 of {FINAL_STEP:,} " in browser.run("document.querySelector('#left-name p').textContent")
         norm = "line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')"
         before = browser.run(norm)
-        training.reach(60)
-        browser.wait_for("document.querySelector('#step').value === '60'")
+        training.reach(600)
+        browser.wait_for("document.querySelector('#step').value === '600'")
         after = browser.run(norm)
-        assert after["steps"] == [*before["steps"], 60]
-        expected = np.sqrt(sum((value**2).sum() for value in matrices(60).values()))
+        assert after["steps"] == [*before["steps"], 600]
+        expected = np.sqrt(sum((value**2).sum() for value in matrices(600).values()))
         assert after["values"][-1] == pytest.approx(expected, rel=1e-4)
         assert browser.errors() == []
         assert all(request.startswith(address) for request in browser.requests())
@@ -177,9 +177,9 @@ def test_a_checkpoint_that_is_cut_is_told_and_read_when_it_is_whole(tmp_path):
 )
 def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_path, noted, expected):
     training = Monitored(tmp_path)
-    for step in range(10, 60, 10):
+    for step in range(100, 600, 100):
         training.reach(step)
-    plan = {"at": [0, 60, FINAL_STEP], "values": [noted, noted, 0.0]}
+    plan = {"at": [0, 600, FINAL_STEP], "values": [noted, noted, 0.0]}
     training.folder.write_facts(schedule=plan)
     follower = watch.Follower(tmp_path)
     follower.refresh()
@@ -203,28 +203,28 @@ def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):
     assert follower.parts["run"]["version"] == version + 1
 
 
-@pytest.mark.parametrize("logged_every", [1, 7, 60, 500])
-@pytest.mark.parametrize("last_checkpoint", [FINAL_STEP, 96])
+@pytest.mark.parametrize("logged_every", [1, 7, 600, 5000])
+@pytest.mark.parametrize("last_checkpoint", [FINAL_STEP, 960])
 def test_a_finished_training_is_shown_as_finished_wherever_its_log_ends(logged_every, last_checkpoint, tmp_path):
     training = Trained(tmp_path, logged_every)
-    for step in (50, last_checkpoint):
+    for step in (500, last_checkpoint):
         training.reach(step)
     if last_checkpoint < FINAL_STEP:  # as Trainer.save_state leaves it
         training.write_state(FINAL_STEP, tmp_path)
     follower = watch.Follower(tmp_path)
     follower.refresh()
-    assert follower.parts["model-0"]["advice"] == f"The last of {FINAL_STEP} steps is done."
+    assert follower.parts["model-0"]["advice"] == f"The last of {FINAL_STEP:,} steps is done."
     assert "forecast" not in follower.parts["model-0"]
 
 
 def test_the_state_that_an_earlier_training_left_does_not_count(tmp_path):
     training = Trained(tmp_path)
     training.write_state(30, tmp_path, max_steps=30)
-    for step in range(10, 60, 10):
+    for step in range(100, 600, 100):
         training.reach(step)
     follower = watch.Follower(tmp_path)
     follower.refresh()
-    assert f"step 50 of {FINAL_STEP} " in follower.parts["model-0"]["advice"]
+    assert f"step 500 of {FINAL_STEP:,} " in follower.parts["model-0"]["advice"]
 
 
 def test_checkpoints_that_do_not_tell_where_they_end_are_not_called_finished(tmp_path):

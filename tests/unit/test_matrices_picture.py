@@ -68,14 +68,14 @@ def test_odd_matrices_are_ringed_and_named_in_the_panel_of_their_feature():
 
 
 def test_the_largest_changes_are_named_and_what_has_no_value_is_too():
-    before, after = blocks(), blocks()
-    after["model.layers.4.self_attn.q_proj.weight"] *= 3
-    after["lm_head.weight"] *= 0.5
+    before, after = blocks(), {name: 1.01 * matrix for name, matrix in blocks().items()}
+    after["model.layers.4.self_attn.q_proj.weight"] = 3 * before["model.layers.4.self_attn.q_proj.weight"]
+    after["lm_head.weight"] = 0.5 * before["lm_head.weight"]
     del after["model.layers.5.mlp.down_proj.weight"]
     axes = draw(toposcale.compare(before, after)).axes[0]
     told = axes.get_title("right")
     assert told == (
-        "without a value: layers.5.mlp.down_proj; largest: layers.4.self_attn.q_proj +200.0%, lm_head -50.0%"
+        "without a value: layers.5.mlp.down_proj; largest: layers.4.self_attn.q_proj +200.0%, lm_head -50.0%, …"
     )
     drawn = points(axes)
     assert drawn[ORDER.index("model.layers.4.self_attn.q_proj.weight")] == pytest.approx(200)
