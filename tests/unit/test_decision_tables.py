@@ -132,3 +132,11 @@ def test_seeds_of_a_configuration_count_once(monkeypatch):
     assert evaluated["the same"]["regret"].to_numpy() == pytest.approx(evaluated["its own"]["regret"].to_numpy())
     assert evaluated["the same"]["regret_low"].isna().all()
     assert evaluated["its own"]["regret_low"].notna().all()
+
+
+def test_a_finished_run_is_advised_on_at_the_first_share_that_allows_it():
+    """A hundredth of its steps is within the warm-up; where no share allows an advice, the first one tells why."""
+    late = decision_points(SIZES[:1], fractions=(0.5, 0.3, 0.01))
+    assert [(point.fraction, point.advice.decision is None) for point in late] == [(0.3, False)]
+    early = decision_points(SIZES[:1], fractions=(0.02, 0.01))
+    assert [(point.fraction, point.advice.decision is None) for point in early] == [(0.01, True)]

@@ -1,6 +1,7 @@
 """The advice on every run, and the regret of following it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -108,17 +109,25 @@ class DecisionPoint(NamedTuple):
 def decision_points(
     trainings: Sequence[TrainingRun], fractions: Sequence[float] = FRACTIONS, request: Request = USUAL
 ) -> list[DecisionPoint]:
-    """Return the decision points of runs under way now, and of finished ones at the first of `fractions`."""
+    """Return the decision points of runs under way now, and of finished ones at the first fraction with an advice."""
     points = []
     for training in trainings:
-        if not has_steps_left(training):
-            share = min(fractions)
-            advice = advise_on(training.first(share), _smaller(training, trainings), request)
-        else:
+        if has_steps_left(training):
             share = training.progress.step / training.final_step
-            advice = advise_on(training, trainings, request)
-        points.append(DecisionPoint(share, has_steps_left(training), advice))
+            points.append(DecisionPoint(share, True, advise_on(training, trainings, request)))
+        else:
+            points.append(_point_of_finished(training, _smaller(training, trainings), fractions, request))
     return points
+
+
+def _point_of_finished(
+    training: TrainingRun, smaller: Sequence[TrainingRun], fractions: Sequence[float], request: Request
+) -> DecisionPoint:
+    """Return the first decision point of a finished run that has an advice, or else the first of all."""
+    advised = ((share, advise_on(training.first(share), smaller, request)) for share in sorted(fractions))
+    points = (DecisionPoint(share, False, advice) for share, advice in advised)
+    first = next(points)
+    return next((point for point in chain([first], points) if point.advice.decision is not None), first)
 
 
 def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
