@@ -4,12 +4,23 @@ import copy
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from toposcale.landscape.curvature import Loss, Parameters
+
+
+class _Applied(nn.Module):
+    """Module whose forward pass is a function of another module."""
+
+    def __init__(self, module: nn.Module, function: Callable[[nn.Module], Tensor]) -> None:
+        super().__init__()
+        self.module, self.function = module, function
+
+    def forward(self) -> Tensor:
+        """Return the function of the module."""
+        return self.function(self.module)
 
 
 def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> Loss:
@@ -38,35 +49,23 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
     3.0
     """
     original = copy.deepcopy(module).requires_grad_(False)
-    fixed, buffers = dict(original.named_parameters()), dict(original.named_buffers())
+    buffers = dict(original.named_buffers())
+    # To look for tied weights at every call takes as long as a tenth of a pass through a small model.
+    every_name = (original.named_parameters, original.named_buffers)
+    tied = any(len([*named(remove_duplicate=False)]) > len([*named()]) for named in every_name)
     of_thread = threading.local()
 
     def loss(parameters: Parameters) -> Tensor:
-        if not hasattr(of_thread, "module"):
-            # Threads that exchange the tensors of a module share none. The tensors themselves are shared: one made
-            # inside a transform such as vmap would belong to it and could not be used again.
+        if not hasattr(of_thread, "applied"):
+            # functional_call swaps tensors on the module, so no two threads may share one. The tensors themselves are
+            # shared: one made inside a transform such as vmap would belong to it and could not be used again.
             shared = {id(t): t for t in itertools.chain(original.parameters(), original.buffers())}
-            of_thread.module = copy.deepcopy(original, shared)
-            of_thread.places = _places(of_thread.module)
-        tensors = {**fixed, **{name: tensor.clone() for name, tensor in buffers.items()}, **parameters}
-        # `torch.func.functional_call` would also put the old ones back: up to two thirds of the time of a small model.
-        for registered, key, name in of_thread.places:
-            registered[key] = tensors[name]
-        return function(of_thread.module)
+            of_thread.applied = _Applied(copy.deepcopy(original, shared), function)
+        named = {f"module.{name}": tensor for name, tensor in parameters.items()}
+        named |= {f"module.{name}": tensor.clone() for name, tensor in buffers.items()}
+        return torch.func.functional_call(of_thread.applied, named, (), tie_weights=tied)
 
     return loss
-
-
-def _places(module: nn.Module) -> list[tuple[dict[str, Any], str, str]]:
-    """Return where the submodules keep each tensor: dict, key, and its name in the module; tied ones have one name."""
-    names = {id(t): name for name, t in itertools.chain(module.named_parameters(), module.named_buffers())}
-    return [
-        (registered, key, names[id(tensor)])
-        for submodule in module.modules()
-        for registered in (submodule._parameters, submodule._buffers)
-        for key, tensor in registered.items()
-        if tensor is not None
-    ]
 
 
 def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int = 8) -> Loss:
