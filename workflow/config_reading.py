@@ -225,7 +225,7 @@ def _read_text(text: str, types: Collection[str]) -> Any:
 
 
 class _Location(NamedTuple):
-    """Where a mistake is: the path of the key, its schema, the alternative of it that is meant, and the value."""
+    """Location of a mistake: the path of the key, its schema, the alternative of it that is meant, and the value."""
 
     path: list[Any]
     part: Schema

@@ -69,7 +69,7 @@ class Part(NamedTuple):
 
 
 Input = Part | str | Sequence[Part | str]
-"""What a job reads under one name: a file, or a list of files; those that carry a digest are parts."""
+"""Files that a job reads under one name: one, or a list; those that carry a digest are parts."""
 
 
 def files_of(read: Input) -> str | list[str]:

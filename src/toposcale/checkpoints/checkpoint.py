@@ -71,7 +71,7 @@ class Checkpoint:
 
     @property
     def is_only_file(self) -> bool:
-        """Whether it is the only file of weights in a folder, of another name than those of Hugging Face."""
+        """True for the only file of weights in a folder, under another name than those of Hugging Face."""
         if not isinstance(self._source, Path) or self.files == [self._source]:
             return False
         return not choose_weight_files(os.listdir(self.files[0].parent))

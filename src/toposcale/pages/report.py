@@ -51,13 +51,11 @@ COLUMNS = {
 
 
 OVER_RUNS = (
-    *(
-        "pooled_correlations",
-        "early_stopping_summary",
-        "forecast_evaluation",
-        "score_evaluation",
-        "decision_evaluation",
-    ),
+    "pooled_correlations",
+    "early_stopping_summary",
+    "forecast_evaluation",
+    "score_evaluation",
+    "decision_evaluation",
     "forecast_comparison",
 )
 """Tables and figures of means over runs, which repeat others where there is one."""

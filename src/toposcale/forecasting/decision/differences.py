@@ -27,14 +27,11 @@ SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.58
 `SEED_SHIFT` (D / `SEED_TOKENS`)^-`SEED_EXPONENT`, and adds `SEED_FLOOR` times the loss. Estimated from replicates:
 1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (studies/decisions/README.md)."""
 
-
 SHARED = 0.5
 """Correlation of the forecast errors of two runs of one family, each forecast from its own curve."""
 
-
 WINDOW = 0.2
 """Last share of the common training, over which two curves are compared."""
-
 
 FEWEST_FOR_SCATTER = 6
 """Fewest rows of a window from whose scatter the noise is estimated."""
