@@ -113,18 +113,18 @@ def tested_features_table(
             likeness.setdefault(str(source), []).append((list(keys["feature"]), np.abs(values)))
     rows = []
     questions = [question.name for question in QUESTIONS.values() if question.is_tested]
-    for (question, of_source), asked in pooled[pooled["question"].isin(questions)].groupby(["question", "source"]):
-        tested = asked[asked["p"].notna()]
+    for (question, of_source), answers in pooled[pooled["question"].isin(questions)].groupby(["question", "source"]):
+        tested = answers[answers["p"].notna()]
         rows.append(
             {
                 "question": question,
                 "source": of_source,
-                "measured": len(asked),
-                "testable": sum(tuple(key) in testable for key in asked[series.SERIES_KEY].to_numpy()),
+                "measured": len(answers),
+                "testable": sum(tuple(key) in testable for key in answers[series.SERIES_KEY].to_numpy()),
                 "tested": len(tested),
                 "distinct": distinct(list(tested["feature"]), likeness.get(str(of_source), [])),
                 "found": int((tested["answer"] == YES).sum()),
-                "reason": most_common(asked.loc[asked["p"].isna(), "reason"]),
+                "reason": most_common(answers.loc[answers["p"].isna(), "reason"]),
             }
         )
     return schemas.TABLES["tested_features"].frame(rows)

@@ -139,13 +139,13 @@ class Checkpoint:
                     text = f"{self._where}{name} ({shape}) is empty, and left out"
                     warnings.warn(text, RuntimeWarning, stacklevel=2)
         if is_empty:
-            others = [
+            unusable = [
                 f"{name} ({' x '.join(map(str, shape))}): {reason or 'empty'}"
                 for name, (shape, _, reason) in self.tensors.items()
                 if len(shape) > 1
             ]
-            seen = listed(others, 3) or "no tensor is 2-D"
-            raise UserError(f"{self._where}no weight matrix (2-D, floating-point): {seen}")
+            reasons = listed(unusable, 3) or "no tensor is 2-D"
+            raise UserError(f"{self._where}no weight matrix (2-D, floating-point): {reasons}")
 
     def digests(self, *, whole: bool = False) -> dict[str, str]:
         """Return a short hash of each weight by name, of its values; of a large one, of 64 parts of its rows.
@@ -164,9 +164,9 @@ class Checkpoint:
 
         A factor of an adapter counts as long as the other one changes, and so their product does.
         """
-        own = self.digests(whole=whole) if digests else {}
-        same = {name for name, digest in own.items() if digest in digests}
-        pairs = [pair for first in own if (pair := {first, second_factor(first)}) <= own.keys()]
+        digest_of = self.digests(whole=whole) if digests else {}
+        same = {name for name, digest in digest_of.items() if digest in digests}
+        pairs = [pair for first in digest_of if (pair := {first, second_factor(first)}) <= digest_of.keys()]
         names = same.difference(*(pair for pair in pairs if not pair <= same))
         return names if self._layouts.keys() - names else set()
 

@@ -73,11 +73,11 @@ def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
 
 def matrix_shapes(tensors: Mapping[str, Stored]) -> dict[str, tuple[int, int]]:
     """Return the shapes (n_out, n_in) of the weight matrices in these tensors, by name."""
-    nothing, others = np.zeros(1), left_out(tensors)
+    nothing, not_weights = np.zeros(1), left_out(tensors)
     return {
         part: (matrix.shape[0], matrix.shape[1])
         for name, layout in matrix_layouts({name: tensor.shape for name, tensor in tensors.items()}).items()
-        if name not in others
+        if name not in not_weights
         for part, matrix in split(name, np.broadcast_to(nothing, layout.shape), layout)
     }
 

@@ -29,8 +29,8 @@ def _quantity(key: str) -> str:
     plain = plain_name(key)
     if plain == EPOCH or plain in RATES or plain in COUNTERS:
         return EPOCH if plain == EPOCH else LEARNING_RATE if plain in RATES else STEP
-    said = loss_name(plain.removesuffix("es") if plain.endswith("losses") else plain)
-    splits = [metric for metric, split in LOSSES.items() if said and not said.is_part and said.split is split]
+    loss = loss_name(plain.removesuffix("es") if plain.endswith("losses") else plain)
+    splits = [metric for metric, split in LOSSES.items() if loss and not loss.is_part and loss.split is split]
     return next(iter(splits), "")
 
 

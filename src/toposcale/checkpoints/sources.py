@@ -94,11 +94,11 @@ class FolderSource:
         returned.
         """
         inspections = {step: (inspected or inspect)(self.checkpoint(step)) for step in self.steps()}
-        missing = {step: found.unusable for step, found in inspections.items() if found.unusable}
+        missing = {step: inspection.unusable for step, inspection in inspections.items() if inspection.unusable}
         steps_of: dict[str, list[int]] = {}
-        for step, found in inspections.items():
-            if not found.unusable:
-                steps_of.setdefault(found.shapes, []).append(step)
+        for step, inspection in inspections.items():
+            if not inspection.unusable:
+                steps_of.setdefault(inspection.shapes, []).append(step)
         if not steps_of:
             raise UserError(f"no checkpoint can be used: {next(iter(missing.values()))}")
         frequent, *others = sorted(steps_of.values(), key=len, reverse=True)

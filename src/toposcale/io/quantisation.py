@@ -82,8 +82,8 @@ def _refusal(where: str, evidence: str, tool: str) -> str:
 def _method(folder: Path) -> str:
     """Return the method of quantisation that the config.json in a folder names; "" if it names none."""
     config = read_noted(folder / "config.json")
-    said = (config.get(key) for key in ("quantization_config", "compression_config", "quantization"))
-    return str(next((one for one in said if isinstance(one, dict)), {}).get("quant_method", ""))
+    methods = (config.get(key) for key in ("quantization_config", "compression_config", "quantization"))
+    return str(next((one for one in methods if isinstance(one, dict)), {}).get("quant_method", ""))
 
 
 def is_floating(dtype: str) -> bool:

@@ -180,8 +180,8 @@ def load_with_stubs(file: Path) -> tuple[Any, list[str]]:
             """Return what a name stands for, without an import."""
             if builder := _BUILDERS.get((module, name)):
                 return getattr(builders, builder)
-            if found := _CLASSES.get((module, name)):
-                return found
+            if known_class := _CLASSES.get((module, name)):
+                return known_class
             root = module.partition(".")[0]
             if root in _HARMFUL_MODULES or (root in _BUILTINS and name in _HARMFUL):
                 raise not_loaded(file, [f"{module}.{name}"])

@@ -79,15 +79,15 @@ def chosen_or_only_file(names: Collection[str]) -> list[str]:
     """Return `choose_weight_files` of the names in a folder, or the only file there that may hold weights."""
     if chosen := choose_weight_files(names):
         return chosen
-    others = [name for name in names if may_hold_weights(name)]
-    return others if len(others) == 1 and not parts_with(others[0], names) else []
+    candidates = [name for name in names if may_hold_weights(name)]
+    return candidates if len(candidates) == 1 and not parts_with(candidates[0], names) else []
 
 
 def folder_with_weights(folder: Path) -> Path | None:
     """Return a folder with weights, or the only one of some names within it that has some; None if there is none."""
     folders = [folder, *(folder / name for name in _INNER if (folder / name).is_dir())]
-    found = [one for one in folders if chosen_or_only_file(os.listdir(one))]
-    return found[0] if found[:1] == [folder] or len(found) == 1 else None
+    with_weights = [one for one in folders if chosen_or_only_file(os.listdir(one))]
+    return with_weights[0] if with_weights[:1] == [folder] or len(with_weights) == 1 else None
 
 
 def weight_files(checkpoint: str | Path) -> list[Path]:
@@ -99,10 +99,10 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     elif path.is_dir():
         # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
         if not (chosen := chosen_or_only_file([entry.name for entry in regular_files(path)])):
-            others = sorted(entry.name for entry in path.iterdir() if may_hold_weights(entry.name))
-            seen = f", but {listed(others, 3)}; name that file" if others else ""
-            if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, others))]:
-                seen = f", but {listed(others, 3)} without their index {without[0]}.index.json; fetch it too"
+            candidates = sorted(entry.name for entry in path.iterdir() if may_hold_weights(entry.name))
+            seen = f", but {listed(candidates, 3)}; name that file" if candidates else ""
+            if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, candidates))]:
+                seen = f", but {listed(candidates, 3)} without their index {without[0]}.index.json; fetch it too"
             elif any(entry.suffix == ".distcp" for entry in path.iterdir()):
                 seen = f", but a distributed checkpoint of PyTorch; {_FROM_DCP}"
             else:

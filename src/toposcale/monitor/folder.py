@@ -55,8 +55,8 @@ class Folder:
         """Return the steps with features, ascending. UserError: none; it names the models that have some."""
         if steps := list(self.files("features/weights")):
             return steps
-        others = sorted(path.name for path in (self.path / "features/weights").glob("*"))
-        content = f"it has {', '.join(others)}" if others else "no monitor has written there yet"
+        models = sorted(path.name for path in (self.path / "features/weights").glob("*"))
+        content = f"it has {', '.join(models)}" if models else "no monitor has written there yet"
         raise UserError(f"{self.path}: no rows of a model named {self.model}; {content}")
 
     def holds_rows(self) -> bool:

@@ -135,8 +135,8 @@ def report(
     is_own = claims is None and bool((features["source"] == "weights").any())
     answers = summary.sort_values("position").to_dict("records")
     if is_own:  # what the cards say is not said again, nor what nothing could be found out about
-        told = (answer for answer in answers if answer["verdict"] not in (UNTESTED, POWERLESS))
-        answers, left_out = list(told) if len(metrics) else [], {}
+        answered = (answer for answer in answers if answer["verdict"] not in (UNTESTED, POWERLESS))
+        answers, left_out = list(answered) if len(metrics) else [], {}
     could_find = any(answer["question"].startswith(WHICH_ADD) for answer in answers)
     nothing_to_find = ["verdict"] if is_own and not could_find else []
     of_several = OVER_RUNS if len(models) == 1 else ()

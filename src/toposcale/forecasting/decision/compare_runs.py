@@ -129,8 +129,8 @@ class RunComparison(Drawn):
     def _figure(self) -> "Figure":
         """Draw the curves, their forecasts, and the differences to the first run."""
         rows = [(*pair.now, pair.end) for pair in self.pairs]
-        others = len(self.pairs)
-        text = f"{others} runs beside {self.runs[0].model}" if others > 1 else self._verdicts[0]
+        n_pairs = len(self.pairs)
+        text = f"{n_pairs} runs beside {self.runs[0].model}" if n_pairs > 1 else self._verdicts[0]
         return draw_comparison(self.runs, [end.law for end in self.ends], rows, text)
 
     @property

@@ -202,7 +202,7 @@ def when_reached(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
     values, covariance = law.predict_jointly([run.target(int(step)) for step in steps])
     half = NORMAL * np.sqrt(np.diag(covariance))
     crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half, values + half)]
-    step, earliest, latest = (float(steps[found[0]]) if len(found) else np.inf for found in crossings)
+    step, earliest, latest = (float(steps[indices[0]]) if len(indices) else np.inf for indices in crossings)
     return TargetLoss(None, step, earliest, latest, run.flop_of_steps(step))
 
 

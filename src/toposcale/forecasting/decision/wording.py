@@ -52,15 +52,15 @@ def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
     left_out = f" Not weighed: {'; '.join(dropped)}." if dropped else ""
     if not decision.is_a_choice:
         return f"{begin}: {NO_CHOICE}.{left_out} {NAME_ANOTHER_SIZE}.{because}"
-    rest = f"{because}{_any_larger(decision)}{left_out}"
+    remarks = f"{because}{_any_larger(decision)}{left_out}"
     gain = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
     likely = percent(best.probability)
     if not reasons:
-        return f"{begin}{gain}; {likely}, confident.{rest}"
+        return f"{begin}{gain}; {likely}, confident.{remarks}"
     regret = f"expected regret {best.expected_regret:.3f} nats"
     if best.probability < 0.5:
-        return f"No clear choice: {action} has the least expected regret ({likely}; {regret}).{rest}"
-    return f"{begin}{gain}; {likely}, not confident; {regret}.{rest}"
+        return f"No clear choice: {action} has the least expected regret ({likely}; {regret}).{remarks}"
+    return f"{begin}{gain}; {likely}, not confident; {regret}.{remarks}"
 
 
 def no_advice(because: str) -> str:
@@ -130,8 +130,8 @@ def schedule(run: TrainingRun) -> str:
 
 def end(forecast: Prediction, law: Law) -> str:
     """Return the forecast of the end, and from how many runs it is."""
-    others = len(law.runs_) - 1
-    read = f", from this run and {others} other{'s' * (others > 1)}" if others > 0 else ""
+    n_others = len(law.runs_) - 1
+    read = f", from this run and {n_others} other{'s' * (n_others > 1)}" if n_others > 0 else ""
     return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
 
 

@@ -127,7 +127,7 @@ def fit_multi_power_law(
     time_unit = max(float(total.max()) for total in sums)
     loss_unit = float(np.mean([np.median(curve.losses[-3:]) for curve in checked]))
     logs = [np.log(curve.losses / loss_unit) for curve in checked]
-    noise = float(np.median([noise_of(own) for own in logs]))
+    noise = float(np.median([noise_of(log_losses) for log_losses in logs]))
     prepared = [prepare(c.learning_rates / rate_unit, c.steps, time_unit) for c in checked]
     width = np.where(np.isin(NAMES, ("l0", "log_a", "log_b")), WIDTHS, WIDTHS * tightness)
     x, covariance = solve(prepared, logs, float(np.hypot(noise, discrepancy)), width)

@@ -42,9 +42,9 @@ def after_warmup(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSc
 
 def is_outlier(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> np.ndarray:
     """Return whether each value (rows,) after the warm-up is a spike, or belongs to an excursion or a dip."""
-    found = np.isfinite(values) & (steps >= max(schedule.warmup_steps, 1))
-    found[found] = is_spike(values[found]) | is_excursion(values[found]) | is_dip(values[found])
-    return found
+    outliers = np.isfinite(values) & (steps >= max(schedule.warmup_steps, 1))
+    outliers[outliers] = is_spike(values[outliers]) | is_excursion(values[outliers]) | is_dip(values[outliers])
+    return outliers
 
 
 def binned(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> Curve:
