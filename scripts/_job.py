@@ -69,20 +69,20 @@ def provenance(snakemake: Any) -> dict[str, str]:
     settings = {name: value for name, value in snakemake.params.items() if name not in ("script", "digest", "inputs")}
     return {
         "rule": snakemake.rule,
-        "made_with": snakemake.params.digest,
+        "digest": snakemake.params.digest,
         "settings": json.dumps(settings, sort_keys=True, default=dict),
         "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
         "versions": json.dumps(versions, sort_keys=True),
     }
 
 
-def made_with(path: str) -> str:
+def recorded_digest(path: str) -> str:
     """Return the digest that `provenance` left in a file; "" where there is none."""
     if path.endswith(".parquet"):
-        return tables.read_metadata(path).get("made_with", "")
+        return tables.read_metadata(path).get("digest", "")
     from toposcale.io import tensor_files  # here, since most jobs read tables alone
 
-    return tensor_files.read_metadata(path).get("made_with", "")
+    return tensor_files.read_metadata(path).get("digest", "")
 
 
 def check_inputs(expected: Mapping[str, str]) -> None:
@@ -90,7 +90,7 @@ def check_inputs(expected: Mapping[str, str]) -> None:
 
     Snakemake takes a file for up to date if it has no record of it (in .snakemake), or if it looks newer than it is.
     """
-    stale = [path for path, digest in expected.items() if made_with(path) != digest]
+    stale = [path for path, digest in expected.items() if recorded_digest(path) != digest]
     if stale:
         folders = sorted({"/".join(path.split("/")[:-1][:4]) for path in stale})  # results/{run}/features/weights
         raise UserError(

@@ -23,4 +23,4 @@ def main(snakemake):
     facts["tokens"] = {"train": len(text.train), "validation": len(text.validation)}
     facts |= {"dropped_characters": dict(text.dropped), "sha256": dict(text.sha256)}
     _job.write_json(snakemake.output.description, facts, indent=2)
-    corpus.save_corpus(text, snakemake.output.tokens, {"made_with": params.digest})
+    corpus.save_corpus(text, snakemake.output.tokens, {"digest": params.digest})

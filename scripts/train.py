@@ -33,11 +33,7 @@ class TrainingJob:
         self.shape = GPTShape(text.vocab_size, training["context"], **params.architecture)
         self.settings = settings_of(params)
         of_training = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
-        self.metadata = {
-            "seed": str(params.seed),
-            "configuration": _job.digest(of_training),
-            "made_with": params.digest,
-        }
+        self.metadata = {"seed": str(params.seed), "configuration": _job.digest(of_training), "digest": params.digest}
         self.metadata |= {name: str(size) for name, size in vars(self.shape).items()}
         self.sketch = None
         if params.sketch:

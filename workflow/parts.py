@@ -433,8 +433,8 @@ class Inputs:
 
 def digest_of(settings: Mapping[str, Any], code: str, inputs: Iterable[str]) -> str:
     """Return the digest of the settings of a job, the fingerprint of its code and the digests of its inputs."""
-    made_with = [settings, code, *inputs]
-    return hashlib.sha256(json.dumps(made_with, sort_keys=True, default=dict).encode()).hexdigest()[:16]
+    content = json.dumps([settings, code, *inputs], sort_keys=True, default=dict)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def on_attempt(amount: int) -> Callable[[Wildcards, int], int]:

@@ -196,7 +196,7 @@ class RunTables:
         present = [table for table in self.with_digest if os.path.exists(self._inputs.paths.table(table))]
         for file, digest in self.expected(present).items():
             with suppress(UserError):
-                stale += [file] if tables.read_metadata(file).get("made_with") != digest else []
+                stale += [file] if tables.read_metadata(file).get("digest") != digest else []
         return stale
 
     def _made_of(self, recipe: Recipe) -> dict[str, str]:
