@@ -79,10 +79,10 @@ def left_out(runs: list[TrainingRun]) -> str:
     grid = list(product((0.15, 0.25, 0.35, 0.5, 1.0), (0.001, 0.002, 0.003)))
     errors = np.empty((len(grid), len(runs), len(FRACTIONS)))
     widths = np.empty_like(errors)
-    for g, (tightness, misfit) in enumerate(grid):
+    for g, (tightness, discrepancy) in enumerate(grid):
         for r, run in enumerate(runs):
             for f, fraction in enumerate(FRACTIONS):
-                found = forecast(MultiPowerLaw(tightness, misfit), run.first(fraction))
+                found = forecast(MultiPowerLaw(tightness, discrepancy), run.first(fraction))
                 errors[g, r, f] = found.value - run.progress.loss
                 widths[g, r, f] = found.value * np.log(found.high / found.value) / 1.96
     score = np.log(widths) + 0.5 * (errors / widths) ** 2
@@ -94,11 +94,11 @@ def left_out(runs: list[TrainingRun]) -> str:
     picked = errors[chosen, np.arange(len(runs))]
     held = np.abs(picked) <= 1.96 * widths[chosen, np.arange(len(runs))]
     lines = [
-        f"{fraction:.0%}: mean error {np.nanmean(np.abs(picked[:, f])):.4f}, intervals that hold {np.mean(held[:, f]):.0%}"
+        f"{fraction:.0%}: mean error {np.nanmean(np.abs(picked[:, f])):.4f}, empirical coverage {np.mean(held[:, f]):.0%}"
         for f, fraction in enumerate(FRACTIONS)
     ]
     counts = {grid[index]: chosen.count(index) for index in sorted(set(chosen))}
-    return "\n".join([*lines, f"chosen (tightness, misfit): {counts}"])
+    return "\n".join([*lines, f"chosen (tightness, discrepancy): {counts}"])
 
 
 if __name__ == "__main__":

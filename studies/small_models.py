@@ -1,8 +1,8 @@
-"""How far the forecasts can be believed for models far below the published sizes: the project's own trainings.
+"""How good the forecasts are for models far below the published sizes: the project's own trainings.
 
 `python -m studies.small_models [RUNS]` forecasts the end of every training of studies 1 to 3 (3K to 301K parameters;
 with RUNS, so many of each configuration) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many
-forecasts are refused, the error of the others, and how many of their 95% intervals hold the truth.
+forecasts are refused, the error of the others, and how many of their 95% intervals contain the measured end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:
 
 
 def by_size(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each size and share: the forecasts, how many are refused, their mean error and bias, and the truth inside."""
+    """Of each size and share: forecasts, how many are refused, mean error, bias and empirical coverage."""
     rows = []
     for (size, share), part in table.groupby(["n_parameters", "share"]):
         kept = part[part["reason"] == ""]

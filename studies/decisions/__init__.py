@@ -1,4 +1,4 @@
-"""The decisions of docs/decisions.md: what each policy gives up where the loss of every alternative is known."""
+"""The decisions of docs/decisions.md: the regret of each policy where the loss of every alternative is known."""
 
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path

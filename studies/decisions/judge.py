@@ -1,4 +1,4 @@
-"""What the advice, and plain policies, give up on decisions of published runs, and how good the forecasts behind it are."""
+"""Regret of the advice, and of plain policies, on decisions of published runs, and how good the forecasts behind it are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
 EXPECTED_REGRET = "expected_regret"
-OF_ONE_RUN = ("power_law", "multi_power_law")
+SINGLE_RUN_METHODS = ("power_law", "multi_power_law")
 """Forecasts of the end of the base run that take the place of the joint law's."""
 
 NEAR = 0.10
@@ -64,7 +64,7 @@ def decision_table(decision_points: Iterable[DecisionPoint], priors: Mapping[str
     rows: list[dict[str, Any]] = []
     for point in decision_points:
         prior = priors.get(point.base.source, priors[NONE])
-        ends = {method: forecast(make(method), point.now) for method in OF_ONE_RUN}
+        ends = {method: forecast(make(method), point.now) for method in SINGLE_RUN_METHODS}
         for setting, known in ((ALONE, ()), (WITH_SMALLER, point.smaller)):
             if known or setting == ALONE:
                 rows += _rows_of(point, setting, known, prior, ends)

@@ -1,4 +1,4 @@
-"""The project's own decisions: every alternative was trained, so what each policy gives up was observed.
+"""The project's own decisions: every alternative was trained, so the regret of each policy was observed.
 
 studies/decisions/README.md tells the results. At some shares of a base run, larger sizes were started from scratch with the
 compute that it had left.

@@ -1,4 +1,4 @@
-"""The pictures of docs/decisions.md: what each policy gives up, group by group, and how forecasts met the truth."""
+"""The pictures of docs/decisions.md: the regret of each policy, group by group, and forecasts against measured ends."""
 
 from __future__ import annotations
 

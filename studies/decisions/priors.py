@@ -45,7 +45,7 @@ CONSTANTS = {"log_alpha": 0.35, "kappa": 0.07, "share": 0.35, "log_alpha_n": 0.2
 """How far families are thought to differ, stated before they were looked at one by one."""
 
 STATED = 4
-MOMENT = 0.3
+DECISION_SHARE = 0.3
 NONE = "none"
 
 SLOPES = ("b_by_peak", "b_by_tokens", "b_by_size")
@@ -155,33 +155,33 @@ def constants_by_source(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _constants(family: Sequence[TrainingRun]) -> dict[str, float]:
-    """As decisions find them: from runs at a point of decision, around a run of middle size; sizes less than 4 times apart
-    tell nothing of sizes."""
-    family = [run for run in family if is_readable(run.first(MOMENT))]
+    """Posterior means from runs at a decision point, around a run of middle size; the scaling in N is unknown from sizes
+    less than 4 times apart."""
+    family = [run for run in family if is_readable(run.first(DECISION_SHARE))]
     if not family:
         return dict.fromkeys(CONSTANTS, np.nan)
     sizes = sorted({run.n_parameters for run in family})
     of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.progress.step)
-    law = Joint(START, check=False).fit(of.first(MOMENT), [run.first(MOMENT) for run in family])
-    beliefs = law.laws_[0].posterior()
+    law = Joint(START, check=False).fit(of.first(DECISION_SHARE), [run.first(DECISION_SHARE) for run in family])
+    posterior = law.laws_[0].posterior()
     alone = sizes[-1] < 4 * sizes[0]
-    return {name: np.nan if alone and name != "log_alpha" else getattr(beliefs, name).mean for name in CONSTANTS}
+    return {name: np.nan if alone and name != "log_alpha" else getattr(posterior, name).mean for name in CONSTANTS}
 
 
 def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
-    """The prior with the beliefs on `CONSTANTS` that these sources teach."""
-    beliefs = {}
+    """The prior with the distributions of `CONSTANTS` that are learnt from these sources."""
+    learnt = {}
     for name, stated in CONSTANTS.items():
         values = constants[name].dropna().to_numpy(np.float64)
         squares = float(np.sum((values - values.mean()) ** 2))
         variance = (STATED * stated**2 + squares) / (STATED + len(values) - 1)
         width = float(np.sqrt(variance * (1 + 1 / len(values))))
-        beliefs[name] = Gaussian(float(values.mean()), width)
-    return prior._replace(**beliefs)  # type: ignore[arg-type]  # only fields that are beliefs
+        learnt[name] = Gaussian(float(values.mean()), width)
+    return prior._replace(**learnt)  # type: ignore[arg-type]  # only fields that are distributions
 
 
 def as_row(prior: Prior) -> dict[str, float]:
-    """Every number of a prior, by name: of a belief its centre, and its width as NAME_width."""
+    """Every number of a prior, by name: of a distribution its mean, and its standard deviation as NAME_sd."""
     row: dict[str, float] = {}
     for name, value in prior._asdict().items():
         if isinstance(value, Gaussian):
@@ -203,4 +203,4 @@ def _of_row(row: Mapping[str, float]) -> Prior:
     numbers = {
         name: Gaussian(row[name], row[f"{name}_sd"]) if f"{name}_sd" in row else row[name] for name in Prior._fields
     }
-    return Prior(**numbers)  # type: ignore[arg-type]  # beliefs have a width
+    return Prior(**numbers)  # type: ignore[arg-type]  # distributions have a standard deviation

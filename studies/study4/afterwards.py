@@ -166,21 +166,21 @@ def pooled(correlations: ArrayLike, weights: ArrayLike, margin: float | None = N
     correlation and with random effects.
     """
     z, weight = np.arctanh(np.asarray(correlations, np.float64)), np.asarray(weights, np.float64)
-    freedom = len(z) - 1
+    degrees = len(z) - 1
     common = np.average(z, weights=weight)
     q = float(weight @ (z - common) ** 2)
-    tau_squared = max(0.0, (q - freedom) / (weight.sum() - weight @ weight / weight.sum()))
+    tau_squared = max(0.0, (q - degrees) / (weight.sum() - weight @ weight / weight.sum()))
     random_weight = 1 / (1 / weight + tau_squared)
     mean = np.average(z, weights=random_weight)
-    factor = max(1.0, float(random_weight @ (z - mean) ** 2 / freedom))
+    factor = max(1.0, float(random_weight @ (z - mean) ** 2 / degrees))
     error = np.sqrt(factor / random_weight.sum())
-    half = t.ppf(0.975, freedom) * error
-    row = {"q": q, "p_of_q": float(chi2.sf(q, freedom)), "tau": float(np.sqrt(tau_squared))}
+    half = t.ppf(0.975, degrees) * error
+    row = {"q": q, "p_of_q": float(chi2.sf(q, degrees)), "tau": float(np.sqrt(tau_squared))}
     row |= {"estimate": float(np.tanh(mean)), "low": float(np.tanh(mean - half)), "high": float(np.tanh(mean + half))}
     if margin is not None:
         bound = np.arctanh(margin)
         row |= {"margin": margin, "p_equivalent": float(norm.sf((bound - abs(common)) * np.sqrt(weight.sum())))}
-        row |= {"p_equivalent_random": float(t.sf((bound - abs(mean)) / error, freedom))}
+        row |= {"p_equivalent_random": float(t.sf((bound - abs(mean)) / error, degrees))}
     return row
 
 

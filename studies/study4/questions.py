@@ -242,7 +242,7 @@ def both_tests(question: Question, read: EarlyValues, draws: int, seed: int) -> 
     """
     values = read.features.xs(question.feature, level="feature").to_numpy(np.float64)
     tested = fitted_configurations(values, read.outcome[None], read.controls, read.configurations)
-    freedom = np.array([one.degrees_of_freedom for one in tested])
+    degrees = np.array([one.degrees_of_freedom for one in tested])
     blocks = permuted_correlations(tested, draws=draws, seed=seed)
     correlations = np.concatenate([np.hstack(by_configuration) for by_configuration, _ in blocks])
     place = {
@@ -251,8 +251,8 @@ def both_tests(question: Question, read: EarlyValues, draws: int, seed: int) -> 
         "n_models": len(read.configurations),
         "n_configurations": len(tested),
     }
-    means, squares = correlations @ freedom / freedom.sum(), correlations**2 @ freedom
-    low, high = map(float, fisher_interval(means[0], freedom.sum() - len(tested)))
+    means, squares = correlations @ degrees / degrees.sum(), correlations**2 @ degrees
+    low, high = map(float, fisher_interval(means[0], degrees.sum() - len(tested)))
     row = {"statistic": MEAN, "estimate": means[0], "low": low, "high": high, "p": float(share_as_extreme(means))}
     yield place | row | {"detectable": detectable(low, high)}
     yield place | {"statistic": SQUARES, "estimate": squares[0], "p": share_as_large(squares)}
@@ -327,7 +327,7 @@ def _variances_left(question: Question, tables: Tables) -> dict[str, float]:
         runs = np.flatnonzero(labels == name)
         fit = fit_of_configuration(values, read.outcome[None], read.controls, runs)
         rest, _ = orthogonal_to(values[:, runs], fit.design)
-        # The freedom of a correlation is one less than that of what a fit leaves.
+        # The degrees of freedom of a correlation are one less than those of what a fit leaves.
         variances[name] = float((rest**2).sum() / (fit.degrees_of_freedom + 1))
     return variances
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.decision.reasons import SMOOTHED, unit_doubt
+from toposcale.forecasting.decision.reasons import SMOOTHED, unit_remarks
 from toposcale.forecasting.decision.wording import NOT_SMOOTHED
 from toposcale.forecasting.laws.joint import refuse_run
 from toposcale.forecasting.logs.loss_curves import LossCurve
@@ -64,7 +64,7 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
         refuse_run(run)
     except NoForecast as error:
         yield f"  {'no advice':<15} {error}"
-    yield from (f"  note: {doubt}: is it the loss of a language model?" for doubt in unit_doubt(run))
+    yield from (f"  note: {remark}: is it the loss of a language model?" for remark in unit_remarks(run))
     if looks_smoothed(run):
         yield f"  note: {SMOOTHED}"
     elif len(run.loss_curve.steps) >= MINIMUM_POINTS and (because := smoothing_unknown_because(run)):

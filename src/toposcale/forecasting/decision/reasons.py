@@ -101,7 +101,7 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
     yield from forecast_reasons(run, law)
 
 
-def unit_doubt(run: TrainingRun) -> Iterator[str]:
+def unit_remarks(run: TrainingRun) -> Iterator[str]:
     """Yield that the loss is far too low for text, where it is."""
     if run.loss_curve.level < LOWEST_LOSS:
         yield f"a loss of {run.loss_curve.level:.4g} can hardly be in nats per token"
@@ -115,7 +115,7 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield "whether the learning rate had a warm-up is unknown"
     if not is_checkable(run):
         yield "the curve has too few points after the warm-up to check the law on it"
-    yield from unit_doubt(run)
+    yield from unit_remarks(run)
     if law.inflation_ * NORMAL > MAX_CONFIDENT_ERROR:
         yield f"from its first half the law forecasts the present {law.inflation_ * NORMAL:.1f} standard deviations off"
     if law.discrepancy_ > MAX_DISCREPANCY:

@@ -21,7 +21,7 @@ class Prepared:
     """Terms of the law for one curve: rates in units of the peak, their sums in steps at the peak."""
 
     time: np.ndarray  # (points,) S1 over the longest sum
-    gap: np.ndarray  # (points, changes) sum since each change; 0 before it
+    elapsed: np.ndarray  # (points, changes) sum since each change; 0 before it
     log_rate: np.ndarray  # (changes,) log of the rate after the change
     change: np.ndarray  # (changes,)
 
@@ -59,7 +59,7 @@ def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray
     with np.errstate(divide="ignore"):
         log_time = np.log(curve.time)
     decay = np.exp(np.clip(log_a - alpha * log_time, -700, 700))
-    argument = curve.gap * np.exp(np.clip(log_c - gamma * curve.log_rate, -60, 60))
+    argument = curve.elapsed * np.exp(np.clip(log_c - gamma * curve.log_rate, -60, 60))
     log_argument = np.log1p(argument)
     power = np.exp(-beta * log_argument)
     annealed = b * _times(1.0 - power, curve.change)

@@ -196,7 +196,7 @@ class Joint(Law):
         losses, covariance = self.predict_jointly(targets)
         surface = published_losses(targets)
         scatter = SURFACE_SD * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
-        # The surface knows no schedule, so ends of one size after as many tokens are one observation.
+        # The published law knows no schedule, so ends of one size after as many tokens are one observation.
         _, seen = np.unique(surface, return_index=True)
         noise = np.diag(scatter[seen] ** 2) + FLAT_OFFSET_SD**2
         weights = np.linalg.solve(covariance[np.ix_(seen, seen)] + noise, covariance[seen]).T

@@ -47,7 +47,7 @@ def solve(
 
     def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, gradient = (np.concatenate(parts) for parts in zip(*(law(x, curve) for curve in curves), strict=True))
-        # A large fall of the rate can make the law negative on the way to the optimum.
+        # A large decay of the rate can make the law negative on the way to the optimum.
         positive = np.maximum(losses, 1e-3)
         residuals = (np.log(positive) - seen) / deviation
         slopes = np.where(losses > 1e-3, 1.0, 0.0)[:, None] * gradient / positive[:, None]

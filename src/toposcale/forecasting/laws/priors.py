@@ -54,14 +54,14 @@ SAME_RUN_CORR = Constant(
 SURFACE_SD = Constant(
     0.085,
     "nats",
-    "standard deviation of an end around the published surface; a hundredfold a decade outside the published sizes",
+    "standard deviation of an end around the published scaling law; a hundredfold a decade outside the published sizes",
     _UNRECORDED,
     "published decisions, in view of which it was chosen: docs/decisions.md tells how often confident answers are right",
 )
 FLAT_OFFSET_SD = Constant(
     10.0,
     "nats",
-    "standard deviation of an offset of that surface that a family shares: its level says nothing",
+    "standard deviation of an offset from that law that a family shares: its level says nothing",
     _STATED,
     "as SURFACE_SD",
 )
@@ -104,7 +104,7 @@ OVERFIT_EXPONENT = Constant(
 REDUCIBLE_SHARE = Constant(
     0.5,
     "1",
-    "the last loss less L0, in the prior, as a share of what the published surface has still to lose",
+    "the last loss less L0, in the prior, as a share of what the published scaling law has still to lose",
     "stated after cs336-zli12 was seen; shares from .35 to .75 forecast alike",
     "forecasts from 100 to 6,000 steps of the other sources",
 )
@@ -118,11 +118,11 @@ SAME_SIZE_CORR = Constant(
 )
 MIN_NOISE_SD = Constant(0.003, "nats", "least standard deviation of the noise of a point", _UNRECORDED)
 
-# Published runs around the published surface, see `published_law`.
+# Published runs around the published scaling law, see `published_law`.
 LEVEL_SD = Constant(
     0.34,
     "nats",
-    "standard deviation around the surface that the runs of a family share (text, tokenizer)",
+    "standard deviation around the published scaling law that the runs of a family share (text, tokenizer)",
     "22 published families, of which the 95% intervals cover 21",
     ".30 to .34 at decision points of other sources, web texts alone",
 )
@@ -146,8 +146,8 @@ MAX_SMALL_SIZE = Constant(1e5, "parameters", "size up to which `MIN_SMALL_STEPS`
 MIN_SMALL_STEPS = Constant(
     120.0, "steps", "steps seen before which there is no forecast of such models", _OWN, _OWN_JUDGED
 )
-MIN_LEVEL_RATIO = Constant(0.5, "1", "least loss of a pretraining over that of the surface", _RATIOS)
-MAX_LEVEL_RATIO = Constant(1.45, "1", "largest loss of a pretraining over that of the surface", _RATIOS)
+MIN_LEVEL_RATIO = Constant(0.5, "1", "least loss of a pretraining over that of the published scaling law", _RATIOS)
+MAX_LEVEL_RATIO = Constant(1.45, "1", "largest loss of a pretraining over that of the published scaling law", _RATIOS)
 UNIFORM_LOSS = Constant(
     11.0, "nats", "loss with which a training from scratch begins", "a uniform guess among 60,000 tokens"
 )

@@ -50,13 +50,13 @@ def _run_sd(tokens: np.ndarray) -> np.ndarray:
 
 
 def published_losses(targets: Sequence[Target]) -> np.ndarray:
-    """Return the losses of the published surface, nats per token."""
+    """Return the losses of the published scaling law, nats per token."""
     return np.array([published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
 
 
 def has_published_level(run: TrainingRun) -> bool:
     """Return whether published runs tell the usual level of a run's loss."""
-    # The published surface holds beyond the largest published run, but models that are much smaller may read letters.
+    # The law holds beyond the largest published run, but models that are much smaller may read letters.
     return run.n_parameters >= SIZES_KNOWN[0] and bool(np.isfinite(run.tokens_per_step))
 
 
@@ -78,7 +78,7 @@ def refuse_level(run: TrainingRun) -> None:
         return
     above = recent.losses - [_usual_level(run, step) for step in recent.steps]
     seen = recent.steps[-1:] * run.tokens_per_step
-    # Next-token runs that stand so far above fall 2.5 times as fast as the surface; masked ones have a plateau there.
+    # Next-token runs that stand so far above fall 2.5 times as fast as the law; masked ones have a plateau there.
     is_outside = np.median(above[-3:]) > NORMAL * float(np.hypot(LEVEL_SD, _run_sd(seen))[0])
     if is_outside and np.polyfit(np.log(recent.steps), above, 1)[0] >= 0:
         raise NoForecast(f"{_unusual_level(run, *run.progress)}; nor does it approach that")

@@ -1,4 +1,4 @@
-"""Published loss surface L(N, D) of Hoffmann et al. 2022 (arXiv 2203.15556), nats per token."""
+"""Published scaling law L(N, D) of Hoffmann et al. 2022 (arXiv 2203.15556), nats per token."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def published_tokens(n_parameters: float, loss: float) -> float:
 
 
 _B, _BETA = 410.7, 0.28
-"""Constants of the published surface in D tokens, nats per token."""
+"""Constants of the published scaling law in D tokens, nats per token."""
 
 
 def _published_floor(n_parameters: float) -> float:
