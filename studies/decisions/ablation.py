@@ -13,7 +13,8 @@ import pandas as pd
 from studies.decisions.judge import EXPECTED_REGRET, decisions_of, groups
 from studies.decisions.priors import SLOPES
 from studies.decisions.published import DecisionPoint
-from toposcale.forecasting.laws import discrepancy, family_law, joint
+from toposcale.forecasting.laws import family_law
+from toposcale.forecasting.laws import priors as constants
 from toposcale.forecasting.laws.family_law import P
 from toposcale.forecasting.laws.priors import Gaussian, Prior
 
@@ -35,9 +36,9 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
 """What takes a part of the law away."""
 
 PATCHED: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
-    "the second model": ((joint, "SECOND_WEIGHT", 0.0),),
-    "the growth of the discrepancy towards the past": ((discrepancy, "DISCREPANCY_GROWTH", 0.0),),
-    "the part of the discrepancy of a run alone": ((discrepancy, "SAME_SIZE_CORR", 1.0),),
+    "the second model": ((constants, "SECOND_WEIGHT", 0.0),),
+    "the growth of the discrepancy towards the past": ((constants, "DISCREPANCY_GROWTH", 0.0),),
+    "the part of the discrepancy of a run alone": ((constants, "SAME_SIZE_CORR", 1.0),),
     "the cost of the first steps": (
         (family_law, "_OF_ONE_SIZE", family_law._OF_ONE_SIZE | {P.LOG_F: Gaussian(float(np.log(NOTHING)), 0.01)}),
     ),

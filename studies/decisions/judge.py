@@ -21,7 +21,7 @@ from toposcale.forecasting.decision.reasons import low_confidence_reasons, refus
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
-from toposcale.forecasting.laws.published_surface import published_surface
+from toposcale.forecasting.laws.published_law import published_loss
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -136,7 +136,7 @@ def _judged(
     losses = {weighed.candidate.name: weighed.loss for weighed in decision.candidates} if decision else {}
     best = decision.best.candidate.name if decision else CONTINUE
     surface = {
-        candidate.name: published_surface(
+        candidate.name: published_loss(
             candidate.target.n_parameters, candidate.target.step * candidate.target.tokens_per_step
         )
         for candidate in [point.continuing, *(start.candidate for start in starts)]

@@ -11,7 +11,8 @@ import pandas as pd
 from studies.decisions.forecasts import expected_end
 from studies.decisions.priors import NONE
 from studies.decisions.published import Run, judged_runs, spread_out
-from toposcale.forecasting.laws import family_law, joint
+from toposcale.forecasting.laws import joint
+from toposcale.forecasting.laws import priors as constants
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.laws.published_law import refuse_young
@@ -51,7 +52,7 @@ def _rows(run: Run, prior: Prior) -> Iterator[dict[str, object]]:
         row = {"source": run.source, "share": share, "tokens": step * now.tokens_per_step, "is_young": _is_young(now)}
         with patch.object(joint, "refuse_young", lambda run: None):
             found = _judged(now, prior, end)
-            with patch.object(family_law, "REDUCIBLE_SHARE", 0.0):
+            with patch.object(constants, "REDUCIBLE_SHARE", 0.0):
                 least = _judged(now, prior, end)
         if found:
             yield row | found | {f"{name}, {LEAST}": value for name, value in least.items()}

@@ -362,7 +362,7 @@ def test_the_page_tells_the_committed_regrets():
     assert sorted(float(regret) for _, regret in rows) == sorted(means.round(4))
 
 
-def test_the_pages_tell_the_difference_to_the_published_surface():
+def test_the_pages_tell_the_difference_to_the_published_loss():
     policies = pd.read_csv(PUBLISHED_RUNS / "policies.csv").query("usual")
     by_group = policies.pivot_table(index=KEYS, columns="policy", values="regret")
     differences = by_group[EXPECTED_REGRET] - by_group["chinchilla"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from toposcale.forecasting.laws import discrepancy
+from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.discrepancy import Points, covariance, fit
 from toposcale.forecasting.laws.priors import Gaussian
 
@@ -80,8 +80,8 @@ def test_the_discrepancy_grows_towards_the_past_and_is_shared_by_near_points_siz
     assert of_one == pytest.approx(NOW**2)
     # A part of the discrepancy is a run's own: it may differ early on from another run of its size.
     of_two = covariance(here, run, NOW)[0, 0]
-    assert of_two == pytest.approx(discrepancy.SAME_SIZE_CORR * of_one)
-    assert covariance(here, size, NOW)[0, 0] == pytest.approx(of_two * np.exp(-1 / discrepancy.SIZE_CORR_LENGTH))
+    assert of_two == pytest.approx(priors.SAME_SIZE_CORR * of_one)
+    assert covariance(here, size, NOW)[0, 0] == pytest.approx(of_two * np.exp(-1 / priors.SIZE_CORR_LENGTH))
     assert covariance(here, points([9.0]), NOW)[0, 0] < 0.1 * of_one
 
 

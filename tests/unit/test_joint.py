@@ -8,11 +8,10 @@ import pytest
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
 from toposcale.forecasting.laws.family_law import FamilyLaw, l0_below_loss
-from toposcale.forecasting.laws.joint import SECOND_WEIGHT, Joint, largest_run
+from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.law import Law
-from toposcale.forecasting.laws.priors import PUBLISHED, Gaussian
-from toposcale.forecasting.laws.published_law import PublishedLaw
-from toposcale.forecasting.laws.published_surface import published_surface
+from toposcale.forecasting.laws.priors import PUBLISHED, SECOND_WEIGHT, Gaussian
+from toposcale.forecasting.laws.published_law import PublishedLaw, published_loss
 from toposcale.forecasting.runs.training_run import Target
 from toposcale.io.errors import NoForecast
 
@@ -148,7 +147,7 @@ def test_a_target_names_the_run_that_it_is_of():
     assert covariance[0, 0] < covariance[1, 1]
 
 
-def test_a_comparison_reads_the_published_surface_and_leaves_the_forecast_of_the_reference():
+def test_a_comparison_reads_the_published_loss_and_leaves_the_forecast_of_the_reference():
     """What the law does not tell of a larger size, the surface does; the difference is known better, not the level."""
     live = run("100M", 100_000_000, until=0.3)
     targets = [live.target(), Target(400_000_000, wsd(1000), 1000, 500_000)]
@@ -156,7 +155,7 @@ def test_a_comparison_reads_the_published_surface_and_leaves_the_forecast_of_the
     (alone, wide), (told, narrow) = joint.predict_jointly(targets), joint.compare(targets, 0)
     assert told[0] == pytest.approx(alone[0])
     assert narrow[0, 0] == pytest.approx(wide[0, 0])
-    surface = [published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets]
+    surface = [published_loss(end.n_parameters, end.step * end.tokens_per_step) for end in targets]
     between = sorted([alone[1] - alone[0], surface[1] - surface[0]])
     assert between[0] < told[1] - told[0] < between[1]
     same, _ = joint.compare([live.target(), live.target()], 0)

@@ -9,7 +9,7 @@ from planted_laws import run
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.on_track import Reference, tracks_of
-from toposcale.forecasting.laws.published_surface import published_surface, published_tokens
+from toposcale.forecasting.laws.published_law import published_loss, published_tokens
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 SIZES = (25_000_000, 50_000_000, 200_000_000)
@@ -60,7 +60,7 @@ def test_off_track_is_a_reason_for_low_confidence(family):
 def published_run(tokens_per_step, excess=0.0, n_parameters=124_000_000):
     """A run at 491,520 tokens a step whose losses are those of the published surface and `excess`, as it is stated."""
     live = run("live", n_parameters, tokens=tokens_per_step, until=0.5)
-    losses = np.array([published_surface(n_parameters, step * 491_520) for step in live.checkpoint_steps]) + excess
+    losses = np.array([published_loss(n_parameters, step * 491_520) for step in live.checkpoint_steps]) + excess
     return replace(live, steps=np.empty(0), losses=np.empty(0), gradient_norms=np.empty(0), checkpoint_losses=losses)
 
 
@@ -93,7 +93,7 @@ def test_a_loss_that_no_number_of_tokens_gives_has_no_factor():
 
 
 def test_the_tokens_of_a_loss_are_those_whose_loss_it_is():
-    assert published_tokens(1e8, published_surface(1e8, 3e9)) == pytest.approx(3e9)
+    assert published_tokens(1e8, published_loss(1e8, 3e9)) == pytest.approx(3e9)
     assert published_tokens(1e8, 2.0) == np.inf
 
 

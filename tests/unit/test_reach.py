@@ -89,7 +89,7 @@ LAWS = (
     | modules("""
     analysis: calibration methods rate ridge
     forecasting/laws: annealing chinchilla discrepancy family_law joint law
-    forecasting/laws: multi_power_law power_law prediction priors published_law published_surface
+    forecasting/laws: multi_power_law power_law prediction priors published_law
     forecasting/runs: checks
 """)
 )

@@ -9,8 +9,7 @@ import numpy as np
 from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import NORMAL
-from toposcale.forecasting.laws.published_law import PublishedLaw, has_published_level
-from toposcale.forecasting.laws.published_surface import published_tokens
+from toposcale.forecasting.laws.published_law import PublishedLaw, has_published_level, published_tokens
 from toposcale.forecasting.runs.checks import has_known_rates
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun

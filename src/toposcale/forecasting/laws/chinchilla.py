@@ -144,25 +144,7 @@ class Chinchilla:
         self._fits: dict[bytes, ChinchillaFit] = {}
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
-        """Fit the law to the curves of a run and of its family.
-
-        Parameters
-        ----------
-        run : TrainingRun
-            The run, as far as it has come.
-        others : sequence of TrainingRun, optional
-            Runs of its family.
-
-        Returns
-        -------
-        Chinchilla
-            Itself.
-
-        Raises
-        ------
-        NoForecast
-            With fewer than three sizes that have a loss curve.
-        """
+        """Fit the law to the curves of a run and of its family; NoForecast: fewer than three sizes have one."""
         points = points_of([*others, run])
         if (key := points.tobytes()) not in self._fits:  # one fit serves all runs of a family
             self._fits[key] = fit_chinchilla(*points).bootstrap(np.random.default_rng(self.seed), self.draws)
@@ -170,18 +152,7 @@ class Chinchilla:
         return self
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
-        """Predict losses.
-
-        Parameters
-        ----------
-        targets : sequence of Target
-            Size, step and tokens per step of each loss, as of `TrainingRun.target`.
-
-        Returns
-        -------
-        list of Prediction
-            Losses in nats per token with their 95% intervals.
-        """
+        """Return losses, in nats per token, with their 95% intervals."""
         points = [(float(target.n_parameters), target.step * float(target.tokens_per_step)) for target in targets]
         return [Prediction(float(self.law_(*point)), *self.law_.interval(*point)) for point in points]
 

@@ -13,13 +13,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import least_squares
 
-from toposcale.forecasting.laws.priors import (
-    DISCREPANCY_GROWTH,
-    SAME_SIZE_CORR,
-    SIZE_CORR_LENGTH,
-    TIME_CORR_LENGTH,
-    Gaussian,
-)
+from toposcale.forecasting.laws import priors
+from toposcale.forecasting.laws.priors import Gaussian
 
 _FURTHEST = (-6.0, 3.0)  # log training times beyond which the amplitude is constant
 
@@ -61,15 +56,15 @@ def covariance(one: Points, other: Points, now: float) -> np.ndarray:
 
     now: standard deviation of the discrepancy at the last loss that was seen, nats.
     """
-    distance = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / TIME_CORR_LENGTH
-    shared = (1 + distance) * np.exp(-distance - np.abs(one.size[:, None] - other.size) / SIZE_CORR_LENGTH)
-    shared *= np.where(one.run[:, None] == other.run, 1.0, SAME_SIZE_CORR)
+    distance = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / priors.TIME_CORR_LENGTH
+    shared = (1 + distance) * np.exp(-distance - np.abs(one.size[:, None] - other.size) / priors.SIZE_CORR_LENGTH)
+    shared *= np.where(one.run[:, None] == other.run, 1.0, priors.SAME_SIZE_CORR)
     return np.asarray(_amplitude(one, now)[:, None] * _amplitude(other, now) * shared)
 
 
 def _amplitude(points: Points, now: float) -> np.ndarray:
     """Return the standard deviation of the discrepancy at each point, nats."""
-    return np.asarray(now * np.exp(-DISCREPANCY_GROWTH * np.clip(points.time, *_FURTHEST)))
+    return np.asarray(now * np.exp(-priors.DISCREPANCY_GROWTH * np.clip(points.time, *_FURTHEST)))
 
 
 Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -17,18 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.laws import discrepancy
+from toposcale.forecasting.laws import discrepancy, priors
 from toposcale.forecasting.laws.annealing import CENTRES, MOST_CHANGES, Prepared, law, prepare
-from toposcale.forecasting.laws.priors import (
-    FIRST_STEPS_EXPONENT,
-    MIN_NOISE_SD,
-    OVERFIT_EXPONENT,
-    REDUCIBLE_SHARE,
-    REPETITION_EXPONENT,
-    Gaussian,
-    Prior,
-)
-from toposcale.forecasting.laws.published_surface import published_reducible_loss
+from toposcale.forecasting.laws.priors import Gaussian, Prior
+from toposcale.forecasting.laws.published_law import published_reducible_loss
 from toposcale.forecasting.runs.learning_rate_schedule import first_peak
 from toposcale.forecasting.runs.series import bin_medians, noise_of
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
@@ -121,7 +113,7 @@ class FamilyLaw:
         self._now = float(curves[0].log_time[-1])
         curves = [curve._replace(log_time=curve.log_time - self._now) for curve in curves]
         self._points = self._placed(curves, range(len(runs)))
-        noise = [np.full(len(losses), np.hypot(MIN_NOISE_SD, noise_of(losses))) for _, losses in binned]
+        noise = [np.full(len(losses), np.hypot(priors.MIN_NOISE_SD, noise_of(losses))) for _, losses in binned]
         self._fit, self.discrepancy_now = discrepancy.fit(
             lambda x: self._laws(x, curves)[:2],
             np.concatenate([losses for _, losses in binned]),
@@ -188,7 +180,7 @@ class FamilyLaw:
         unique = self._unique_tokens.get(run.model, self._unique_tokens[""])
         repetitions = np.maximum(np.nan_to_num(steps * run.tokens_per_step / unique - 1), 1e-9)
         per_token = np.nan_to_num(np.log(run.n_parameters / unique))
-        return REPETITION_EXPONENT * np.log(repetitions) + OVERFIT_EXPONENT * per_token
+        return priors.REPETITION_EXPONENT * np.log(repetitions) + priors.OVERFIT_EXPONENT * per_token
 
     def _log_b_of(self, run: Target, peak: float) -> Gaussian:
         """Return the prior of log B of a run."""
@@ -231,7 +223,7 @@ class FamilyLaw:
         constants, by_x = self._of_size(x, curve.n_parameters)
         constants[P.LOG_B] += curve.log_b_offset
         loss, slopes = law(constants[: P.LOG_F], replace(curve.changes, time=np.exp(curve.log_time)))
-        first = np.exp(np.clip(constants[P.LOG_F] - FIRST_STEPS_EXPONENT * curve.log_steps, -60, 10))
+        first = np.exp(np.clip(constants[P.LOG_F] - priors.FIRST_STEPS_EXPONENT * curve.log_steps, -60, 10))
         by_constants = np.column_stack([slopes, first])
         gradient = by_constants @ by_x
         gradient[:, P.LOG_REPEATED] = repeated = np.exp(x[P.LOG_REPEATED] + curve.log_repeated)
@@ -262,5 +254,5 @@ def l0_below_loss(loss: float, n_tokens: float) -> float:
     A young run still has most of it to lose: with 0.45 nats at any age the ends of runs that had seen 5 to 10 million
     tokens were forecast 0.4 nats too high.
     """
-    reducible = REDUCIBLE_SHARE * published_reducible_loss(n_tokens) if np.isfinite(n_tokens) else 0.0
+    reducible = priors.REDUCIBLE_SHARE * published_reducible_loss(n_tokens) if np.isfinite(n_tokens) else 0.0
     return max(_LEAST_L0_BELOW_LOSS, min(reducible, loss / 2))

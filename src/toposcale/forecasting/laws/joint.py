@@ -9,23 +9,11 @@ from typing import Self
 
 import numpy as np
 
+from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.family_law import FamilyLaw
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL
-from toposcale.forecasting.laws.priors import (
-    CALIBRATION,
-    EARLY_INFLATION,
-    END_SD,
-    FLAT_OFFSET_SD,
-    MAX_CHECK_ERROR,
-    PUBLISHED,
-    SAME_RUN_CORR,
-    SD_PER_DECADE,
-    SECOND_WEIGHT,
-    SURFACE_SD,
-    Prior,
-    decades_away,
-)
+from toposcale.forecasting.laws.priors import PUBLISHED, Prior, decades_away
 from toposcale.forecasting.laws.published_law import published_losses, refuse_level, refuse_young
 from toposcale.forecasting.runs.checks import (
     first_half,
@@ -151,8 +139,8 @@ class Joint(Law):
         self.runs_ = [run, *_nearest(run, _readable([run, *others]))]
         finished_sizes = {other.n_parameters for other in self.runs_ if other.is_finished} - {run.n_parameters}
         calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
-        self.inflation_, self.calibration_ = 1.0, CALIBRATION if calibrated else 1.0
-        prior_weights = {self.prior: 1 - SECOND_WEIGHT, self.prior.second: SECOND_WEIGHT}
+        self.inflation_, self.calibration_ = 1.0, priors.CALIBRATION if calibrated else 1.0
+        prior_weights = {self.prior: 1 - priors.SECOND_WEIGHT, self.prior.second: priors.SECOND_WEIGHT}
         self.laws_ = [FamilyLaw(prior, self.runs_) for prior, weight in prior_weights.items() if weight]
         evidence = np.array([law.evidence for law in self.laws_])
         weights = np.exp(evidence - evidence.max()) * [weight for weight in prior_weights.values() if weight]
@@ -167,12 +155,12 @@ class Joint(Law):
         follow the law.
         """
         if not is_checkable(run):
-            return EARLY_INFLATION if in_early_steps(run) else 1.0
+            return priors.EARLY_INFLATION if in_early_steps(run) else 1.0
         steps, losses = run.loss_curve
         law = Joint(self.prior, check=False).fit(first_half(run), others)
         then = law.forecast(run, round(steps[-1]))
         off = float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
-        if off > MAX_CHECK_ERROR:
+        if off > priors.MAX_CHECK_ERROR:
             raise NoForecast(
                 "this curve does not follow the law so far: from its first half the law forecasts the present "
                 f"{off:.1f} standard deviations off"
@@ -185,8 +173,8 @@ class Joint(Law):
         losses = np.asarray(self.weights_ @ np.array([values for values, _ in by_law]))
         names = np.array([target.model for target in targets])
         is_same = (names[:, None] == names) & (names != "")
-        spread = END_SD**2 * np.where(np.eye(len(names), dtype=bool), 1.0, SAME_RUN_CORR * is_same)
-        spread += np.diag([(SD_PER_DECADE * decades_away(target.n_parameters)) ** 2 for target in targets])
+        spread = priors.END_SD**2 * np.where(np.eye(len(names), dtype=bool), 1.0, priors.SAME_RUN_CORR * is_same)
+        spread += np.diag([(priors.SD_PER_DECADE * decades_away(target.n_parameters)) ** 2 for target in targets])
         for weight, (values, covariance) in zip(self.weights_, by_law, strict=True):
             spread = spread + weight * (covariance + np.outer(values - losses, values - losses))
         return JointForecast(losses, spread * (self.inflation_ * self.calibration_) ** 2)
@@ -195,10 +183,10 @@ class Joint(Law):
         """Return the forecast with the published scaling law as one more, noisy observation of the differences."""
         losses, covariance = self.predict_jointly(targets)
         surface = published_losses(targets)
-        scatter = SURFACE_SD * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
+        scatter = priors.SURFACE_SD * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
         # The published law knows no schedule, so ends of one size after as many tokens are one observation.
         _, seen = np.unique(surface, return_index=True)
-        noise = np.diag(scatter[seen] ** 2) + FLAT_OFFSET_SD**2
+        noise = np.diag(scatter[seen] ** 2) + priors.FLAT_OFFSET_SD**2
         weights = np.linalg.solve(covariance[np.ix_(seen, seen)] + noise, covariance[seen]).T
         updated, posterior = losses + weights @ (surface - losses)[seen], covariance - weights @ covariance[seen]
         # What all targets share decides nothing between them.

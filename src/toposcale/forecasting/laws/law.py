@@ -63,22 +63,9 @@ class Law(ABC):
             Losses and their covariance.
         """
 
-    @abstractmethod
     def compare(self, targets: Sequence[Target], reference: int) -> JointForecast:
-        """Predict losses for a comparison between targets.
-
-        Parameters
-        ----------
-        targets : sequence of Target
-            Size, schedule and step of each loss.
-        reference : int
-            Index of the target whose own forecast stays as it is.
-
-        Returns
-        -------
-        JointForecast
-            Losses and their covariance.
-        """
+        """Predict losses for their differences alone, which a law may know better; the loss of `reference` stays."""
+        return self.predict_jointly(targets)
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
         """Predict losses.

@@ -173,24 +173,9 @@ class MultiPowerLaw:
         self.tightness, self.discrepancy = tightness, discrepancy
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
-        """Fit the law to the loss curve of a run.
+        """Fit the law to the loss curve of a run; the others are not read.
 
-        Parameters
-        ----------
-        run : TrainingRun
-            The run, as far as it has come.
-        others : sequence of TrainingRun, optional
-            Not read: the law is that of one curve.
-
-        Returns
-        -------
-        MultiPowerLaw
-            Itself.
-
-        Raises
-        ------
-        NoForecast
-            If the learning rates are not known to the end, or there are fewer than 6 points.
+        NoForecast: the learning rates are not known to the end, or there are fewer than 6 points.
         """
         refuse_unknown_schedule(run)
         rates, (steps, losses) = run.schedule.rates, run.loss_curve
@@ -203,23 +188,7 @@ class MultiPowerLaw:
         return self
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
-        """Predict losses.
-
-        Parameters
-        ----------
-        targets : sequence of Target
-            Schedule and step of each loss, as of `TrainingRun.target`.
-
-        Returns
-        -------
-        list of Prediction
-            Losses in nats per token with their 95% intervals.
-
-        Raises
-        ------
-        NoForecast
-            If the law gives no positive loss.
-        """
+        """Return losses, in nats per token, with their 95% intervals; NoForecast: one is not positive."""
         values = [float(self.law_(target.learning_rates, np.array([target.step]))[0]) for target in targets]
         if not min(values, default=1.0) > 0:
             raise NoForecast("the law gives no positive loss")

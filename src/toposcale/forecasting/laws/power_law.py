@@ -134,25 +134,7 @@ class PowerLaw:
     """
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
-        """Fit the law to the loss curve of a run.
-
-        Parameters
-        ----------
-        run : TrainingRun
-            The run, as far as it has come.
-        others : sequence of TrainingRun, optional
-            Not read: the law is that of one curve.
-
-        Returns
-        -------
-        PowerLaw
-            Itself.
-
-        Raises
-        ------
-        NoForecast
-            If there are too few points.
-        """
+        """Fit the law to the loss curve of a run; the others are not read. NoForecast: there are too few points."""
         steps, losses = run.loss_curve
         warmup = run.schedule.warmup_steps
         self._shift = warmup / 2 if len(steps) and steps[0] >= warmup else 0.0
@@ -163,17 +145,6 @@ class PowerLaw:
         return self
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
-        """Predict losses.
-
-        Parameters
-        ----------
-        targets : sequence of Target
-            Step of each loss, as of `TrainingRun.target`.
-
-        Returns
-        -------
-        list of Prediction
-            Losses in nats per token with their 95% intervals.
-        """
+        """Return losses, in nats per token, with their 95% intervals."""
         times = [target.step - self._shift for target in targets]
         return [Prediction(float(self.law_(time)), *self.law_.interval(time)) for time in times]

@@ -5,27 +5,37 @@ from math import ceil
 
 import numpy as np
 
+from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL
-from toposcale.forecasting.laws.priors import (
-    LEVEL_SD,
-    MAX_LEVEL_RATIO,
-    MAX_SMALL_SIZE,
-    MIN_LEVEL_RATIO,
-    MIN_SMALL_STEPS,
-    MIN_STEPS,
-    MIN_TOKENS,
-    MIN_TOKENS_PER_PARAMETER,
-    RUN_SD,
-    SIZES_KNOWN,
-    UNIFORM_LOSS,
-    YOUNG_SD_PER_DECADE,
-    YOUNG_TOKENS,
-)
-from toposcale.forecasting.laws.published_surface import published_surface
 from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
+
+
+def published_loss(n_parameters: float, n_tokens: float) -> float:
+    """Return the loss of Hoffmann et al. 2022 at N parameters and D tokens, nats per token."""
+    return _published_floor(n_parameters) + published_reducible_loss(n_tokens)
+
+
+def published_reducible_loss(n_tokens: float) -> float:
+    """Return by how much that law lies above its value after infinitely many tokens, nats per token."""
+    return float(_B / n_tokens**_BETA)
+
+
+def published_tokens(n_parameters: float, loss: float) -> float:
+    """Return the tokens after which that law has a loss; infinite where it never has."""
+    above = loss - _published_floor(n_parameters)
+    return float((_B / above) ** (1 / _BETA)) if above > 0 else np.inf
+
+
+_B, _BETA = 410.7, 0.28
+"""Constants of the published scaling law in D tokens, nats per token."""
+
+
+def _published_floor(n_parameters: float) -> float:
+    """Return the loss of that law after infinitely many tokens."""
+    return float(1.69 + 406.4 / n_parameters**0.34)
 
 
 class PublishedLaw(Law):
@@ -37,27 +47,23 @@ class PublishedLaw(Law):
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
         """Return the losses of the published scaling law, whose errors a family shares in part."""
         tokens = np.array([target.step * target.tokens_per_step for target in targets])
-        return JointForecast(published_losses(targets), np.diag(_run_sd(tokens) ** 2) + LEVEL_SD**2)
-
-    def compare(self, targets: Sequence[Target], _reference: int) -> JointForecast:
-        """Return `predict_jointly`: what all targets share cancels in their differences."""
-        return self.predict_jointly(targets)
+        return JointForecast(published_losses(targets), np.diag(_run_sd(tokens) ** 2) + priors.LEVEL_SD**2)
 
 
 def _run_sd(tokens: np.ndarray) -> np.ndarray:
     """Return the standard deviations of runs around the level of their family after so many tokens, nats."""
-    return np.hypot(RUN_SD, YOUNG_SD_PER_DECADE * np.maximum(np.log10(YOUNG_TOKENS / tokens), 0.0))
+    return np.hypot(priors.RUN_SD, priors.YOUNG_SD_PER_DECADE * np.maximum(np.log10(priors.YOUNG_TOKENS / tokens), 0.0))
 
 
 def published_losses(targets: Sequence[Target]) -> np.ndarray:
     """Return the losses of the published scaling law, nats per token."""
-    return np.array([published_surface(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
+    return np.array([published_loss(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
 
 
 def has_published_level(run: TrainingRun) -> bool:
     """Return whether published runs tell the usual level of a run's loss."""
     # The law holds beyond the largest published run, but models that are much smaller may read letters.
-    return run.n_parameters >= SIZES_KNOWN[0] and bool(np.isfinite(run.tokens_per_step))
+    return run.n_parameters >= priors.SIZES_KNOWN[0] and bool(np.isfinite(run.tokens_per_step))
 
 
 def refuse_level(run: TrainingRun) -> None:
@@ -66,12 +72,12 @@ def refuse_level(run: TrainingRun) -> None:
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
     # A loss in the warm-up has no upper bound, so only the lower bound applies at first.
-    points = [(float(run.progress.step), run.loss_curve.level, float(MAX_LEVEL_RATIO))]
+    points = [(float(run.progress.step), run.loss_curve.level, float(priors.MAX_LEVEL_RATIO))]
     if logged.any():
         points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
     for step, loss, highest in points:
         usual = _usual_level(run, step)
-        if not MIN_LEVEL_RATIO * usual <= loss <= highest * usual:
+        if not priors.MIN_LEVEL_RATIO * usual <= loss <= highest * usual:
             raise NoForecast(_unusual_level(run, step, loss))
     recent = run.loss_curve.since(run.progress.step / 3)
     if len(recent.steps) < MINIMUM_POINTS:
@@ -79,14 +85,14 @@ def refuse_level(run: TrainingRun) -> None:
     above = recent.losses - [_usual_level(run, step) for step in recent.steps]
     seen = recent.steps[-1:] * run.tokens_per_step
     # Next-token runs that stand so far above fall 2.5 times as fast as the law; masked ones have a plateau there.
-    is_outside = np.median(above[-3:]) > NORMAL * float(np.hypot(LEVEL_SD, _run_sd(seen))[0])
+    is_outside = np.median(above[-3:]) > NORMAL * float(np.hypot(priors.LEVEL_SD, _run_sd(seen))[0])
     if is_outside and np.polyfit(np.log(recent.steps), above, 1)[0] >= 0:
         raise NoForecast(f"{_unusual_level(run, *run.progress)}; nor does it approach that")
 
 
 def _usual_level(run: TrainingRun, step: float) -> float:
     """Return the loss of a training from scratch after so many steps."""
-    return min(published_surface(run.n_parameters, step * run.tokens_per_step), UNIFORM_LOSS)
+    return min(published_loss(run.n_parameters, step * run.tokens_per_step), priors.UNIFORM_LOSS)
 
 
 def _unusual_level(run: TrainingRun, step: float, loss: float) -> str:
@@ -102,10 +108,10 @@ def refuse_young(run: TrainingRun) -> None:
     """Raise NoForecast where fewer steps or tokens were seen than a forecast needs."""
     if not has_steps_left(run):
         return
-    step, steps = run.progress.step, float(MIN_STEPS)
-    tokens = min(MIN_TOKENS, MIN_TOKENS_PER_PARAMETER * run.n_parameters)
-    if run.n_parameters <= MAX_SMALL_SIZE:
-        steps, tokens = float(MIN_SMALL_STEPS), 0.0
+    step, steps = run.progress.step, float(priors.MIN_STEPS)
+    tokens = min(priors.MIN_TOKENS, priors.MIN_TOKENS_PER_PARAMETER * run.n_parameters)
+    if run.n_parameters <= priors.MAX_SMALL_SIZE:
+        steps, tokens = float(priors.MIN_SMALL_STEPS), 0.0
     first = ceil(np.nanmax([steps, tokens / run.tokens_per_step]))
     if step >= first:
         return
