@@ -73,6 +73,20 @@ def test_what_advise_refuses_is_refused(tmp_path, capsys, losses):
         list(toposcale.check_curve(file, "losses"))
 
 
+def test_losses_of_0_and_less_are_refused_by_every_door(tmp_path, capsys):
+    """They may be of a policy or a flow, but are not in nats per token."""
+    file, sound = (
+        losses_file(tmp_path / name, FALLING - shift) for name, shift in (("flow.csv", 10), ("sound.csv", 0))
+    )
+    plan = ["--n-parameters", "25e6", "--tokens-per-step", "5e5", "--steps", "50000"]
+    for command in (["check", file], ["advise", file, *plan], ["curves", sound, file]):
+        assert main(command) != 0
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.endswith(f"{file}: the loss is -7.52 in a row, but a loss in nats per token is above 0")
+    with pytest.raises(UserError, match=r"the loss curve: the validation loss is -1\.5 in a row"):
+        toposcale.advise({"step": [1, 2], "val_loss": [1.0, -1.5]}, n_parameters=25e6, tokens_per_step=5e5, steps=50)
+
+
 @pytest.mark.parametrize(("scale", "doubted"), [(1, False), (1 / 400, True)])
 def test_a_loss_far_too_low_for_text_is_doubted(tmp_path, capsys, scale, doubted):
     main(["check", losses_file(tmp_path / "losses.csv", FALLING * scale)])

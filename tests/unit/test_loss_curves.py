@@ -204,6 +204,11 @@ def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path):
     assert np.ptp(np.diff(kept)) <= 1
 
 
+def test_losses_of_policies_and_flows_are_read(tmp_path):
+    curve = loss_curves.read(written(tmp_path, {"step": [1, 2, 3], "loss": [0.5, 0.0, -2.5]}))
+    assert metrics_of(curve)[3, "training_loss"] == -2.5
+
+
 def test_the_state_of_a_trainer_is_read(tmp_path):
     history = [
         {"step": 10, "loss": 4.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1},

@@ -110,6 +110,18 @@ def test_what_cannot_be_compared_says_why(live, words):
     assert words in str(advise_on(live))
 
 
+@pytest.mark.filterwarnings("error")
+def test_losses_below_0_are_compared_with_nothing(family):
+    sound = run("100M", 100_000_000).first(0.4)
+    flow = replace(sound, losses=sound.losses - 10, checkpoint_losses=sound.checkpoint_losses - 10)
+    assert tracks_of(flow, family) == ()
+    advice = advise_on(flow, family)
+    assert "is in other units: one in nats per token is above 0" in advice["no_advice_because"]
+    assert "nan" not in str(advice)
+    of_family = replace(flow, facts=replace(flow.facts, model="flow"))
+    assert tracks_of(sound, [*family, of_family]) == tracks_of(sound, family)
+
+
 def test_two_sizes_of_the_family_say_nothing(family):
     [track] = tracks_of(run("100M", 100_000_000).first(0.4), family[:2])
     assert track.reference is Reference.PUBLISHED

@@ -141,6 +141,15 @@ def state_space(folder):
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
+def flow(folder):
+    """A density model whose loss, a negative log-likelihood of what is continuous, falls below 0."""
+    net = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 12))
+    for step in STEPS:
+        _move(net.parameters(), step)
+        torch.save(net.state_dict(), folder / f"flow_step{step}.pt")
+    (folder / "nll.csv").write_text("step,loss\n" + "".join(f"{step},{2 - step / 10}\n" for step in range(2, 41)))
+
+
 def folder_of_one(folder):
     save_file({"fc.weight": torch.randn(8, 6)}, folder / "model-500.safetensors")
 
@@ -160,6 +169,7 @@ KINDS = {
     "equation": (pinn, {}),
     "with-lightning": (lightning, {}),
     "one": (folder_of_one, {}),
+    "flow": (flow, {"losses": "flow/nll.csv"}),
     "graph": (graph_network, {}),
     "policy": (policy, {}),
     "mamba": (state_space, {"losses": "mamba/metrics.jsonl"}),
@@ -196,6 +206,7 @@ def test_every_kind_has_its_checkpoints_and_its_loss(screen):
         "adapter": ("4, steps 10 to 40 of 40", "training loss 3.1 at step 40"),
         "equation": ("4, steps 10 to 40", "training loss 2.5e-05 at step 40"),
         "with-lightning": ("4, steps 10 to 40", "validation loss 0.025 at step 40"),
+        "flow": ("4, steps 10 to 40", "training loss -2 at step 40"),
         "one": ("1, step 500", "none is known"),
         "graph": ("12, steps 1 to 12", "training loss 0.08333 at step 12"),
         "policy": ("4, steps 10 to 40", "none is known"),
@@ -255,6 +266,7 @@ SAYS = {
         "No topology of the whole model was measured",
         "lora_BA",
     ],
+    "flow": ["training loss -2 at step 40", "Which features follow the training loss?"],
     "one": ["1 checkpoint.", "At the only checkpoint; the largest norms come first."],
     "policy": ["none is known; name a file of losses"],
 }
@@ -271,6 +283,7 @@ SAYS_NOT = {
     "mlp": ["language model of", "config.json"],
     "mamba": ["language model of", "config.json", "follow the validation loss"],
     "adapter": ["validation loss 3", "ripser"],
+    "flow": ["language model of", "config.json", "nan"],
     "one": [*WITHOUT_A_LOSS, "The layers that changed most", "nats", "config.json", "Figures"],
     "policy": [*WITHOUT_A_LOSS, "nats", "config.json", "Loss over training"],
 }

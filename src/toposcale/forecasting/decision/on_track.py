@@ -10,7 +10,7 @@ from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.published_law import PublishedLaw, has_published_level, published_tokens
-from toposcale.forecasting.runs.checks import has_known_rates
+from toposcale.forecasting.runs.checks import has_known_rates, lowest_loss
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -121,7 +121,7 @@ def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Tra
     -------
     tuple of Track
         By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; then by the published
-        law. Empty without a loss; no published law below 25M parameters or without the tokens of a step.
+        law. Empty without a loss above 0; no published law below 25M parameters or without the tokens of a step.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Tra
     >>> [track.reference.value for track in tracks_of(run)]
     ['published']
     """
-    if not len(run.loss_curve.steps):
+    if run.loss_curve.is_empty or lowest_loss(run) <= 0:
         return ()
     laws: list[Law] = []
     finished = [other for other in family if other.is_finished and has_known_rates(other)]

@@ -13,7 +13,13 @@ from toposcale.forecasting.decision.reasons import NO_CHOICE, to_check
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
-from toposcale.forecasting.runs.checks import has_known_rates, has_steps_left, is_checkable, smoothing_unknown_because
+from toposcale.forecasting.runs.checks import (
+    has_known_rates,
+    has_steps_left,
+    is_checkable,
+    lowest_loss,
+    smoothing_unknown_because,
+)
 from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -151,8 +157,8 @@ def track(track: Track, run: TrainingRun) -> str:
 
 
 def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
-    """Return a sentence for every comparison with other runs, or why there is none; empty before a run has a loss."""
-    if tracks or run.loss_curve.is_empty:
+    """Return a sentence for every comparison with other runs, or why there is none; empty without a loss in nats."""
+    if tracks or run.loss_curve.is_empty or lowest_loss(run) <= 0:
         return [track(each, run) for each in tracks]
     if run.n_parameters < SIZES_KNOWN[0]:
         return [f"not known: published runs have {SIZES_KNOWN[0]:.2g} parameters and more"]

@@ -20,6 +20,7 @@ from toposcale.forecasting.runs.checks import (
     has_known_rates,
     in_early_steps,
     is_checkable,
+    lowest_loss,
     refuse_curve,
     refuse_decision_point,
     refuse_forecast,
@@ -197,7 +198,7 @@ class Joint(Law):
 
 def _readable(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the runs with a loss that say something of each other."""
-    begun = [run for run in runs if not run.loss_curve.is_empty]
+    begun = [run for run in runs if not run.loss_curve.is_empty and lowest_loss(run) > 0]
     # What a finished run lost under rates that nobody knows says nothing of another schedule.
     if any(has_known_rates(run) for run in begun):
         return [run for run in begun if has_known_rates(run) or not run.is_finished]

@@ -212,11 +212,6 @@ def _joined(log: Log, restarts: Sequence[float]) -> dict[str, np.ndarray]:
     if not np.all(np.diff(steps) > 0):
         joined, repeated = _merged(joined)
     unique = joined["step"]
-    for name in {"loss", "validation_loss"} & joined.keys():
-        if (low := np.nanmin(joined[name], initial=np.inf)) <= 0:
-            raise UserError(
-                f"{log.where}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
-            )
     if repeated.any():
         log.notes.append(logged_again(int(repeated.sum())))
     validation = joined.get("validation_loss", np.empty(0))

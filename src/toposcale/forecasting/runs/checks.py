@@ -39,6 +39,8 @@ FIRST_STEPS = 50
 
 def refuse_curve(run: TrainingRun) -> None:
     """Raise NoForecast where the losses end in NaN, rise, are mostly spikes, or cannot be nats per token."""
+    if (lowest := lowest_loss(run)) <= 0:
+        raise NoForecast(f"a loss of {lowest:.4g} is in other units: one in nats per token is above 0")
     if len(broken := broken_steps(run)):
         raise NoForecast(
             f"the last {len(broken)} logged losses are not numbers, since step {int(broken[0]):,}; "
@@ -58,6 +60,11 @@ def refuse_curve(run: TrainingRun) -> None:
             f"a loss of {highest:.4g} is above the {HIGHEST_LOSS:g} nats of a uniform guess among a million tokens: is it "
             "a sum over the batches of a step (gradient accumulation), or a perplexity? Give the mean, or its logarithm"
         )
+
+
+def lowest_loss(run: TrainingRun) -> float:
+    """Return the lowest loss of a log and of its metric; one of 0 or less, as of a policy or a flow, is not in nats."""
+    return float(np.fmin.reduce([*run.losses, *run.checkpoint_losses], initial=np.inf))
 
 
 def refuse_objective(run: TrainingRun) -> None:

@@ -101,9 +101,12 @@ def read_curve(given: RunInput) -> LossCurve:
         trainer_states.refuse_two_trainings(trainer_states.checkpoints_in(Path(curve)))
         losses = read(curve, **given.reading)
         _refuse_without_losses(losses)
-        return losses
-    named = _by_name(curve)
-    return of_columns({str(key): named[key] for key in named}, **given.reading)
+        where = losses.trainer.path if losses.trainer else curve
+    else:
+        named, where = _by_name(curve), "the loss curve"
+        losses = of_columns({str(key): named[key] for key in named}, **given.reading)
+    _refuse_other_units(losses, where)
+    return losses
 
 
 def _by_name(curve: Any) -> Any:
@@ -134,6 +137,15 @@ def _refuse_without_losses(losses: LossCurve) -> None:
         raise UserError(
             f"{state.path}: no entry of its log_history has a step and a loss (as numbers); its keys are {listed(keys, 20)}"
         )
+
+
+def _refuse_other_units(losses: LossCurve, where: str | Path) -> None:
+    """Raise UserError if a loss is 0 or less, as those of policies and flows may be."""
+    for name in ("loss", "validation_loss"):
+        if (low := np.fmin.reduce(losses.columns.get(name, ()), initial=np.inf)) <= 0:
+            raise UserError(
+                f"{where}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
+            )
 
 
 def logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -> RunFacts:
