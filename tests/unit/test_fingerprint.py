@@ -5,8 +5,11 @@ import re
 
 import pytest
 
+import config_reading
 import fingerprint
 import parts
+import plan
+import run_tables
 from paths import ROOT
 
 
@@ -110,12 +113,15 @@ def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
     scripts = [(rule, *re.findall(r'scripts/(\w+\.py|{params.script})"', rule)) for rule in rules]
     with_script = [(rule, script[0]) for rule, *script in scripts if script]
     assert len(with_script) > 12
+    inputs = parts.Inputs(
+        plan.Plan(config_reading.resolve({"models": {"a": {"d_model": 8, "n_layers": 1, "n_heads": 1}}}))
+    )
+    made_by = inputs.recipes | run_tables.RunTables(inputs).recipes
     for rule, script in with_script:
-        kinds = re.findall(r'INPUTS\.params\("(\w+)"\)', rule)
         assert (
-            [parts.SCRIPTS[kind] for kind in kinds] == [script]
-            or "**TABLES.params(" in rule
-            or ("**INPUTS.params(kind)" in rule and "script=parts.SCRIPTS[kind]" in rule)
+            [made_by[name].script for name in re.findall(r'RECIPES\.params\("(\w+)"\)', rule)] == [script]
+            or ("**RECIPES.params(kind)" in rule and "script=INPUTS.recipes[kind].script" in rule)
+            or ("**RECIPES.params(name)" in rule and "script=recipe.script" in rule)
             or re.findall(r'code_of\(\s*"(\w+\.py)"', rule) == [script]
             or script in ("resolved_configuration.py", "compared.py")
         ), rule

@@ -16,6 +16,7 @@ import inspections
 import parts
 import plan
 import run_tables
+from recipes import Recipes
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 
@@ -30,6 +31,11 @@ class Job(SimpleNamespace):
 
     def get(self, name, default):
         return getattr(self, name, default)
+
+
+def read(recipes, name, job):
+    """What a job reads, by name."""
+    return {key: held(job) if callable(held) else held for key, held in Recipes(recipes).inputs(name).items()}
 
 
 @pytest.fixture
@@ -64,21 +70,21 @@ def test_a_job_reads_the_checkpoints_that_it_measures(inputs_of):
     whole = inputs_of(weights={"jobs": "model"})
     assert whole.steps("weights")(Job(model="a", checkpoints="all")) == [0, 10, 20]
     files = [whole.weights("a", step) for step in (0, 10, 20)]
-    read = whole.inputs("weights")
-    assert read(Job(model="a", checkpoints="all")) == {"checkpoints": files}
-    assert read(Job(model="a", checkpoints="step-00000010")) == {"checkpoints": files[1:2]}
+    read_by = partial(read, whole.recipes, "weights")
+    assert read_by(Job(model="a", checkpoints="all")) == {"checkpoints": files, "fetched": []}
+    assert read_by(Job(model="a", checkpoints="step-00000010")) == {"checkpoints": files[1:2], "fetched": []}
     published = "results/mine/checkpoints/h/step-00000007"
-    assert read(Job(model="h", checkpoints="step-00000007")) == {
+    assert read_by(Job(model="h", checkpoints="step-00000007")) == {
         "checkpoints": [f"{published}.json"],
         "fetched": [published],
     }
 
 
 def test_a_training_goes_on_from_the_checkpoint_before(inputs_of):
-    read = inputs_of().inputs("training")
-    first, last = (read(Job(model="a", checkpoints=f"step-000000{step}")) for step in ("00", "20"))
+    read_by = partial(read, inputs_of().recipes, "training")
+    first, last = (read_by(Job(model="a", checkpoints=f"step-000000{step}")) for step in ("00", "20"))
     tokens = {"corpus": "results/mine/corpus/tokens.safetensors", "schedule": []}
-    assert first == tokens | {"checkpoint": [], "optimiser": []} == read(Job(model="a"))
+    assert first == tokens | {"checkpoint": [], "optimiser": []} == read_by(Job(model="a"))
     assert last == tokens | {
         "checkpoint": "results/mine/checkpoints/a/step-00000010.safetensors",
         "optimiser": "results/mine/optimisers/a/step-00000010.safetensors",
@@ -92,7 +98,7 @@ def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):
 
 
 def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
-    may_be_missing = inputs_of().params("weights")["allow_missing"]
+    may_be_missing = Recipes(inputs_of().recipes).params("weights")["allow_missing"]
     assert [may_be_missing(Job(model=model)) for model in ("a", "h")] == [False, True]
 
 
@@ -105,9 +111,10 @@ def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repo
     save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
     assert origin(job) != before
     trained, again = Job(model="a", checkpoints="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
-    assert found.digest("weights", trained) == inputs_of(**again).digest("weights", trained)
+    digests = [Recipes(inputs.recipes).digest("weights", trained) for inputs in (found, inputs_of(**again))]
+    assert digests[0] == digests[1]
     again["training"] = TRAINING | {"learning_rate": 0.5}
-    assert found.digest("weights", trained) != inputs_of(**again).digest("weights", trained)
+    assert Recipes(inputs_of(**again).recipes).digest("weights", trained) != digests[0]
     assert origin(Job(model="h", checkpoints="step-00000007"))["repo"] == "a/b"
     assert found.tokenizer(job) == [str(tmp_path)]
     assert found.tokenizer(Job(model="a")) == []
@@ -312,21 +319,23 @@ def test_features_come_from_every_source(tables_of):
 
 def test_distances_are_of_every_source_that_a_model_has(inputs_of):
     inputs = inputs_of(landscape={"enabled": True, "every": 2}, models={"a": SIZES, "b": SIZES | {"embeddings": False}})
-    [a, b] = (inputs.params("distances")["steps"](Job(model=model)) for model in "ab")
+    params = Recipes(inputs.recipes).params("distances")
+    [a, b] = (params["steps"](Job(model=model)) for model in "ab")
     assert a == {"weights": [0, 10, 20], "embeddings": [0, 10, 20], "landscape": [0, 20], "gradients": [0, 20]}
     assert set(a) - set(b) == {"embeddings"}
-    read = inputs.inputs("distances")(Job(model="b"))
-    assert read.keys() == {*b, "clouds"}
-    assert len(inputs.inputs("distances")(Job(model="a"))["clouds"]) == 3
-    assert set(inputs.params("distances")["inputs"](Job(model="b"))) == set(chain(*read.values()))
-    assert "weights" not in inputs_of(weights={"distances": False}).params("distances")["steps"](Job(model="a"))
+    of_b = read(inputs.recipes, "distances", Job(model="b"))
+    assert {name for name, files in of_b.items() if files} == b.keys()
+    assert len(read(inputs.recipes, "distances", Job(model="a"))["clouds"]) == 3
+    assert set(params["inputs"](Job(model="b"))) == set(chain(*of_b.values()))
+    without = Recipes(inputs_of(weights={"distances": False}).recipes)
+    assert "weights" not in without.params("distances")["steps"](Job(model="a"))
 
 
 def test_an_analysis_is_made_where_its_subject_is(tables_of):
     without, whole = tables_of(), tables_of(landscape={"enabled": True}, forecasts={"metrics": ["acc"]})
     assert set(whole.analyses) - set(without.analyses) == {"scores"}
     for found in (without, whole):
-        assert set(found.made) <= set(found.files)
+        assert set(found.tables) <= set(found.files)
         for analysis in found.analyses.values():
             assert set(analysis.reads) <= set(found.files)
             assert set(analysis.settings) <= set(run_tables.analysis_settings(plan_of()))
@@ -345,19 +354,20 @@ def test_a_rule_reads_what_its_table_is_made_of(tables_of, folder, tmp_path):
     curve = {"kind": "table", "path": "mine.csv", "n_parameters": 9}
     found = tables_of(models={"a": SIZES, "f": folder, "c": curve}, reproduces=["paper"], metrics={"tables": ["m.csv"]})
     log = "results/mine/training/{}.parquet"
-    assert found.inputs("models") == {
+    recipes = Recipes(found._inputs.recipes | found.recipes)
+    assert recipes.inputs("models") == {
         "checkpoints": ["results/mine/checkpoints/a/step-00000020.safetensors", f"{folder['path']}/step-5.safetensors"],
         "sizes": [],
         "curves": ["mine.csv"],
         "logs": [log.format("c")],
         "schedule_files": [],
     }
-    assert found.inputs("metrics")["tables"] == ["m.csv"]
-    assert found.inputs("metrics")["training"] == [log.format("a")]
-    assert found.inputs("forecasts")["training"] == found.files["training"] == [log.format("a"), log.format("c")]
+    assert recipes.inputs("metrics")["tables"] == ["m.csv"]
+    assert recipes.inputs("metrics")["training"] == [log.format("a")]
+    assert recipes.inputs("forecasts")["training"] == [log.format("a"), log.format("c")]
     for name in found.recipes:
-        files = [[held] if isinstance(held, str) else held for held in found.inputs(name).values()]
-        assert set(found.params(name)["inputs"](None)) <= set(chain(*files)), name
+        files = [[held] if isinstance(held, str) else held for held in recipes.inputs(name).values()]
+        assert set(recipes.params(name)["inputs"](Job())) <= set(chain(*files)), name
 
 
 def test_a_rule_makes_its_tables_by_the_script_of_their_recipe_and_analyses_as_csv_too(tables_of):
@@ -367,30 +377,36 @@ def test_a_rule_makes_its_tables_by_the_script_of_their_recipe_and_analyses_as_c
         "scaling": "results/mine/tables/scaling.parquet",
         "scaling_csv": "results/mine/tables/scaling.csv",
     }
-    scripts = {name: found.params(name)["script"](None) for name in found.recipes}
-    assert {name for name, script in scripts.items() if script == "analyse.py"} == set(found.analyses)
-    assert scripts["features"] == "gather.py"
+    assert {name for name, recipe in found.recipes.items() if recipe.script == "analyse.py"} == set(found.analyses)
+    assert found.recipes["features"].script == "gather.py"
 
 
 def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
     tables = ["features", "metrics", "verdicts", "summary"]
-    before = tables_of().expected(tables)
+
+    def expected(**keys):
+        found = tables_of(**keys)
+        return Recipes(found._inputs.recipes | found.recipes).expected(found.tables[table] for table in tables)
+
+    before = expected()
     assert len(set(before.values())) == len(before) == len(tables)
-    assert tables_of().expected(tables) == before
-    assert tables_of(weights={"jobs": "checkpoint"}, figures={"dpi": 50}).expected(tables) == before
+    assert expected() == before
+    assert expected(weights={"jobs": "checkpoint"}, figures={"dpi": 50}) == before
     for change, same in (
         ({"corpus": {"tokenizer": "bpe"}}, set()),
         ({"training": {"steps": 20, "checkpoint_every": 10, "warmup_steps": 2}}, set()),
         ({"weights": {"max_points": 9}}, {"metrics"}),
         ({"statistics": {"resamples": 90}}, {"features", "metrics"}),
     ):
-        after = tables_of(**change).expected(tables)
+        after = expected(**change)
         assert {Path(file).stem for file in before if after[file] == before[file]} == same, change
 
 
 def test_a_checkpoint_carries_the_same_digest_whatever_one_job_trains(tables_of):
-    job = Job(model="a", checkpoints="step-00000010", source="")
-    whole, alone = (tables_of(training={**TRAINING, "jobs": jobs})._inputs for jobs in ("model", "checkpoint"))
+    job = Job(model="a", checkpoints="step-00000010")
+    whole, alone = (
+        Recipes(tables_of(training={**TRAINING, "jobs": jobs})._inputs.recipes) for jobs in ("model", "checkpoint")
+    )
     assert whole.digest("training", job) == alone.digest("training", job)
     before, corpus = "results/mine/checkpoints/a/step-00000000.safetensors", "results/mine/corpus/tokens.safetensors"
     assert set(alone.params("training")["inputs"](job)) == {before, corpus}

@@ -7,6 +7,7 @@ import run_tables
 from fingerprint import code_of
 from parts import on_attempt
 from paths import ROOT, each, page_files
+from recipes import Recipes, files_of
 
 START = time.time()
 with environment.mistakes_in_a_line():
@@ -20,7 +21,8 @@ with environment.mistakes_in_a_line():
     INPUTS = parts.Inputs(PLAN)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-STALE = TABLES.stale() if workflow.is_main_process else []
+RECIPES = Recipes(INPUTS.recipes | TABLES.recipes)
+STALE = RECIPES.stale(TABLES.tables.values()) if workflow.is_main_process else []
 by_size = INPUTS.by_size
 
 

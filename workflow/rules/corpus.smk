@@ -3,7 +3,7 @@
 
 rule corpus:
     input:
-        unpack(INPUTS.inputs("corpus")),
+        **RECIPES.inputs("corpus"),
     output:
         tokens=PATHS.tokens,
         description=PATHS.corpus,
@@ -13,7 +13,7 @@ rule corpus:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **INPUTS.params("corpus"),
+        **RECIPES.params("corpus"),
     message:
         "Corpus: {params.source}, {params.tokenizer}"
     script:

@@ -3,7 +3,7 @@
 
 rule weight_features:
     input:
-        unpack(INPUTS.inputs("weights")),
+        **RECIPES.inputs("weights"),
     output:
         **INPUTS.outputs("weights"),
     log:
@@ -20,7 +20,7 @@ rule weight_features:
         mem_mb=by_size(1000, per_matrix=20),
         runtime=by_size(30, per_weight=15e-3),
     params:
-        **INPUTS.params("weights"),
+        **RECIPES.params("weights"),
     message:
         f"Topology of the weights of {{wildcards.model}}, {PLAN.work['weights'].job_title}"
     script:
@@ -29,7 +29,7 @@ rule weight_features:
 
 rule embeddings:
     input:
-        unpack(INPUTS.inputs("embeddings")),
+        **RECIPES.inputs("embeddings"),
     output:
         **INPUTS.outputs("embeddings"),
     log:
@@ -47,7 +47,7 @@ rule embeddings:
         runtime=by_size(60, per_weight=60e-3),
         gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
     params:
-        **INPUTS.params("embeddings"),
+        **RECIPES.params("embeddings"),
     message:
         f"Embeddings and perplexity of {{wildcards.model}}, {PLAN.work['embeddings'].job_title}"
     script:
@@ -59,13 +59,13 @@ for kind, output, models, message in (
     ("distances", PATHS.distances, PLAN.moving, "Distances between consecutive checkpoints"),
     ("trajectory", PATHS.trajectory_features, PLAN.trained, "Topology of the training trajectory"),
 ):
-    rule_name = parts.SCRIPTS[kind].removesuffix(".py")
+    rule_name = INPUTS.recipes[kind].script.removesuffix(".py")
 
     rule:
         name:
             rule_name
         input:
-            unpack(INPUTS.inputs(kind)),
+            **RECIPES.inputs(kind),
         output:
             features=output,
         log:
@@ -77,8 +77,8 @@ for kind, output, models, message in (
         resources:
             runtime=on_attempt(30),
         params:
-            **INPUTS.params(kind),
-            script=parts.SCRIPTS[kind],
+            **RECIPES.params(kind),
+            script=INPUTS.recipes[kind].script,
         message:
             f"{message} of {{wildcards.model}}"
         script:

@@ -3,7 +3,7 @@
 
 rule figures:
     input:
-        **{table: TABLES.files[table] for figure in TABLES.figures.values() for table in figure.tables},
+        **RECIPES.inputs("figures"),
     output:
         **{
             name: report(f"{PATHS.figures}/{name}.svg", category=figure.subject, labels={"figure": figure.title})
@@ -16,11 +16,7 @@ rule figures:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        figures=list(TABLES.figures),
-        dpi=config["figures"]["dpi"],
-        tasks=config["metrics"]["tasks"],
-        inputs=lambda _: TABLES.expected(table for figure in TABLES.figures.values() for table in figure.tables),
-        code=code_of("figures.py", *(f"toposcale.figures.{figure.module}" for figure in TABLES.figures.values())),
+        **RECIPES.params("figures"),
     message:
         "Figures"
     script:

@@ -3,7 +3,7 @@
 
 rule loss_landscape:
     input:
-        unpack(INPUTS.inputs("landscape")),
+        **RECIPES.inputs("landscape"),
     output:
         **INPUTS.outputs("landscape"),
     log:
@@ -20,7 +20,7 @@ rule loss_landscape:
         runtime=on_attempt(240),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        **INPUTS.params("landscape"),
+        **RECIPES.params("landscape"),
     message:
         f"Loss landscape of {{wildcards.model}}, {PLAN.work['landscape'].job_title}"
     script:
@@ -29,7 +29,7 @@ rule loss_landscape:
 
 rule training_path:
     input:
-        unpack(INPUTS.inputs("path")),
+        **RECIPES.inputs("path"),
     output:
         path_surfaces=PATHS.path_surfaces,
         trajectories=PATHS.trajectories,
@@ -45,7 +45,7 @@ rule training_path:
         runtime=on_attempt(120),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        **INPUTS.params("path"),
+        **RECIPES.params("path"),
     message:
         "Training trajectory of {wildcards.model} in its principal plane"
     script:

@@ -25,11 +25,10 @@ rule report:
     input:
         rules.tables.input,
         rules.figures.output,
-        **{table: TABLES.files[table] for table in ("summary", "features", "metrics", "models")},
+        **{table: PATHS.table(table) for table in ("summary", "features", "metrics", "models", "warnings")},
         configuration=rules.resolved_configuration.output.record,
         corpus=rules.corpus.output.description if PLAN.reads_text else [],
         compared_with_ripser=INPUTS.compared_with_ripser,
-        warnings=PATHS.table("warnings"),
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=[f"{PATHS.figures}/{name}.svg" for name in TABLES.figures],
         page=page_files("report"),
@@ -43,7 +42,7 @@ rule report:
         "../../envs/toposcale.yaml"
     params:
         logs=PATHS.logs,
-        inputs=lambda _: TABLES.expected(TABLES.files),
+        inputs=lambda _: RECIPES.expected(TABLES.tables.values()),
         lock=str(ROOT / "requirements.lock"),
         code=code_of("report.py"),
     message:
@@ -54,9 +53,7 @@ rule report:
 
 rule explorer:
     input:
-        **{table: TABLES.files[table] for table in ("features", "metrics", "models")},
-        diagrams=[PLAN.work["weights"].files(PATHS.diagrams, source="weights"), TABLES.files.get("diagrams", [])],
-        surfaces=TABLES.files.get("surfaces", []),
+        **RECIPES.inputs("explorer"),
         page=page_files("explorer"),
     output:
         PATHS.explorer,
@@ -68,10 +65,7 @@ rule explorer:
     resources:
         mem_mb=on_attempt(2000),
     params:
-        run=config["run"],
-        inputs=lambda _: TABLES.expected(["features", "metrics", "models", "diagrams", "surfaces"])
-        | INPUTS.expected(parts.parts_of(TABLES.recipes["vectors"].inputs)),
-        code=code_of("explorer.py"),
+        **RECIPES.params("explorer"),
     message:
         "Writing the explorer"
     script:

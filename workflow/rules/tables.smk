@@ -3,14 +3,15 @@
 
 
 # The rules are named after the tables, features_table and so on, or after the analyses.
-for name, recipe in TABLES.recipes.items():
+for name in TABLES.makes:
+    recipe = TABLES.recipes[name]
     rule_name = name if name in TABLES.analyses else f"{name}_table"
 
     rule:
         name:
             rule_name
         input:
-            **TABLES.inputs(name),
+            **RECIPES.inputs(name),
         output:
             **TABLES.outputs(name),
         log:
@@ -22,7 +23,8 @@ for name, recipe in TABLES.recipes.items():
             mem_mb=on_attempt(2000),
             runtime=on_attempt(60),
         params:
-            **TABLES.params(name),
+            **RECIPES.params(name),
+            script=recipe.script,
         message:
             recipe.title
         script:
@@ -50,7 +52,7 @@ rule table_csv:
     resources:
         mem_mb=on_attempt(2000),
     params:
-        inputs=lambda wildcards: TABLES.expected([wildcards.table]),
+        inputs=lambda wildcards: RECIPES.expected([TABLES.tables[wildcards.table]]),
         code=code_of("table_csv.py"),
     message:
         "{output}"
@@ -66,7 +68,7 @@ rule csv:
 # The last job where a table of an earlier run was made with something else: it fails unless Snakemake has made it again.
 rule compared:
     input:
-        [PATHS.table(table) for table in TABLES.with_digest],
+        [table.file for table in TABLES.tables.values()],
     output:
         temp(touch(f"{PATHS.logs}/compared")),
     log:
@@ -75,7 +77,7 @@ rule compared:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        inputs=lambda _: TABLES.expected(TABLES.with_digest),
+        inputs=lambda _: RECIPES.expected(TABLES.tables.values()),
     message:
         "Comparing what the tables were made with"
     script:
@@ -85,8 +87,6 @@ rule compared:
 rule tables:
     input:
         PATHS.record,
-        [path for table, path in TABLES.files.items() if table not in ("published", "training")],
-        [f"{PATHS.tables}/{table}.csv" for table in TABLES.made],
-        TABLES.files["training"],
+        [TABLES.outputs(name).values() for name in TABLES.makes],
+        files_of(TABLES.files["training"]),
         rules.landscape.input,
-        TABLES.outputs("warnings").values(),

@@ -9,7 +9,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
         name:
             f"train_{number}" if number > 1 else "train"
         input:
-            unpack(INPUTS.inputs("training")),
+            **RECIPES.inputs("training"),
         output:
             checkpoints=[PATHS.checkpoint.replace("{checkpoints}", made) for made in training_rule.outputs],
             log=PATHS.model_log if whole else PATHS.training_log,
@@ -29,7 +29,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
             runtime=on_attempt(600 if whole else 60),
             gpu=1 if config["training"]["device"] == "cuda" else 0,
         params:
-            **INPUTS.params("training"),
+            **RECIPES.params("training"),
         message:
             "Training {wildcards.model}" + ("" if whole else ", {wildcards.checkpoints}")
         script:
@@ -38,7 +38,7 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
 
 rule loss_table:
     input:
-        unpack(INPUTS.inputs("curve")),
+        **RECIPES.inputs("curve"),
     output:
         log=PATHS.model_log,
         metrics=PATHS.curve_metrics,
@@ -50,7 +50,7 @@ rule loss_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **INPUTS.params("curve"),
+        **RECIPES.params("curve"),
     message:
         "Loss curve of {wildcards.model}"
     script:
@@ -59,7 +59,7 @@ rule loss_table:
 
 rule training_log:
     input:
-        unpack(INPUTS.inputs("log")),
+        **RECIPES.inputs("log"),
     output:
         PATHS.model_log,
     log:
@@ -72,7 +72,7 @@ rule training_log:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **INPUTS.params("log"),
+        **RECIPES.params("log"),
     message:
         "Training log of {wildcards.model}"
     script:

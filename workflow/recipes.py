@@ -1,0 +1,144 @@
+"""Recipes: what a rule makes its files with, and the digest of that, which the files carry."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from fingerprint import fingerprint
+from plan import ALL
+from toposcale.io import tables
+from toposcale.io.errors import UserError
+
+
+class Job(NamedTuple):
+    """The wildcards of a job; those of Snakemake serve as well."""
+
+    model: str = ""
+    checkpoints: str = ALL
+
+    def get(self, name: str, default: str) -> str:
+        """Return a wildcard, as those of Snakemake do."""
+        return str(getattr(self, name, default))
+
+
+class Part(NamedTuple):
+    """A file that carries a digest, the name of its recipe, and the job that makes it."""
+
+    file: str
+    recipe: str
+    job: Job = Job()
+
+
+Input = Part | str | Sequence[Part | str]
+"""Files that a job reads under one name: one, or a list; those that carry a digest are parts."""
+
+
+class Recipe(NamedTuple):
+    """What a rule makes its files with: its script, its settings, and what it reads.
+
+    settings, reads: by name; a value, or a function of the wildcards that returns it. title: of a rule of tables, its
+    message. modules: those of the library that the script loads by name. of_model: the files of every checkpoint carry the
+    digest of the work on all of them.
+    """
+
+    script: str
+    settings: Mapping[str, Any]
+    reads: Mapping[str, Input | Callable[[Any], Input]]
+    title: str = ""
+    modules: Sequence[str] = ()
+    of_model: bool = False
+
+
+class Recipes:
+    """The recipes of a run by name: input and params functions of their rules, and the digests of their files."""
+
+    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+        self._recipes = recipes
+        self._digests: dict[tuple[str, ...], str] = {}
+
+    def inputs(self, name: str) -> dict[str, Any]:
+        """Return the input, by name, of the rule of a recipe: files, or functions of the wildcards."""
+        return {
+            key: partial(_files_of_job, read) if callable(read) else files_of(read)
+            for key, read in self._recipes[name].reads.items()
+        }
+
+    def params(self, name: str) -> dict[str, Callable[[Job], Any]]:
+        """Return the params functions, by name, of the rule of a recipe.
+
+        digest: what its outputs carry. inputs: the digests that its inputs must carry, by file.
+        """
+        recipe = self._recipes[name]
+        return {
+            **{key: partial(_of_job, setting) for key, setting in recipe.settings.items()},
+            "digest": lambda job: self.digest(name, job),
+            "inputs": lambda job: self.expected(_parts_of_job(recipe, job)),
+        }
+
+    def digest(self, name: str, job: Job) -> str:
+        """Return the digest of what the outputs of a job are made with: settings, code, and what its inputs are made with.
+
+        It does not depend on how the work on those inputs is cut into jobs.
+        """
+        recipe = self._recipes[name]
+        if recipe.of_model:
+            job = Job(job.model)
+        key = (name, job.get("model", ""), job.get("checkpoints", ALL))
+        if key not in self._digests:
+            settings = {key: _of_job(setting, job) for key, setting in recipe.settings.items()}
+            inputs = self._digests_of_models(_parts_of_job(recipe, job))
+            content = [settings, fingerprint(recipe.script, *recipe.modules), *inputs]
+            text = json.dumps(content, sort_keys=True, default=dict)
+            self._digests[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self._digests[key]
+
+    def _digests_of_models(self, parts: Iterable[Part]) -> list[str]:
+        """Return the digest of each kind of parts of each model, as if one job had done all of its checkpoints.
+
+        A log that is gathered from parts of a training counts as the training's own.
+        """
+        kinds = {"log": "training"}
+        made = dict.fromkeys((kinds.get(part.recipe, part.recipe), part.job.model) for part in parts)
+        return [self.digest(name, Job(model)) for name, model in made]
+
+    def expected(self, parts: Iterable[Part]) -> dict[str, str]:
+        """Return the digest that each part must carry, by file."""
+        return {part.file: self.digest(part.recipe, part.job) for part in parts}
+
+    def stale(self, parts: Iterable[Part]) -> list[str]:
+        """Return the files that are there and carry another digest; one that is not readable is left to its readers."""
+        stale = []
+        for file, digest in self.expected(part for part in parts if os.path.exists(part.file)).items():
+            with suppress(UserError):
+                stale += [file] if tables.read_metadata(file).get("digest") != digest else []
+        return stale
+
+
+def files_of(read: Input) -> str | list[str]:
+    """Return the paths of what a job reads under one name: one file is a path for its script, and a list is a list."""
+    if isinstance(read, Part | str):
+        return read.file if isinstance(read, Part) else read
+    return [str(files_of(file)) for file in read]
+
+
+def parts_of(inputs: Iterable[Input]) -> list[Part]:
+    """Return what of the files that a job reads carries a digest."""
+    files = [file for read in inputs for file in ([read] if isinstance(read, Part | str) else read)]
+    return [file for file in files if isinstance(file, Part)]
+
+
+def _parts_of_job(recipe: Recipe, job: Job) -> list[Part]:
+    return parts_of(_of_job(read, job) for read in recipe.reads.values())
+
+
+def _files_of_job(read: Callable[[Job], Input], job: Job) -> str | list[str]:
+    return files_of(read(job))
+
+
+def _of_job(value: Any, job: Job) -> Any:
+    """Return the value for a job of a setting or an input."""
+    return value(job) if callable(value) else value
