@@ -425,7 +425,7 @@ def test_where_runs_stand_is_that_of_their_curves_and_is_told_on_the_page(publis
     left_out = (sources["inside_left_out"] * sources["n"]).sum() / sources["n"].sum()
     assert f"{inside:.0%} of the points of web texts lie inside the 95% interval, and {left_out:.0%} if" in page
     code = table.query("scale == 'usual' and text == 'code'")
-    assert f"Code lies {-code['off'].item():.2f} nats below the surface" in page
+    assert f"Code lies {-code['off'].item():.2f} nats below the scaling law" in page
     assert f"8 times too high, {together['outside_x8']:.0%} lie outside, and {together['outside_x1/8']:.0%} of" in page
     possible = [together[f"power, {name}"] for name in ("outside_x8", "outside_x1/8")]
     assert f"can find {100 * possible[0]:.0f} and {possible[1]:.0%}" in page
