@@ -215,7 +215,7 @@ def test_objects_one_after_another_are_read_up_to_one_that_is_cut(tmp_path, name
 def test_a_damaged_object_before_others_is_refused(tmp_path):
     (tmp_path / "a.json").write_text('[{"step": 1, "loss": 3.5}, {"step": 2, "loss": 3.4}, {"st, {"step": 4}]')
     with pytest.raises(UserError, match="not JSON"):
-        log_files.read(tmp_path / "a.json")
+        loss_curves.read(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("separator", [" ", "\u202f", "'"])
@@ -230,7 +230,7 @@ def test_thousands_may_be_separated_by_spaces_or_apostrophes(tmp_path, separator
 def test_a_long_last_line_is_no_traceback(tmp_path):
     (tmp_path / "a.csv").write_text("step,loss\n" + LINES + "x" * 5000)
     with pytest.raises(UserError, match="line 32 has 1 fields"):
-        log_files.read(tmp_path / "a.csv")
+        loss_curves.read(tmp_path / "a.csv")
 
 
 def test_decimal_commas_between_commas_are_named(tmp_path):
@@ -238,7 +238,7 @@ def test_decimal_commas_between_commas_are_named(tmp_path):
     with pytest.raises(
         UserError, match=r"line 2 has 3 fields .* if its decimals are written with commas, separate the columns by sem"
     ):
-        log_files.read(tmp_path / "a.csv")
+        loss_curves.read(tmp_path / "a.csv")
 
 
 EVALUATED = [{"step": row["step"], "loss": row["loss"] + 0.1} for row in ROWS[::5]]

@@ -24,16 +24,16 @@ from toposcale.forecasting.logs.names import (
     loss_name,
     plain_name,
 )
-from toposcale.forecasting.logs.rows import Log, known_cells, numbers_or_nan
+from toposcale.forecasting.logs.rows import Log, LogError, known_cells, numbers_or_nan
 from toposcale.forecasting.logs.trainer_states import float_or_none
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import listed
 
 
 def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     """Make series of the columns of each quantity: step, loss, validation_loss, learning_rate, gradient_norm.
 
     `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then. Raise
-    UserError if two columns could hold one quantity, if a named one does not exist, if there is no step or no loss, or if
+    LogError if two columns could hold one quantity, if a named one does not exist, if there is no step or no loss, or if
     they hold no numbers.
     """
     columns = {name: values for name, values in log.columns.items() if name not in log.metrics}
@@ -52,7 +52,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     for quantity, present in (("learning_rate", rates), ("gradient_norm", norms)):
         if len(present) > 1:
             both = f"columns {' and '.join(present)} both hold the {quantity.replace('_', ' ')}"
-            raise UserError(f"{log.where}: {both}; remove one of them")
+            raise LogError(f"{both}; remove one of them")
         names |= {quantity: present[0]} if present else {}
     # The export of one TensorBoard curve calls its loss `Value`; next to a loss, a value is something else.
     values = [name for name in plain_of if plain_of[name] == "value"]
@@ -67,26 +67,26 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
 
 
 def _named(log: Log, columns: Iterable[str], quantity: str, name: str) -> str:
-    """Return the column that the user named, also by another spelling; raise UserError if there is none."""
+    """Return the column that the user named, also by another spelling; raise LogError if there is none."""
     alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain_name(name)]
     alike = alike or [one for one in columns if (said := loss_name(name)) and said == loss_name(one)]
     if len(alike) != 1:
-        raise UserError(f"{log.where}: no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
+        raise LogError(f"no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
     return alike[0]
 
 
 def _make_series(log: Log) -> None:
-    """Make numbers of the chosen columns; raise UserError for one without, or of another length, and for no rows."""
+    """Make numbers of the chosen columns; raise LogError for one without, or of another length, and for no rows."""
     n_rows = len(next(iter(log.columns.values()), ()))
     log.series = {quantity: _floats(log, name) for quantity, name in log.names.items()}
     if len({len(values) for values in log.series.values()}) > 1:
         lengths = ", ".join(f"{name} {len(log.series[quantity])}" for quantity, name in log.names.items())
-        raise UserError(f"{log.where}: the columns are not of one length: {lengths}")
+        raise LogError(f"the columns are not of one length: {lengths}")
     if log.names and not len(log.steps):
-        raise UserError(f"{log.where}: no rows; a loss table has one row per logged step")
+        raise LogError("no rows; a loss table has one row per logged step")
     losses = {log.names[name]: log.series[name] for name in ("loss", "validation_loss") if name in log.names}
     if losses and not any(np.isfinite(values).any() for values in losses.values()):
-        raise UserError(f"{log.where}: {' and '.join(losses)} holds no number")
+        raise LogError(f"{' and '.join(losses)} holds no number")
     log.series |= {name: np.asarray(log.columns[name], dtype=np.float64) for name in log.metrics}
     log.series.setdefault("step", np.empty(0))
     log.columns = {
@@ -99,7 +99,7 @@ def _make_series(log: Log) -> None:
 
 
 def _floats(log: Log, name: str) -> np.ndarray:
-    """Return a column as numbers; raise UserError that names the first cell that is none."""
+    """Return a column as numbers; raise LogError that names the first cell that is none."""
     values = log.columns[name]
     try:
         numbers = np.asarray(values, dtype=np.float64)
@@ -107,9 +107,9 @@ def _floats(log: Log, name: str) -> np.ndarray:
         row = next((row for row, value in enumerate(values) if value is not None and float_or_none(value) is None), 0)
         reason = f"{log.place(row)} has {str(values[row])[:40]!r}" if len(values) else str(error).splitlines()[0]
         fault = f"contains values that are not numbers ({reason}); mend or delete it"
-        raise UserError(f"{log.where}: column {name} {fault}") from error
+        raise LogError(f"column {name} {fault}") from error
     if numbers.ndim != 1:
-        raise UserError(f"{log.where}: column {name} is not a list of numbers")
+        raise LogError(f"column {name} is not a list of numbers")
     return numbers
 
 
@@ -130,9 +130,7 @@ def _counter_of_updates(log: Log, counters: Mapping[str, Any]) -> str:
         if abs(ratio - 1) < 1e-6 or np.isnan(ratio):
             continue
         if sure[name] == sure[best] or ratio < 1:
-            raise UserError(
-                f"{log.where}: columns {best} and {name} count differently; name one with --step-column (step_column)"
-            )
+            raise LogError(f"columns {best} and {name} count differently; name one with --step-column (step_column)")
         log.notes.append(f"{name} advances {ratio:.3g} times as fast as {best}, which counts the updates")
         break
     return best
@@ -197,7 +195,7 @@ def _one_loss(log: Log, losses: Mapping[str, LossName], has_part: bool, quantity
     if any(_differ(columns[first], columns[name]) for name in others):
         named = " and ".join(name for name in losses if name in chosen)
         remedy = "remove one of them, or name the loss with --loss-column (loss_column)"
-        raise UserError(f"{log.where}: columns {named} both hold the {quantity}; {remedy}")
+        raise LogError(f"columns {named} both hold the {quantity}; {remedy}")
     if left_out := [name for name in losses if name not in chosen]:
         log.notes.append(f"{first} is read; {listed(left_out, 4)}, a total or a mean by its name, was left out")
     return first
@@ -211,7 +209,7 @@ def _differ(values: Any, others: Any) -> bool:
 
 
 def _refuse_missing(log: Log) -> None:
-    """Raise UserError if there is no column for the step or for a loss."""
+    """Raise LogError if there is no column for the step or for a loss."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
     usual = {"step": ("step", "train/global_step", "trainer/global_step"), "loss": ("loss", "train/loss", "train_loss")}
     missing = [quantity for quantity, columns in needed.items() if not columns & log.names.keys()]
@@ -219,13 +217,13 @@ def _refuse_missing(log: Log) -> None:
         return
     columns, form = [*log.columns], f" ({log.form})" if log.form else ""
     if columns and all(re.fullmatch(r"[-+\d.eE]+", name) for name in columns):
-        raise UserError(f"{log.where}: its first line holds numbers; begin it with the names of the columns: step,loss")
+        raise LogError("its first line holds numbers; begin it with the names of the columns: step,loss")
     present = f"its columns are {listed(columns, 40)}{form}" if columns else "it has none"
     if missing == ["step"] and (step := _step_of_axis(columns)):
-        raise UserError(f"{log.where}: no column for step; {present}. Add one called step: {step}")
+        raise LogError(f"no column for step; {present}. Add one called step: {step}")
     first = missing[0]
-    raise UserError(
-        f"{log.where}: no column for {' and '.join(missing)}; {present}. Call it {', '.join(usual[first])}, or name it: "
+    raise LogError(
+        f"no column for {' and '.join(missing)}; {present}. Call it {', '.join(usual[first])}, or name it: "
         f"--{first}-column of the command, {first}_column in Python"
     )
 
@@ -242,10 +240,10 @@ def _step_of_axis(columns: Iterable[str]) -> str:
 
 
 def _refuse_bits(log: Log) -> None:
-    """Raise UserError if the name of the loss, or of any column if there is none, says bits."""
+    """Raise LogError if the name of the loss, or of any column if there is none, says bits."""
     losses = [log.names[quantity] for quantity in ("loss", "validation_loss") if quantity in log.names]
     if bits := [name for name in losses or log.columns if BITS.search(name.lower())]:
-        raise UserError(
-            f"{log.where}: column {bits[0]} is in bits by its name, but a loss must be in nats per token: bits per token "
+        raise LogError(
+            f"column {bits[0]} is in bits by its name, but a loss must be in nats per token: bits per token "
             "x 0.6931 (bits per byte x bytes per token x 0.6931); give it as a column called loss"
         )

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toposcale.forecasting.logs.names import COUNTERS, loss_name, plain_name, with_split
-from toposcale.forecasting.logs.rows import Log, columns_of_entries
+from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import listed
 from toposcale.io.files import regular_file
 
 FORM = "TensorBoard event files"
@@ -26,7 +26,7 @@ class Event(NamedTuple):
 def read(path: Path, *, is_named: bool = False) -> Log:
     """Read an event file or all of a folder; a tag of a folder called `validation`, `loss_val`, ... is a validation loss.
 
-    is_named: whether the user names the loss. Raise UserError for no such files, no package tensorboard, folders that
+    is_named: whether the user names the loss. Raise LogError for no such files, no package tensorboard, folders that
     contradict each other, and no loss but one per epoch.
     """
     events = _events(path)
@@ -34,13 +34,13 @@ def read(path: Path, *, is_named: bool = False) -> Log:
     if any("epoch" not in plain_name(tag) for tag in losses):
         events = {tag: logged for tag, logged in events.items() if tag not in losses or "epoch" not in plain_name(tag)}
     if not is_named and losses and all("epoch" in plain_name(tag) for tag in losses):
-        raise UserError(
-            f"{path}: {listed(losses, 4)} count epochs, not steps: log the loss of each batch, or name one with "
+        raise LogError(
+            f"{listed(losses, 4)} count epochs, not steps: log the loss of each batch, or name one with "
             "--loss-column (loss_column) if its counter is that of the training"
         )
     names = [tag for tag in events if plain_name(tag) not in COUNTERS]
     rows = _by_step(events, names) or _by_time(events, names)
-    return Log(path, columns_of_entries(rows, names), FORM)
+    return Log(columns_of_entries(rows, names), FORM)
 
 
 def _by_step(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[dict[str, float]]:
@@ -65,11 +65,11 @@ def _by_time(events: Mapping[str, list[Event]], names: Sequence[str]) -> list[di
 def _events(path: Path) -> dict[str, list[Event]]:
     """Return the events by tag."""
     if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
-        raise UserError(f"{path}: {_why_no_losses(path)}")
+        raise LogError(_why_no_losses(path))
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
-        raise UserError(f"{path}: event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
+        raise LogError(f"event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
     files = [regular_file(file) for file in (path.rglob("*.tfevents.*") if path.is_dir() else [path])]
     folders = sorted({file.parent for file in files}) if path.is_dir() else [path]
     events: dict[str, list[Event]] = {}
@@ -81,8 +81,8 @@ def _events(path: Path) -> dict[str, list[Event]]:
             name = with_split(tag, str(folder.relative_to(path)) if folder != path else "")
             known, new = by_step.setdefault(name, {}), {event.step: event.value for event in logged}
             if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
-                raise UserError(
-                    f"{path}: {name} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
+                raise LogError(
+                    f"{name} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
                     "folder of one training"
                 )
             known.update(new)

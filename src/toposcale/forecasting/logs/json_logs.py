@@ -21,14 +21,15 @@ from toposcale.forecasting.logs.names import (
     split_of,
     with_split,
 )
-from toposcale.forecasting.logs.rows import Log, RowGatherer, half_written
+from toposcale.forecasting.logs.rows import Log, LogError, RowGatherer, half_written
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import listed
 from toposcale.io.files import parse_json
 
 _LIST, _LINES = ".json", (".jsonl", ".ndjson")
 SUFFIXES = (_LIST, *_LINES)
 FORM = "JSON, one object a row"
+_NO_ROWS = f"neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
 _BETWEEN = re.compile(r"[\s,]*+(?=[^\]])")
 
 
@@ -38,7 +39,7 @@ def is_json(start: str) -> bool:
 
 
 def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -> Log | None:
-    """Read the rows of a JSON file; None for a text log. Raise UserError if it is damaged, or holds no list of rows."""
+    """Read the rows of a JSON file; None for a text log. Raise LogError if it is damaged, or holds no list of rows."""
     first, _, rest = content.lstrip()[:65536].partition(b"\n")
     is_printed = first.startswith((b"{'", b"[{'"))  # a dictionary as Python prints it
     if is_printed or (suffix not in SUFFIXES and not first.startswith((b"{", b"["))):
@@ -61,12 +62,12 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
                 raise _damage(path, text, text.index(damaged, end), suffix, is_lines=is_lines)
             rows.notes.append(half_written(" ".join(damaged.split())))
     if not len(rows) and not rows.notes:
-        raise _no_rows(path)
+        raise LogError(_NO_ROWS)
     if rows.n_others:
         n = len(rows) + rows.n_others
         rows.notes.append(f"{rows.n_others} of {n:,} entries are not objects: they were left out")
     lines = np.array(rows.lines)
-    log = Log(path, rows.columns(named), FORM, rows.notes, lines=lines if lines.any() else None)
+    log = Log(rows.columns(named), FORM, rows.notes, lines=lines if lines.any() else None)
     return log if named or any(map(is_step_or_loss, log.columns)) else _text_inside(log) or log
 
 
@@ -100,36 +101,30 @@ def _add_values(text: str, rows: RowGatherer, *, is_lines: bool) -> int:
     return end
 
 
-def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -> UserError:
+def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -> LogError:
     """Return the message on the damage of a file that begins at a character."""
     number, line = text.count("\n", 0, start) + 1, text[text.rfind("\n", 0, start) + 1 :].partition("\n")[0].strip()
     if not is_lines:
-        return UserError(
-            f"{path}: not JSON from line {number:,} on: {text[start : start + 60]!r}; mend that object, or delete it"
+        return LogError(
+            f"not JSON from line {number:,} on: {text[start : start + 60]!r}; mend that object, or delete it"
         )
     fault = "holds two objects and is not JSON" if "}{" in line.replace(" ", "") else "is not JSON"
-    return UserError(
-        f"{path}: line {number:,} {fault}, one object a line: {line[:60]!r}; mend the line, or delete it: "
+    return LogError(
+        f"line {number:,} {fault}, one object a line: {line[:60]!r}; mend the line, or delete it: "
         f"sed {number}d {path.name} > mended{suffix}"
-    )
-
-
-def _no_rows(path: Path) -> UserError:
-    return UserError(
-        f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
     )
 
 
 def _entries(path: Path, content: dict[str, Any], suffix: str) -> Iterator[Any]:
     """Yield the entries of one object, with the facts beside them; losses of a list of a validation are such by name."""
-    lists = {"": content["log_history"]} if isinstance(content.get("log_history"), list) else _lists(path, content)
+    lists = {"": content["log_history"]} if isinstance(content.get("log_history"), list) else _lists(content)
     if not lists and suffix == _LIST:
-        raise _no_rows(path)
+        raise LogError(_NO_ROWS)
     lists = lists or {"": [content]}
     lists = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists
     if len(lists) > 1 and sum(split_of(name) in (TRAINING, None) for name in lists) != 1:
         example = f"jq .{next(iter(lists))} {path.name} > one.json"
-        raise UserError(f"{path}: {len(lists)} lists hold rows ({listed(lists, 6)}); give one: {example}")
+        raise LogError(f"{len(lists)} lists hold rows ({listed(lists, 6)}); give one: {example}")
     facts = {name: value for name, value in content.items() if plain_name(name) in (*LAST_STEP, PER_STEP, PARAMETERS)}
     for name, rows in lists.items():
         split = name if len(lists) > 1 else ""
@@ -142,21 +137,21 @@ def _in_list(name: str, split: str) -> str:
     return name if plain_name(name) in (*COUNTERS, "epoch") else with_split(name, split)
 
 
-def _lists(path: Path, content: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _lists(content: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the lists of rows in an object, also as columns; those of its only inner object if it has none."""
     lists = {name: rows for name, rows in content.items() if isinstance(rows, list)}
     lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
     inner = {name: value for name, value in content.items() if isinstance(value, dict)}
-    lists |= {name: rows for name, value in inner.items() if (rows := _rows_of_columns(path, value))}
-    if not lists and (rows := _rows_of_columns(path, content)):
+    lists |= {name: rows for name, value in inner.items() if (rows := _rows_of_columns(value))}
+    if not lists and (rows := _rows_of_columns(content)):
         lists[""] = rows
     for value in inner.values():
-        lists = lists or _lists(path, value)
+        lists = lists or _lists(value)
     return lists
 
 
-def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
-    """Return the rows of an object of columns; [] for another object. Raise UserError if their lengths differ."""
+def _rows_of_columns(content: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of an object of columns; [] for another object. Raise LogError if their lengths differ."""
     columns = {name: values for name, values in content.items() if isinstance(values, list) and len(values) > 1}
     read = [*filter(is_step_or_loss, columns)]
     if len(columns) < 2 or not read:
@@ -164,7 +159,7 @@ def _rows_of_columns(path: Path, content: Mapping[str, Any]) -> list[Any]:
     lengths = {name: len(columns[name]) for name in read}
     if len(set(lengths.values())) > 1:
         named = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise UserError(f"{path}: its lists are not of one length ({named}); give each row its step and losses")
+        raise LogError(f"its lists are not of one length ({named}); give each row its step and losses")
     columns = {name: values for name, values in columns.items() if len(values) == next(iter(lengths.values()))}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
@@ -178,7 +173,7 @@ def _text_inside(log: Log) -> Log | None:
     for name, column in log.columns.items():
         texts = [text for text in column if text is not None] if column.dtype == object else []
         if any("loss" in text.lower() for text in texts[:2000]):
-            inner = text_logs.read(Path(log.where), "".join(text.rstrip("\n") + "\n" for text in texts).encode())
+            inner = text_logs.read("".join(text.rstrip("\n") + "\n" for text in texts).encode())
             inner.notes.insert(0, f"the text in {name} was read, as jq -r .{name} prints it")
             return inner
     return None

@@ -16,9 +16,9 @@ from toposcale.forecasting.logs.names import (
     loss_name,
     word_sets,
 )
-from toposcale.forecasting.logs.rows import Log
+from toposcale.forecasting.logs.rows import Log, LogError
 from toposcale.forecasting.logs.trainer_states import float_or_none
-from toposcale.io.errors import UserError, counted, listed
+from toposcale.io.errors import counted, listed
 
 SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
     "split event phase mode stage set subset partition kind type job_type tag",
@@ -76,15 +76,15 @@ def pivot(log: Log) -> None:
 
 
 def refuse_table_of_runs(log: Log) -> None:
-    """Raise UserError for a table with one row per run, as W&B exports it."""
+    """Raise LogError for a table with one row per run, as W&B exports it."""
     is_exported = len({column.strip().lower() for column in log.columns} & _RUN_TABLE) >= 3
     for labels in labels_of(log, RUNS):
         n_rows = len(labels.codes)
         repeats = "step" in log.series and len(np.unique(log.steps)) < n_rows
         is_named = labels.column.strip().lower().startswith("run") and n_rows > 2
         if is_exported or ((repeats or is_named) and len(labels.texts) == n_rows):
-            raise UserError(
-                f"{log.where}: a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export "
+            raise LogError(
+                f"a table of {n_rows} runs, one row a run (column {labels.column}: {labels.listed}); export "
                 "the history of one run, one row a step"
             )
 
@@ -92,15 +92,16 @@ def refuse_table_of_runs(log: Log) -> None:
 def read_one_training(log: Log) -> None:
     """Read the losses of evaluations as such, and the mean over processes.
 
-    Raise UserError for rows of several runs, and if most steps have several losses.
+    Raise LogError for rows of several runs, and if most steps have several losses.
     """
     refuse_table_of_runs(log)
     for labels in labels_of(log, SPLITS):
         _read_splits(log, labels)
     for labels in labels_of(log, RUNS):
         if _are_side_by_side(log, labels):
-            several = f"column {labels.column} has {len(labels.texts)} runs ({labels.listed})"
-            raise UserError(f"{log.where}: {several}; give the rows of one")
+            raise LogError(
+                f"column {labels.column} has {len(labels.texts)} runs ({labels.listed}); give the rows of one"
+            )
     for labels in labels_of(log, RANKS):
         if _are_side_by_side(log, labels):
             _read_mean(log, labels)
@@ -124,8 +125,8 @@ def _read_splits(log: Log, labels: Labels) -> None:
     if not validation and changes < max(len(with_loss), 2):  # consecutive stages of the training
         return
     if not training and (others or not validation):
-        raise UserError(
-            f"{log.where}: column {labels.column} has several kinds of rows ({labels.listed}), and which are of the "
+        raise LogError(
+            f"column {labels.column} has several kinds of rows ({labels.listed}), and which are of the "
             "training is unknown; keep only those"
         )
     is_validation = np.isin(labels.codes, list(validation)) & ~np.isnan(loss)
@@ -148,11 +149,10 @@ def _are_side_by_side(log: Log, labels: Labels) -> bool:
 
 
 def _read_mean(log: Log, labels: Labels) -> None:
-    """Take the mean over processes at each step; raise UserError if the steps of one go back."""
+    """Take the mean over processes at each step; raise LogError if the steps of one go back."""
     n, series = len(labels.texts), log.series
     if any(np.any(np.diff(log.steps[labels.codes == code]) < 0) for code in range(n)):
-        several = f"column {labels.column} has {n} processes whose steps go back"
-        raise UserError(f"{log.where}: {several}; give the rows of one")
+        raise LogError(f"column {labels.column} has {n} processes whose steps go back; give the rows of one")
     _, first, index = np.unique(log.steps, return_index=True, return_inverse=True)
     log.keep(first)
     log.headers = ()
@@ -164,7 +164,7 @@ def _read_mean(log: Log, labels: Labels) -> None:
 
 
 def _refuse_unknown_labels(log: Log) -> None:
-    """Raise UserError if most steps have several losses, or some do because rows of evaluations are among the others.
+    """Raise LogError if most steps have several losses, or some do because rows of evaluations are among the others.
 
     The message names the column that distinguishes them, if any.
     """
@@ -183,13 +183,12 @@ def _refuse_unknown_labels(log: Log) -> None:
         pairs = np.unique(codes + 1j * steps)
         are_labelled = _are_side_by_side(log, labels) if are_most else _are_of_evaluations(steps, codes)
         if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and are_labelled:
-            raise UserError(
-                f"{log.where}: {'most' if are_most else 'some'} steps have several losses, which column {labels.column} "
+            raise LogError(
+                f"{'most' if are_most else 'some'} steps have several losses, which column {labels.column} "
                 f"labels ({labels.listed}); give the rows of one"
             )
     if are_most and np.all(np.diff(steps) >= 0) and n_losses > 1.2 * n_steps:
-        several = "most steps have several losses, and no column labels them"
-        raise UserError(f"{log.where}: {several}; give one loss per step")
+        raise LogError("most steps have several losses, and no column labels them; give one loss per step")
 
 
 def _are_of_evaluations(steps: np.ndarray, codes: np.ndarray) -> bool:

@@ -8,8 +8,7 @@ import numpy as np
 
 from toposcale.forecasting.logs import json_logs, text_logs
 from toposcale.forecasting.logs.names import is_step_or_loss
-from toposcale.forecasting.logs.rows import Log, half_written
-from toposcale.io.errors import UserError
+from toposcale.forecasting.logs.rows import Log, LogError, half_written
 from toposcale.io.files import read_plain_or_gzip
 
 _NUMBER = re.compile(rb"[-+]?[\d.,e+-]+|nan|none|inf|no log", re.IGNORECASE)
@@ -28,7 +27,7 @@ OTHER_FILES = {
 
 
 def read(path: Path, named: Collection[str] = ()) -> Log:
-    """Read a file; named: columns that the user named. Raise UserError if it is missing, damaged or not a log."""
+    """Read a file; named: columns that the user named. Raise LogError if it is missing, damaged or not a log."""
     content = read_plain_or_gzip(path)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")
@@ -37,7 +36,7 @@ def read(path: Path, named: Collection[str] = ()) -> Log:
         from toposcale.forecasting.logs import table_files  # imports pyarrow
 
         form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
-        return Log(path, table_files.columns_of(table_files.parse_parquet(content, path), path), form)
+        return Log(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
     content = content.rstrip(b"\0").removeprefix(b"\xef\xbb\xbf")  # NUL: a disk that was full
     _refuse_others(path, content, suffix)
     start = content[:65536].decode("utf-8", "replace").lstrip()
@@ -49,28 +48,28 @@ def read(path: Path, named: Collection[str] = ()) -> Log:
         table = _with_tabs(content[begin:] if begin else content, named)
         if suffix in _TABLES or _is_table(table[:65536].decode("utf-8", "replace").lstrip(), named):
             return _read_csv(path, table, content.count(b"\n", 0, begin))
-    return text_logs.read(path, content)
+    return text_logs.read(content)
 
 
 def _refuse_others(path: Path, content: bytes, suffix: str) -> None:
-    """Raise UserError for a file of another kind, for text in another encoding, and for NUL bytes amid the lines."""
+    """Raise LogError for a file of another kind, for text in another encoding, and for NUL bytes amid the lines."""
     for first, what in OTHER_FILES.items():
         if content.startswith(first):
-            raise UserError(f"{path}: {what}")
+            raise LogError(what)
     if suffix == ".ipynb":
-        raise UserError(f"{path}: a notebook; copy the table of losses below its cell to a text file, or give the log")
+        raise LogError("a notebook; copy the table of losses below its cell to a text file, or give the log")
     if (nul := content.find(b"\0")) >= 0:
         if content.count(b"\0", 0, 4096) > min(len(content), 4096) / 100:
-            raise UserError(f"{path}: {_NO_TEXT}")
+            raise LogError(_NO_TEXT)
         line = content.count(b"\n", 0, nul) + 1
-        raise UserError(
-            f"{path}: NUL bytes in line {line:,}, as after a crash; delete the line: sed {line}d {path.name} > mended"
+        raise LogError(
+            f"NUL bytes in line {line:,}, as after a crash; delete the line: sed {line}d {path.name} > mended"
         )
     try:
         content[:4096].decode("utf-8")
     except UnicodeDecodeError as error:
         if error.start < len(content[:4096]) - 3:
-            raise UserError(f"{path}: {_NO_TEXT}") from None
+            raise LogError(_NO_TEXT) from None
 
 
 def _end_of_comments(content: bytes, named: Collection[str]) -> int:
@@ -129,7 +128,7 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> Log:
     after = np.searchsorted(lines, np.asarray(again) + first_line + 2) if starts and lines is not None else np.empty(0)
     headers = [frozenset(after.tolist())] if len(after) else []
     form = f"CSV separated by {separator}"
-    return Log(path, table_files.columns_of(table, path), form, notes, lines=lines, headers=headers)
+    return Log(table_files.columns_of(table, path), form, notes, lines=lines, headers=headers)
 
 
 def _lines(content: bytes, n_rows: int, first_line: int) -> np.ndarray | None:

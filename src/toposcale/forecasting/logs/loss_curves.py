@@ -5,6 +5,7 @@ metrics of one training. Unknown values are NaN or missing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from toposcale.forecasting.logs import event_files, labels, log_files, measurements, segments, trainer_states
 from toposcale.forecasting.logs.columns import choose_columns
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
-from toposcale.forecasting.logs.rows import Log, columns_of_entries, numbers_or_nan
+from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries, numbers_or_nan
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
@@ -97,10 +98,12 @@ def read(
     """
     path, chosen = Path(path), _chosen(loss_column, step_column)
     if state := trainer_states.latest_state(path):
-        return _curve(_log_of_state(state), {}, run)._replace(trainer=state)
-    if path.is_dir() or ".tfevents." in path.name:
-        return _curve(event_files.read(path, is_named="loss" in chosen), chosen, run)
-    return _curve(log_files.read(path, list(chosen.values())), chosen, run)
+        with _faults_of(state.path):
+            return _curve(_log_of_state(state), {}, run)._replace(trainer=state)
+    with _faults_of(path):
+        if path.is_dir() or ".tfevents." in path.name:
+            return _curve(event_files.read(path, is_named="loss" in chosen), chosen, run)
+        return _curve(log_files.read(path, list(chosen.values())), chosen, run)
 
 
 def of_columns(
@@ -113,7 +116,17 @@ def of_columns(
 ) -> LossCurve:
     """Return the loss curve of columns under their names in a tracker; where: for messages, the others as for `read`."""
     columns = {name: values for name in columns if hasattr(values := _as_column(columns[name]), "__len__")}
-    return _curve(Log(where, columns), _chosen(loss_column, step_column), run)
+    with _faults_of(where):
+        return _curve(Log(columns), _chosen(loss_column, step_column), run)
+
+
+@contextmanager
+def _faults_of(where: str | Path) -> Iterator[None]:
+    """Raise UserError, which names the log, for a LogError."""
+    try:
+        yield
+    except LogError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def _chosen(loss_column: str | None, step_column: str | None) -> dict[str, str]:
@@ -132,7 +145,7 @@ def _log_of_state(state: trainer_states.TrainerState) -> Log:
         for entry, metrics in zip(entries, evaluations, strict=True)
     ]
     metrics = tuple(dict.fromkeys(name for row in evaluations for name in row if name != "validation_loss"))
-    log = Log(state.path, columns_of_entries(rows, (*_TRAINER_KEYS, *metrics)), "state of a Trainer", [*state.notes])
+    log = Log(columns_of_entries(rows, (*_TRAINER_KEYS, *metrics)), "state of a Trainer", [*state.notes])
     if left_out := len(history) - len(entries):
         log.notes.append(f"{left_out} of {len(history):,} entries have no step: they were left out")
     log.metrics, log.needs_losses = metrics, False
@@ -169,13 +182,13 @@ def _curve(log: Log, chosen: Mapping[str, str], run: int | None) -> LossCurve:
 
 
 def _refuse_epochs(log: Log) -> None:
-    """Raise UserError if the steps go back wherever an epoch begins."""
+    """Raise LogError if the steps go back wherever an epoch begins."""
     for name in (name for name in log.columns if name.strip().lower() == "epoch"):
         epochs, logged = numbers_or_nan(log.columns[name]), np.flatnonzero(~np.isnan(log.main))
         back = np.diff(log.steps[logged]) < 0
         if back.any() and np.all(np.diff(epochs[logged])[back] > 0):
-            raise UserError(
-                f"{log.where}: the steps start again in each epoch; name a column that counts them over all epochs "
+            raise LogError(
+                "the steps start again in each epoch; name a column that counts them over all epochs "
                 "(--step-column), or make one: (epoch - 1) x batches + batch"
             )
 
@@ -203,8 +216,8 @@ def _joined(log: Log, restarts: Sequence[float]) -> dict[str, np.ndarray]:
     wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
         tokens = "; are these tokens? Divide them by the tokens per step (--tokens-per-step)"
-        raise UserError(
-            f"{log.where}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
+        raise LogError(
+            f"step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
             + (tokens if steps[wrong][0] > MOST_STEPS else "")
         )
     joined = {name: log.values(name) for name in dict.fromkeys(("step", *LOG, *log.series))}

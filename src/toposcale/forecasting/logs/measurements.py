@@ -14,9 +14,9 @@ from toposcale.forecasting.logs.names import (
     loss_name,
     plain_name,
 )
-from toposcale.forecasting.logs.rows import Log, known_cells, numbers_or_nan
+from toposcale.forecasting.logs.rows import Log, LogError, known_cells, numbers_or_nan
 from toposcale.forecasting.logs.text_forms import GRAMMARS
-from toposcale.io.errors import UserError, counted
+from toposcale.io.errors import counted
 
 MOST_LOST = 1 / 20
 """Largest share of the losses whose step may be missing."""
@@ -32,7 +32,7 @@ def drop_unmeasured(log: Log) -> None:
         has_loss = ~(np.isnan(log.values("loss")) & np.isnan(log.values("validation_loss")))
         if lost := int(np.sum(missing & has_loss)):
             if lost > MOST_LOST * has_loss.sum():
-                raise UserError(f"{log.where}: {log.names['step']} is missing in {counted(lost, 'row')}")
+                raise LogError(f"{log.names['step']} is missing in {counted(lost, 'row')}")
             log.notes.append(f"left out: {counted(lost, 'row')} with a loss and no step")
         log.keep(np.flatnonzero(~missing))
     for quantity in ("loss", "validation_loss"):
@@ -101,7 +101,7 @@ def mark_failure(log: Log) -> None:
 
 
 def convert_bits(log: Log) -> None:
-    """Convert the losses of a program in bits to nats; raise UserError if those of another are such by a perplexity."""
+    """Convert the losses of a program in bits to nats; raise LogError if those of another are such by a perplexity."""
     for column in log.columns:
         if not PERPLEXITY.search(column.lower()):
             continue
@@ -115,8 +115,8 @@ def convert_bits(log: Log) -> None:
                 continue
             if log.program not in GRAMMARS or not GRAMMARS[log.program].in_bits:
                 loss = log.names[name]
-                raise UserError(
-                    f"{log.where}: {column} is 2^{loss}: if the losses are in bits, multiply them by 0.6931; if they are "
+                raise LogError(
+                    f"{column} is 2^{loss}: if the losses are in bits, multiply them by 0.6931; if they are "
                     f"in nats, say so with --loss-column {loss} (loss_column)"
                 )
             log.series |= {key: log.series[key] * np.log(2) for key in {"loss", "validation_loss"} & log.series.keys()}

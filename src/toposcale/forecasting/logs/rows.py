@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,19 +17,22 @@ MOST_NESTED = 8
 """Objects within each other whose entries are read."""
 
 
+class LogError(ValueError):
+    """Log that has no reading, or more than one; the message follows the name of its file."""
+
+
 @dataclass
 class Log:
     """Rows of a log in the order of the file: a reader makes it, and each pass over it changes what it holds.
 
-    where: the file, for messages. columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite
-    where not a number, or objects. form: format of the file. notes, low_confidence_reasons: on what was left out or
+    columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
+    form: format of the file. notes, low_confidence_reasons: on what was left out or
     changed. lines: line of each row, if known. headers: the rows before which a header stands, for each kind of header.
     program: training program of a text log. metrics: columns that are other metrics than losses. needs_losses: whether a
     log without a step and a loss is refused. names, series: once they are chosen, the names of the columns and float arrays
     (rows,) by quantity; `columns` are the others then. totals: total steps that each row states, (rows,).
     """
 
-    where: str | Path
     columns: dict[str, Any]
     form: str = ""
     notes: list[str] = field(default_factory=list)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs.rows import Log
-from toposcale.io.errors import UserError, counted
+from toposcale.forecasting.logs.rows import Log, LogError
+from toposcale.io.errors import counted
 
 SAME_LEVEL = 0.15
 """Largest difference of log losses at a restart; the losses of another run, or of one that diverged, differ by more."""
@@ -47,13 +47,13 @@ class Run(NamedTuple):
 def keep_one_run(log: Log, number: int | None = None) -> list[float]:
     """Keep the rows of one run of a log, in the order of their steps; return the steps to which restarts went back.
 
-    number: the run to read, from 1. Raise UserError if there are several runs that nothing tells apart, if it has no run
+    number: the run to read, from 1. Raise LogError if there are several runs that nothing tells apart, if it has no run
     of this number, or if its steps are in no order.
     """
     steps, logged = log.steps, np.flatnonzero(~np.isnan(log.main))
     if len(logged) > 1 and np.all(np.diff(steps[logged]) <= 0) and steps[logged[0]] > steps[logged[-1]]:
         if number not in (None, 1):
-            raise UserError(f"{log.where}: no run {number} (--run): it has one run")
+            raise LogError(f"no run {number} (--run): it has one run")
         log.keep(np.arange(len(steps))[::-1])
         return []
     logged, stray = _without_stray(log, logged)
@@ -160,7 +160,7 @@ def _starts_again(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _refuse_disorder(log: Log, segments: Sequence[Segment], n_void: int) -> None:
-    """Raise UserError if the steps go back so often that the rows are of several runs at once, or in no order.
+    """Raise LogError if the steps go back so often that the rows are of several runs at once, or in no order.
 
     n_void: rows that restarts would make void.
     """
@@ -171,8 +171,8 @@ def _refuse_disorder(log: Log, segments: Sequence[Segment], n_void: int) -> None
     are_short = len(lengths) > 3 and (np.median(lengths) < 3 or 2 * n_void > sum(lengths))
     if are_many or are_short:
         first = segments[1].logged[0]
-        raise UserError(
-            f"{log.where}: the steps go back {len(pairs):,} times, first at {log.place(first)} to step "
+        raise LogError(
+            f"the steps go back {len(pairs):,} times, first at {log.place(first)} to step "
             f"{log.steps[first]:,.0f}: rows of several runs are mixed, or not in the order of their steps; give "
             "those of one run in that order"
         )
@@ -213,14 +213,14 @@ def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
 def _chosen(log: Log, runs: Sequence[Run], number: int | None) -> Run:
     """Return the run that is read, and note the others; without a number it is the last one, if it is told apart."""
     if number is not None and not 1 <= number <= len(runs):
-        raise UserError(f"{log.where}: no run {number} (--run): it has {_described(log, runs)}")
+        raise LogError(f"no run {number} (--run): it has {_described(log, runs)}")
     if len(runs) == 1:
         return runs[0]
     if number is not None:
         log.notes.append(f"run {number} of {_described(log, runs)} is read")
         return runs[number - 1]
     if not _are_told_apart(log, runs):
-        raise UserError(f"{log.where}: {_described(log, runs)}; choose one with --run (run)")
+        raise LogError(f"{_described(log, runs)}; choose one with --run (run)")
     log.notes.append(f"{_described(log, runs)}: the last one is read; choose another with --run (run)")
     return runs[-1]
 
@@ -251,7 +251,7 @@ def _described(log: Log, runs: Sequence[Run]) -> str:
 def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """Return rows without an evaluation at the end whose step goes back, and that one.
 
-    Raise UserError if the evaluations count steps of their own, or have several losses a step.
+    Raise LogError if the evaluations count steps of their own, or have several losses a step.
     """
     validation = log.values("validation_loss")
     own = rows[np.isnan(log.main[rows]) & np.isfinite(validation[rows])]
@@ -261,8 +261,8 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
         return rows[rows != own[-1]], [int(own[-1])]
     remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
     if len(back):
-        raise UserError(
-            f"{log.where}: the steps of the validation losses go back to {steps[back[0]]:,.0f} at "
+        raise LogError(
+            f"the steps of the validation losses go back to {steps[back[0]]:,.0f} at "
             f"{log.place(own[back[0]])} while the training goes on{remedy}"
         )
     training = rows[~np.isnan(log.main[rows])]
@@ -273,11 +273,11 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     behind = len(own) > 2 and len(training) > 0 and np.all(position == len(training))
     is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
     if (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
-        raise UserError(
-            f"{log.where}: the validation losses have steps of their own ({steps[-1]:,.0f} at "
+        raise LogError(
+            f"the validation losses have steps of their own ({steps[-1]:,.0f} at "
             f"{log.place(own[-1])}, where the training is at {reached[-1]:,.0f}){remedy}"
         )
     pairs = np.unique(np.stack([steps, validation[own]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:
-        raise UserError(f"{log.where}: most evaluations have several validation losses; give one of each step{remedy}")
+        raise LogError(f"most evaluations have several validation losses; give one of each step{remedy}")
     return rows, []

@@ -10,16 +10,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
-from toposcale.forecasting.logs.rows import Log, half_written
+from toposcale.forecasting.logs.rows import Log, LogError, half_written
 from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, RANKS, Form, Kind, form_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
-from toposcale.io.errors import UserError, counted
+from toposcale.io.errors import counted
 
 ANY = "an unknown program, with a step and a loss"
 TEXT_LOGS = f"text logs of {', '.join(GRAMMARS)} are read; else make a CSV with the columns step and loss"
@@ -193,14 +192,14 @@ def _number(text: str | bytes) -> float:
     return np.inf if value != value else value
 
 
-def read(path: Path, content: bytes) -> Log:
-    """Read a text log; raise UserError if it holds no losses with steps, or too many lines that are not understood."""
+def read(content: bytes) -> Log:
+    """Read a text log; raise LogError if it holds no losses with steps, or too many lines that are not understood."""
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
-    lines = _Lines(content, bar_follows=_bar_follows(path, content))
+    lines = _Lines(content, bar_follows=_bar_follows(content))
     forms = _without_launcher([form for form in lines.forms.values() if len(form.rows)], lines.left_out)
     for form in forms:
-        _refuse_two_losses(path, form)
+        _refuse_two_losses(form)
     program = _program(forms)
     forms = _understood(forms, program, lines.left_out)
     n_read, without_step = _n_rows(forms), lines.left_out.pop(_NO_STEP, [])
@@ -208,7 +207,7 @@ def read(path: Path, content: bytes) -> Log:
         text = _line(content, without_step[0])
         remedy = next((what for axis, what in _OTHER_AXES.items() if re.search(axis, text, re.I)), _GIVE_STEPS)
         count = counted(len(without_step), "line has", "lines have")
-        raise UserError(f"{path}: {count} a loss and no step; {remedy}")
+        raise LogError(f"{count} a loss and no step; {remedy}")
     of_others = lines.left_out.pop(_OF_OTHERS, [])
     unread = sorted([*lines.left_out.pop(_UNREAD, []), *of_others, *without_step])
     left_out = [
@@ -222,9 +221,9 @@ def read(path: Path, content: bytes) -> Log:
         first = min((form.lines[0] for form in forms if form.kind is Kind.TRAINING), default=0)
         kinds = f" beside line {first:,} ({_line(content, first)[:80]!r}): give the lines of one kind" if first else ""
         beside = kinds if unread[0] in of_others else ""
-        raise UserError(f"{path}: {missed} ({_line(content, unread[0])[:80]!r}){beside}; {TEXT_LOGS}")
+        raise LogError(f"{missed} ({_line(content, unread[0])[:80]!r}){beside}; {TEXT_LOGS}")
     if not n_read:
-        raise UserError("; ".join([f"{path}: no line with a step and a loss", *left_out, TEXT_LOGS]))
+        raise LogError("; ".join(["no line with a step and a loss", *left_out, TEXT_LOGS]))
     _name_counters(forms)
     columns, at_lines, headers = _assembled(lines, forms)
     notes = [f"read as a text log: {n_read:,} of {lines.n_lines:,} lines are those of {program or ANY}"]
@@ -233,11 +232,11 @@ def read(path: Path, content: bytes) -> Log:
     if lines.longest_bar and not all(form.counts for form in forms):
         notes.append(f"the step of a loss is that of the progress bar {'after' if lines.bar_follows else 'before'} it")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
-    _count_over_epochs(path, columns)
-    return Log(path, columns, "text log", notes, [missed] if missed else [], at_lines, headers, program)
+    _count_over_epochs(columns)
+    return Log(columns, "text log", notes, [missed] if missed else [], at_lines, headers, program)
 
 
-def _bar_follows(path: Path, content: bytes) -> bool:
+def _bar_follows(content: bytes) -> bool:
     """Return whether the step of a loss is that of the progress bar after it, as where tqdm writes the line."""
     bars, places, epochs, longest, digits = [np.nan], list[int](), list[float](), 0, 1
     for step, total, entry in _BAR_OR_LOSS.findall(content):
@@ -264,8 +263,8 @@ def _bar_follows(path: Path, content: bytes) -> bool:
 
     before, after = (np.array([*bars, np.nan])[np.array(places) - back] for back in (1, 0))
     if fit(before) == fit(after) and not np.array_equal(before, after):
-        raise UserError(
-            f"{path}: whether a loss belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} "
+        raise LogError(
+            f"whether a loss belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} "
             "that transformers' Trainer writes beside its checkpoints"
         )
     return fit(after) > fit(before)
@@ -286,8 +285,8 @@ def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]
     return forms
 
 
-def _refuse_two_losses(path: Path, form: Form) -> None:
-    """Raise UserError if some steps have two losses in lines of one form, such as those of an evaluation."""
+def _refuse_two_losses(form: Form) -> None:
+    """Raise LogError if some steps have two losses in lines of one form, such as those of an evaluation."""
     if form.kind is not Kind.TRAINING or not form.counts or RANKS & set(form.names.values()):
         return
     names = [*form.names.values()]
@@ -296,8 +295,8 @@ def _refuse_two_losses(path: Path, form: Form) -> None:
     steps, losses = (np.array(form.values[at :: len(names)]) for at in (of_step, of_loss))
     again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
     if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
-        raise UserError(
-            f"{path}: {len(again):,} steps have two losses, the first in lines {form.lines[again[0] - 1]:,} and "
+        raise LogError(
+            f"{len(again):,} steps have two losses, the first in lines {form.lines[again[0] - 1]:,} and "
             f"{form.lines[again[0]]:,}; if one is of an evaluation, call it val_loss"
         )
 
@@ -433,7 +432,7 @@ def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
     return [f"{count} no step: that of the row {place} each was taken"]
 
 
-def _count_over_epochs(path: Path, columns: dict[str, np.ndarray]) -> None:
+def _count_over_epochs(columns: dict[str, np.ndarray]) -> None:
     """Make batches of epochs, and the places of progress bars, steps of the training."""
     batch, batches, epochs = (columns.pop(name, None) for name in ("batch", "batches", "epochs"))
     counter = next((name for name in columns if name in COUNTERS), "")
@@ -444,9 +443,9 @@ def _count_over_epochs(path: Path, columns: dict[str, np.ndarray]) -> None:
     if batch is None or batches is None:
         if counter and END in columns:
             steps, ends = columns[counter], columns[END]
-            columns[counter], columns[END] = _over_epochs(path, steps, ends, columns.get("epoch"), epochs)
+            columns[counter], columns[END] = _over_epochs(steps, ends, columns.get("epoch"), epochs)
         return
-    steps, ends = _over_epochs(path, batch, batches, columns.get("epoch"), epochs)
+    steps, ends = _over_epochs(batch, batches, columns.get("epoch"), epochs)
     missing = np.full(len(ends), np.nan)
     for name, values in ((counter or "step", steps), (END, ends)):
         before = columns.get(name, missing)
@@ -454,7 +453,7 @@ def _count_over_epochs(path: Path, columns: dict[str, np.ndarray]) -> None:
 
 
 def _over_epochs(
-    path: Path, steps: np.ndarray, ends: np.ndarray, epoch: np.ndarray | None, epochs: np.ndarray | None
+    steps: np.ndarray, ends: np.ndarray, epoch: np.ndarray | None, epochs: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return steps and their last one, of batches that begin again in each epoch: (epoch - 1) x batches + batch."""
     known = np.empty(0, bool) if epoch is None else np.isfinite(epoch) & np.isfinite(steps)
@@ -465,7 +464,7 @@ def _over_epochs(
     if len(begins) and not starts_again:  # they are counted over all epochs
         return steps, ends
     if starts_again and len(np.unique(ends[known])) > 1:
-        raise UserError(f"{path}: its epochs have different numbers of batches; make a CSV with step and loss")
+        raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
     n_epochs = np.nanmax(epochs) if epochs is not None and np.isfinite(epochs).any() else np.nan
     first = 0 if epoch[known].min() == 0 else 1
     return ((epoch - first) * ends + steps if starts_again else steps), ends * n_epochs
