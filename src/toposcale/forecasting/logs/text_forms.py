@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+
 from toposcale.forecasting.logs.names import (
     BITS,
     COUNTERS,
@@ -126,7 +128,7 @@ class Form:
     its position in the line. losses, decimals: positions of the losses, and of numbers that must be decimal to be losses.
     opening: words up to the loss. marks: words of a split in it. unit: that of a fact, such as M. reason: why they are left
     out. text: name of the text of an evaluation. fast: an expression of whole lines. programs, is_evaluation: grammars that
-    take them. rows, lines, values: what they held.
+    take them. values: row, line and numbers of one line after the other; rows, lines, columns: the same once all are read.
     """
 
     key: str = ""
@@ -142,14 +144,26 @@ class Form:
     fast: re.Pattern[bytes] | None = None
     programs: frozenset[str] = frozenset()
     is_evaluation: bool = False
-    rows: "array[int]" = field(default_factory=lambda: array("q"))
-    lines: "array[int]" = field(default_factory=lambda: array("q"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, int))
+    lines: np.ndarray = field(default_factory=lambda: np.empty(0, int))
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def counts(self) -> bool:
         """Return whether a number of its lines counts steps."""
         return any(name in COUNTERS or name == "batch" for name in self.names.values())
+
+    def finish(self) -> None:
+        """Make rows, lines and columns of the values."""
+        rows, lines, *columns = np.frombuffer(self.values).reshape(-1, 2 + len(self.names)).T
+        self.rows, self.lines = rows.astype(int), lines.astype(int)
+        self.columns = dict(zip(self.names.values(), columns, strict=True))
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Keep some of the lines, (lines,)."""
+        self.rows, self.lines = self.rows[kept], self.lines[kept]
+        self.columns = {name: values[kept] for name, values in self.columns.items()}
 
 
 def _template(text: str) -> re.Pattern[str]:

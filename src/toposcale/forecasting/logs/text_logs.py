@@ -8,8 +8,7 @@ import io
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,42 +47,26 @@ _OTHER_AXES = {
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
-_BAR_OR_LOSS = re.compile(rb"%\|[^|\n]*+\| (\d++)/(\d++) \[|\{'loss': ([^\n{}]*+)")
-_EPOCH = re.compile(rb"'epoch': '?(\d++(?:\.(\d++))?)")
-
 
 _LinesByReason = defaultdict[str, list[int]]
 
 
-@dataclass
-class _Context:
-    """Step and total of a line without a loss, which lines without a step belong to; forms: those that already did."""
-
-    step: float = np.nan
-    total: float = np.nan
-    row: int = -1
-    forms: set[int] = field(default_factory=set)
-
-
 class _Lines:
-    """Rows of the lines of a text log, form by form, and what stands between them; left_out: numbers of lines by reason."""
+    """Lines of a text log, form by form, and what stands between them; left_out: numbers of lines by reason."""
 
-    def __init__(self, content: bytes, *, bar_follows: bool = False) -> None:
+    def __init__(self, content: bytes) -> None:
         self.forms: dict[tuple[str, tuple[int, ...]], Form] = {}
         self.n_rows = self.n_lines = 0
         self.left_out: _LinesByReason = defaultdict(list)
         self.headers: dict[str, set[int]] = {}
         self.facts: list[tuple[int, str, float]] = []
-        self._context = _Context()
-        self.longest_bar = 0.0
-        self.bar_follows = bar_follows
-        self._waiting: list[tuple[Form, int, list[float]]] = []
         complete = content.count(b"\n")
         last = content[content.rfind(b"\n") + 1 :].rstrip()
         is_cut = complete and last and not last.endswith((b"}", b"]"))
         self.cut = last.decode("utf-8", "replace") if is_cut else ""
         self._read(content, complete if is_cut else complete + 1)
-        self.left_out[_NO_STEP] += [number for _, number, _ in self._waiting]
+        for form in self.forms.values():
+            form.finish()
 
     def _read(self, content: bytes, n_lines: int) -> None:
         form, fast = Form(), None
@@ -125,61 +108,15 @@ class _Lines:
             self.left_out[form.reason].append(number)
         elif form.kind is Kind.FACT:
             self.facts += [(self.n_rows, name, number_of(texts[at] + form.unit)) for at, name in form.names.items()]
-        elif form.kind is Kind.STEP:
-            self._note(dict(zip(form.names.values(), values, strict=True)))
-        elif form.counts:
+        else:
             self._add(form, number, values)
             return form
-        elif self.bar_follows:
-            self._waiting.append((form, number, values))
-        else:
-            self._add_without_step(form, number, values)
         return None
-
-    def _note(self, named: Mapping[str, float]) -> None:
-        """Note a step that lines without one belong to; the progress bar of an evaluation is shorter than the other."""
-        step = next((value for name, value in named.items() if name in COUNTERS), named.get("batch", np.nan))
-        if "batch" in named and step == named["batch"]:
-            if named["batches"] < self.longest_bar:
-                return
-            self.longest_bar = named["batches"]
-        self._context = _Context(step, named.get(END, named.get("batches", np.nan)))
-        for line in self._waiting:
-            self._add_without_step(*line)
-        self._waiting.clear()
 
     def _add(self, form: Form, number: int, values: list[float]) -> None:
         """Add a row."""
-        form.rows.append(self.n_rows)
-        form.lines.append(number)
-        form.values.extend(values)
+        form.values.extend((self.n_rows, number, *values))
         self.n_rows += 1
-        if self._context.forms:
-            self._context = _Context()
-
-    def _add_without_step(self, form: Form, number: int, values: list[float]) -> None:
-        """Add a row whose step is that of a line before it, or follows from its epoch, or is that of another row."""
-        plan = {name: value for _, name, value in self.facts if name in ("epochs", "optimization_steps")}
-        epoch = dict(zip(form.names.values(), values, strict=True)).get("epoch")
-        context = self._context
-        if id(form) in context.forms:
-            self._context = context = _Context()
-        if context.step == context.step:
-            step, total = context.step, context.total
-        elif epoch is not None and len(plan) == 2:
-            step, total = round(epoch * plan["optimization_steps"] / max(plan["epochs"], 1)), plan["optimization_steps"]
-        elif form.kind is Kind.EVALUATION or form.marks or _has_validation(form):
-            step, total = np.nan, np.nan
-        else:
-            self.left_out[_NO_STEP].append(number)
-            return
-        if context.row < 0 or context.step != context.step:
-            context.row = self.n_rows
-            self.n_rows += 1
-        context.forms.add(id(form))
-        form.rows.append(context.row)
-        form.lines.append(number)
-        form.values.extend([*values, step, total])
 
 
 def _number(text: str | bytes) -> float:
@@ -196,8 +133,13 @@ def read(content: bytes) -> Log:
     """Read a text log; raise LogError if it holds no losses with steps, or too many lines that are not understood."""
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
-    lines = _Lines(content, bar_follows=_bar_follows(content))
-    forms = _without_launcher([form for form in lines.forms.values() if len(form.rows)], lines.left_out)
+    lines = _Lines(content)
+    forms = [form for form in lines.forms.values() if len(form.rows)]
+    steps, totals, are_bars = _step_lines(lines.n_rows, [form for form in forms if form.kind is Kind.STEP])
+    forms = [form for form in forms if form.kind is not Kind.STEP]
+    bar_follows = not all(form.counts for form in forms) and _bar_follows(np.where(are_bars, steps, np.nan), forms)
+    _give_steps(lines, forms, steps, totals, follows=bar_follows)
+    forms = _without_launcher([form for form in forms if len(form.rows)], lines.left_out)
     for form in forms:
         _refuse_two_losses(form)
     program = _program(forms)
@@ -229,45 +171,92 @@ def read(content: bytes) -> Log:
     notes = [f"read as a text log: {n_read:,} of {lines.n_lines:,} lines are those of {program or ANY}"]
     notes += [half_written(lines.cut)] if lines.cut else []
     notes += left_out
-    if lines.longest_bar and not all(form.counts for form in forms):
-        notes.append(f"the step of a loss is that of the progress bar {'after' if lines.bar_follows else 'before'} it")
+    if are_bars.any() and not all(form.counts for form in forms):
+        notes.append(f"the step of a loss is that of the progress bar {'after' if bar_follows else 'before'} it")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(columns)
     return Log(columns, "text log", notes, [missed] if missed else [], at_lines, headers, program)
 
 
-def _bar_follows(content: bytes) -> bool:
+def _step_lines(n: int, forms: Sequence[Form]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return steps and totals (n,) of lines that state them without a loss, NaN elsewhere, and which are progress bars.
+
+    Those of evaluations, which are shorter than the other, are left out.
+    """
+    steps, totals, are_bars = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
+    for form in forms:
+        counter = next((name for name in form.columns if name in COUNTERS), "batch")
+        steps[form.rows], are_bars[form.rows] = form.columns[counter], counter == "batch"
+        totals[form.rows] = form.columns.get(END, form.columns.get("batches", np.nan))
+    are_shorter = are_bars & (totals < np.maximum.accumulate(np.where(are_bars, totals, 0)))
+    steps[are_shorter] = np.nan
+    return steps, totals, are_bars & ~are_shorter
+
+
+def _bar_follows(bars: np.ndarray, forms: Sequence[Form]) -> bool:
     """Return whether the step of a loss is that of the progress bar after it, as where tqdm writes the line."""
-    bars, places, epochs, longest, digits = [np.nan], list[int](), list[float](), 0, 1
-    for step, total, entry in _BAR_OR_LOSS.findall(content):
-        if total and int(total) >= longest:  # not that of an evaluation
-            longest = int(total)
-            bars.append(float(step))
-        elif not total and (epoch := _EPOCH.search(entry)):
-            places.append(len(bars))
-            epochs.append(float(epoch[1]))
-            digits = max(digits, len(epoch[2] or b""))
-    if len(places) < 3 or len(bars) < 3:
+    logged = [form for form in forms if "{'loss': " in form.key and "epoch" in form.columns]
+    for form in logged:
+        bars[form.rows] = form.columns.get("batch", bars[form.rows])  # in the line of the loss, before it
+    rows = np.concatenate([[], *(form.rows for form in logged)])
+    epochs = np.concatenate([[], *(form.columns["epoch"] for form in logged)])[np.argsort(rows)]
+    places = np.flatnonzero(~np.isnan(bars))
+    if len(rows) < 3 or len(places) < 2:
         return False
-    half, epoch_of = 0.501 * 10.0**-digits, np.array(epochs)
+    at = np.searchsorted(places, np.sort(rows), side="right")
+    before, after = np.array([np.nan, *bars[places], np.nan])[[at, at + 1]]
+    half = 0.501 * 10.0 ** -max(len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist())
 
     def fit(steps: np.ndarray) -> list[bool]:
         interval = np.nanmin(np.abs(np.diff(steps)), initial=np.inf)
-        most = steps / np.maximum(epoch_of - half, 1e-200)
+        most = steps / np.maximum(epochs - half, 1e-200)
         return [
             bool(np.isfinite(steps[:-1]).all()),
-            bool(np.nanmax(steps / (epoch_of + half), initial=0) <= np.nanmin(most, initial=np.inf)),
+            bool(np.nanmax(steps / (epochs + half), initial=0) <= np.nanmin(most, initial=np.inf)),
             bool(interval > 0 and not np.any(steps[np.isfinite(steps)] % interval)),
             bool(steps[0] == interval),
         ]
 
-    before, after = (np.array([*bars, np.nan])[np.array(places) - back] for back in (1, 0))
     if fit(before) == fit(after) and not np.array_equal(before, after):
         raise LogError(
-            f"whether a loss belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} "
-            "that transformers' Trainer writes beside its checkpoints"
+            f"whether a loss belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} that "
+            "transformers' Trainer writes beside its checkpoints"
         )
     return fit(after) > fit(before)
+
+
+def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals: np.ndarray, *, follows: bool) -> None:
+    """Give lines without a step that of the line before or after them that states one, or that of their epoch.
+
+    Those of one step are one row. An evaluation may remain without one; other lines are left out then.
+    """
+    places = np.flatnonzero(~np.isnan(steps))
+    steps, totals = np.append(steps[places], np.nan), np.append(totals[places], np.nan)  # the last one is of no line
+    first, again = np.full(
+        (2, len(steps)), lines.n_rows
+    )  # the first row of each step, and the first that repeats a form
+    counted = np.full(lines.n_rows, -1)
+    for form in forms:
+        at = np.searchsorted(places, form.rows) - (not follows)
+        if form.counts:
+            counted[form.rows] = form.rows
+        else:
+            np.minimum.at(first, at, form.rows)
+            np.minimum.at(again, at[1:][np.diff(at) == 0], form.rows[1:][np.diff(at) == 0])
+    counted = np.maximum.accumulate(counted)
+    epochs, ends = (_stated(lines.n_rows, lines.facts, name) for name in ("epochs", "optimization_steps"))
+    for form in (form for form in forms if not form.counts):
+        rows, columns = form.rows, form.columns
+        at = np.searchsorted(places, rows) - (not follows)
+        is_known = ~np.isnan(steps[at]) & (rows < again[at]) & (counted[rows] < first[at])
+        of_epoch = np.round(columns.get("epoch", np.nan) * ends[rows] / np.maximum(epochs[rows], 1))
+        columns["step"] = np.where(is_known, steps[at], of_epoch)
+        columns[END] = np.where(is_known, totals[at], ends[rows] + 0 * of_epoch)
+        form.rows = np.where(is_known, first[at], rows)
+        if form.kind is not Kind.EVALUATION and not form.marks and not _has_validation(form):
+            without = np.isnan(columns["step"])
+            lines.left_out[_NO_STEP] += form.lines[without].tolist()
+            form.keep(~without)
 
 
 def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]:
@@ -275,24 +264,22 @@ def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]
     for name in (name for name, grammar in GRAMMARS.items() if grammar.is_launcher):
         own = [form for form in forms if name not in form.programs]
         lines, of_training = (
-            np.array(sorted(line for form in group if form.kind is Kind.TRAINING for line in form.lines))
+            np.sort(np.concatenate([[], *(form.lines for form in group if form.kind is Kind.TRAINING)]))
             for group in ([form for form in forms if form not in own], own)
         )
         turns = len(np.unique(np.searchsorted(of_training, lines)))
         if 2 * turns > min(len(lines), len(of_training)) > 0:
-            left_out[f"losses of {name}, beside those of its training"] += lines.tolist()
+            left_out[f"losses of {name}, beside those of its training"] += lines.astype(int).tolist()
             return own
     return forms
 
 
 def _refuse_two_losses(form: Form) -> None:
     """Raise LogError if some steps have two losses in lines of one form, such as those of an evaluation."""
-    if form.kind is not Kind.TRAINING or not form.counts or RANKS & set(form.names.values()):
+    if form.kind is not Kind.TRAINING or not form.counts or RANKS & form.columns.keys():
         return
-    names = [*form.names.values()]
-    of_step = next(at for at, name in enumerate(names) if name in COUNTERS or name == "batch")
-    of_loss = next(at for at, name in enumerate(names) if loss_name(name))
-    steps, losses = (np.array(form.values[at :: len(names)]) for at in (of_step, of_loss))
+    steps = next(values for name, values in form.columns.items() if name in (*COUNTERS, "batch"))
+    losses = next(values for name, values in form.columns.items() if loss_name(name))
     again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
     if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
         raise LogError(
@@ -327,15 +314,14 @@ def _understood(forms: Sequence[Form], program: str, left_out: _LinesByReason) -
     if _n_rows(marked) <= _n_rows([form for form in training if form not in marked]):
         for form in marked:
             form.kind, prefix = Kind.EVALUATION, "test_" if form.marks - common <= TEST else "validation_"
-            losses = {at: name for at, name in form.names.items() if loss_name(name)}
-            form.names = {**form.names, **{at: f"{prefix}{name}" for at, name in losses.items()}}
+            form.columns = {prefix * bool(loss_name(name)) + name: form.columns[name] for name in form.columns}
     training = [form for form in training if form.kind is Kind.TRAINING]
     alone, both = ([form for form in training if _has_validation(form) is has] for has in (False, True))
     is_logged = any(program in form.programs and not form.is_evaluation for form in both)
     if _n_rows(alone) > _n_rows(both) and not is_logged:
         for form in both:  # the training loss of an evaluation is a separate estimate
             form.kind = Kind.EVALUATION
-            form.names = {at: name if _split(name) is not TRAINING else "estimate" for at, name in form.names.items()}
+            form.columns = {name: form.columns[name] for name in form.columns if _split(name) is not TRAINING}
         training = alone
     rows_of: Counter[str] = Counter()
     for form in training:
@@ -349,7 +335,7 @@ def _understood(forms: Sequence[Form], program: str, left_out: _LinesByReason) -
     if len({form.text for form in read if _has_validation(form)}) <= 1:
         several = []
     for form in (*others, *several):
-        left_out[_OF_OTHERS if form in others else "evaluations on several texts"] += form.lines
+        left_out[_OF_OTHERS if form in others else "evaluations on several texts"] += form.lines.tolist()
     return [form for form in read if form not in several]
 
 
@@ -361,13 +347,13 @@ def _is_cut(form: Form, whole: Form | None) -> bool:
 
 def _name_counters(forms: Sequence[Form]) -> None:
     """Give the steps of lines that count one thing one name: `step`, or that of the lines with two counters."""
-    counters = [[name for name in form.names.values() if name in COUNTERS] for form in forms]
+    counters = [[name for name in form.columns if name in COUNTERS] for form in forms]
     both = {name for names in counters if len(names) > 1 for name in names}
     in_forms = Counter(name for names in counters for name in names)
     best = max(sorted(both), key=lambda name: (in_forms[name], COUNTERS[name]), default="step")
     for form, names in zip(forms, counters, strict=True):
         if len(names) == 1:
-            form.names = {at: best if name in names else name for at, name in form.names.items()}
+            form.columns = {best if name in names else name: form.columns[name] for name in form.columns}
 
 
 def _n_rows(forms: Sequence[Form]) -> int:
@@ -379,37 +365,35 @@ def _split(name: str) -> frozenset[str] | None:
 
 
 def _has_validation(form: Form) -> bool:
-    return any(_split(name) in (VALIDATION, TEST) for name in form.names.values())
+    return any(_split(name) in (VALIDATION, TEST) for name in form.columns)
 
 
 def _assembled(lines: _Lines, forms: Sequence[Form]) -> tuple[dict[str, np.ndarray], np.ndarray, list[frozenset[int]]]:
     """Return the columns of the forms (rows,), the line of each row, and the rows before which headers stand."""
     is_read = np.zeros(lines.n_rows + 1, dtype=bool)
     for form in forms:
-        is_read[np.frombuffer(form.rows, dtype=np.int64)] = True
+        is_read[form.rows] = True
     index = np.cumsum(is_read) - is_read
     n = int(is_read.sum())
     columns: dict[str, np.ndarray] = {}
     at_lines = np.zeros(n, dtype=np.int64)
     for form in forms:
-        rows = index[np.frombuffer(form.rows, dtype=np.int64)]
-        names = [*form.names.values(), *(() if form.counts else ("step", END))]
-        values = np.frombuffer(form.values).reshape(len(rows), len(names))
+        rows = index[form.rows]
         at_lines[rows] = form.lines
-        for at, name in enumerate(names):
-            columns.setdefault(name, np.full(n, np.nan))[rows] = values[:, at]
+        for name, values in form.columns.items():
+            columns.setdefault(name, np.full(n, np.nan))[rows] = values
     for name in {name for _, name, _ in lines.facts} & {PER_STEP, PARAMETERS}:
-        columns[name] = _stated(n, [(int(index[row]), value) for row, one, value in lines.facts if one == name])
+        columns[name] = _stated(n, [(int(index[row]), one, value) for row, one, value in lines.facts], name)
     headers = [frozenset(index[[*rows]].tolist()) for rows in lines.headers.values() if len(rows) <= 64]
-    columns.pop("estimate", None)
     return columns, at_lines, headers
 
 
-def _stated(n: int, facts: Sequence[tuple[int, float]]) -> np.ndarray:
-    """Return the last value of a fact at each row, NaN where two were stated between the same rows."""
+def _stated(n: int, facts: Sequence[tuple[int, str, float]], name: str) -> np.ndarray:
+    """Return the last value of a fact of this name at each row, NaN where two were stated between the same rows."""
     column = np.full(n, np.nan)
-    for row in dict.fromkeys(row for row, _ in facts):
-        values = {value for at, value in facts if at == row}
+    stated = [(row, value) for row, one, value in facts if one == name]
+    for row in dict.fromkeys(row for row, _ in stated):
+        values = {value for at, value in stated if at == row}
         column[row:] = values.pop() if len(values) == 1 else np.nan
     return column
 
@@ -420,10 +404,9 @@ def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
     known = ~np.all([np.isnan(columns[name]) for name in counters], axis=0) if counters else np.empty(0, bool)
     if known.all() or not known.any():
         return []
-    rows, at = np.flatnonzero(known), np.arange(len(known))
-    before = np.maximum(np.searchsorted(rows, at, side="right") - 1, 0)
-    after = np.minimum(np.searchsorted(rows, at), len(rows) - 1)
-    source = rows[after if precedes else before]
+    rows = np.flatnonzero(known)
+    at = np.searchsorted(rows, np.arange(len(known))) - (not precedes)
+    source = rows[np.clip(at, 0, len(rows) - 1)]
     for name in (*counters, END, "batches", "epoch"):
         if name in columns:
             columns[name] = np.where(known, columns[name], columns[name][source])
