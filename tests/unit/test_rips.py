@@ -20,7 +20,6 @@ from toposcale.homology import (
     h0_lifetimes,
     mean_pairwise_distance,
     nearest_distances,
-    nearest_neighbour_mean,
     pairwise_distances,
     rips,
     rips_diagrams,
@@ -202,12 +201,12 @@ def test_large_cloud_path_on_a_cloud_that_needs_it():
 
 
 def test_nearest_distances_of_exact_small_cases():
-    assert nearest_neighbour_mean(SQUARE) == 1.0
+    assert list(nearest_distances(SQUARE)) == [1.0] * 4
     assert list(nearest_distances([[0.0], [1.0], [4.0], [4.0]])) == [1.0, 1.0, 0.0, 0.0]
     # 1 and 2 are the nearest of each other; 7 lies 5 from 2.
-    assert nearest_neighbour_mean([[1.0], [7.0], [2.0]]) == pytest.approx(7 / 3, rel=1e-15)
+    assert list(nearest_distances([[1.0], [7.0], [2.0]])) == [1.0, 5.0, 1.0]
     with pytest.warns(RuntimeWarning, match="no nearest other point"):
-        assert math.isnan(nearest_neighbour_mean([[1.0, 2.0]]))
+        assert np.isnan(nearest_distances([[1.0, 2.0]])).tolist() == [True]
 
 
 @settings(deadline=None, max_examples=30)
@@ -217,9 +216,10 @@ def test_the_nearest_distance_follows_the_scale_and_no_motion(seed, factor):
     cloud = rng.standard_normal((20, 4))
     rotation = np.linalg.qr(rng.standard_normal((4, 4)))[0]
     moved = factor * cloud[rng.permutation(20)] @ rotation + 5.0
-    assert nearest_neighbour_mean(moved) == pytest.approx(factor * nearest_neighbour_mean(cloud), rel=1e-9)
+    assert np.sort(nearest_distances(moved)) == pytest.approx(factor * np.sort(nearest_distances(cloud)), rel=1e-9)
     # The edge to the nearest point is in every minimum spanning tree.
-    assert set(nearest_distances(cloud)) <= set(h0_lifetimes(cloud))
+    lifetimes = h0_lifetimes(cloud)
+    assert all(np.isclose(lifetimes, distance, rtol=1e-15, atol=0).any() for distance in nearest_distances(cloud))
 
 
 def nearest_by_differences(cloud):
@@ -250,24 +250,23 @@ NEAREST_CLOUDS = {
 }
 
 
-@pytest.mark.parametrize("tile", [7, 64, 1024])
+@pytest.mark.parametrize("block", [1, 5_000, 1 << 23])
 @pytest.mark.parametrize("kind", NEAREST_CLOUDS)
-def test_nearest_distances_of_a_large_cloud_equal_direct_differences(monkeypatch, kind, tile):
-    monkeypatch.setattr(rips, "_FEW_POINTS", 1)
-    monkeypatch.setattr(rips, "_TILE_POINTS", tile)
+def test_nearest_distances_equal_direct_differences(monkeypatch, kind, block):
+    monkeypatch.setattr(rips, "_BLOCK_ENTRIES", block)
     cloud = NEAREST_CLOUDS[kind](np.random.default_rng(8))
     np.testing.assert_array_equal(nearest_distances(cloud), nearest_by_differences(cloud))
 
 
 @pytest.mark.parametrize("kind", NEAREST_CLOUDS)
-def test_nearest_distances_of_a_small_cloud_equal_scipy(kind):
+def test_nearest_distances_equal_scipy(kind):
     cloud = NEAREST_CLOUDS[kind](np.random.default_rng(8))
     distances = cdist(cloud, cloud)
     np.fill_diagonal(distances, math.inf)
     np.testing.assert_allclose(nearest_distances(cloud), distances.min(axis=1), rtol=1e-15 * len(cloud.T), atol=0)
 
 
-def test_nearest_distances_of_a_large_cloud_need_half_of_the_inner_products_in_float32_and_few_differences(monkeypatch):
+def test_nearest_distances_need_inner_products_in_float32_and_few_differences(monkeypatch):
     n_points, products, pairs = 2049, [], []
     lower_bounds, exact_squares = rips._NeighbourSearch.lower_bounds, rips._NeighbourSearch.exact_squares
 
@@ -282,19 +281,11 @@ def test_nearest_distances_of_a_large_cloud_need_half_of_the_inner_products_in_f
 
     monkeypatch.setattr(rips._NeighbourSearch, "lower_bounds", counted_bounds)
     monkeypatch.setattr(rips._NeighbourSearch, "exact_squares", counted_squares)
-    monkeypatch.setattr(rips, "_TILE_POINTS", 128)
+    monkeypatch.setattr(rips, "_BLOCK_ENTRIES", 128 * n_points)
     nearest_distances(0.02 * np.random.default_rng(10).standard_normal((n_points, 64)))
     assert {dtype for dtype, _ in products} == {np.dtype(np.float32)}
-    assert sum(size for _, size in products) < 0.6 * n_points**2
+    assert sum(size for _, size in products) == n_points**2
     assert sum(pairs) < 20 * n_points
-
-
-def test_the_nearest_row_of_a_layer_that_is_too_long_for_all_distances_at_once():
-    cloud = np.random.default_rng(9).standard_normal((rips._FEW_POINTS + 300, 16)).astype(np.float32)
-    cloud[-1] = cloud[0]
-    distances = cdist(cloud.astype(np.float64), cloud.astype(np.float64))
-    np.fill_diagonal(distances, np.inf)
-    np.testing.assert_allclose(nearest_distances(cloud), distances.min(axis=1), rtol=1e-14)
 
 
 @pytest.mark.parametrize("function", [rips_diagrams, h0_lifetimes, pairwise_distances, nearest_distances])
@@ -357,7 +348,6 @@ def test_the_nearest_distances_of_some_rows_are_those_of_all_rows():
     assert rows[-1] == 2999
     np.testing.assert_array_equal(nearest_distances(cloud, 700), every[rows])
     assert every[17] == every[1500] == every[2999] == 0
-    assert nearest_neighbour_mean(cloud, 700) == every[rows].mean()
     np.testing.assert_array_equal(nearest_distances(cloud, 5000), every)
     np.testing.assert_array_equal(
         nearest_distances(cloud[:50], 7), nearest_distances(cloud[:50])[[0, 8, 16, 24, 33, 41, 49]]

@@ -101,7 +101,7 @@ def spread_of_the_rows(weight: np.ndarray) -> Features:
     from toposcale import homology
 
     most = SAMPLED_ROWS if len(weight) > MOST_ROWS else None
-    return {"nearest_neighbour_mean": homology.nearest_neighbour_mean(weight, most)}
+    return {"nearest_neighbour_mean": float(homology.nearest_distances(weight, most).mean())}
 
 
 def largest_entry(weight: np.ndarray) -> float:

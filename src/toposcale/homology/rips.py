@@ -12,11 +12,9 @@ from toposcale.homology.validation import Floats, Indices, as_finite, as_finite_
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
-_FEW_POINTS = 256  # from here on nearest points are found faster by inner products
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
-_TILE_POINTS = 1024  # rows and columns of a tile of the distance matrix: 4 MB of float32
-_FEW_CANDIDATES = 8  # a row with more neighbours than float32 can distinguish is compared in float64
+_DIFFERENCES_PER_PRODUCT = 64  # inner products in the time of a direct difference
 
 
 def pairwise_distances(points: ArrayLike) -> Floats:
@@ -164,46 +162,21 @@ def h0_lifetimes(points: ArrayLike) -> Floats:
 
 
 def nearest_distances(points: ArrayLike, most_rows: int | None = None) -> Floats:
-    """Return the distance of each row of `points` (n, d) to its nearest neighbour; infinite for one point.
+    """Compute the distances of points to their nearest neighbours.
 
-    See `nearest_neighbour_mean`: (n,), or (most_rows,) of evenly spaced rows.
-    """
-    cloud = as_finite(points, "points")
-    chosen = np.arange(len(cloud))
-    if most_rows is not None and most_rows < len(cloud):
-        chosen = np.linspace(0, len(cloud) - 1, most_rows).round().astype(np.intp)
-    if len(cloud) <= _FEW_POINTS:
-        distances = pairwise_distances(cloud)
-        np.fill_diagonal(distances, math.inf)
-        return np.asarray(distances[chosen].min(axis=1))
-    first = _first_of_equal_rows(cloud)
-    distinct, copies = np.unique(first, return_counts=True)
-    squares = np.where(copies > 1, 0.0, math.inf)  # a repeated row is at distance 0
-    search, rows = _NeighbourSearch(cloud[distinct]), np.searchsorted(distinct, first[chosen])
-    if len(chosen) == len(cloud):
-        search.lower_to_nearest(squares)
-    elif len(distinct) > 1:
-        search.lower_some_to_nearest(squares, np.unique(rows))
-    return np.sqrt(squares)[rows]
-
-
-def nearest_neighbour_mean(points: ArrayLike, most_rows: int | None = None) -> float:
-    """Compute the mean distance of the points to their nearest neighbours.
-
-    Each distance is exact in float64, by the method of `h0_lifetimes`; float32 inner products of half of the pairs rule
-    out most of them. Takes O(n^2 d) time, O(n d most_rows) with fewer rows.
+    Each is exact in float64, by the method of `h0_lifetimes`. Takes O(n^2 d) time, O(n d most_rows) with fewer rows.
 
     Parameters
     ----------
     points : array_like of shape (n, d)
         Points as rows.
     most_rows : int, optional
-        With more points, the mean is over this many evenly spaced ones, with their neighbours among all points.
+        With more points, the distances are of this many evenly spaced ones, to their neighbours among all points.
 
     Returns
     -------
-    float
-        Mean, in the unit of `points`; NaN, with a RuntimeWarning, for one point.
+    ndarray of shape (n,) or (most_rows,)
+        Distances, in the unit of `points`; NaN, with a RuntimeWarning, for one point.
 
     Raises
     ------
@@ -212,13 +185,24 @@ def nearest_neighbour_mean(points: ArrayLike, most_rows: int | None = None) -> f
 
     Examples
     --------
-    >>> nearest_neighbour_mean([[0.0], [1.0], [4.0], [4.0]])
-    0.5
+    >>> nearest_distances([[0.0], [1.0], [4.0], [4.0]]).tolist()
+    [1.0, 1.0, 0.0, 0.0]
     """
-    nearest = nearest_distances(points, most_rows)
-    if len(nearest) < 2:
-        return undefined("one point has no nearest other point")
-    return float(nearest.mean())
+    cloud = as_finite(points, "points")
+    if len(cloud) == 1:
+        return np.array([undefined("one point has no nearest other point")])
+    chosen = np.arange(len(cloud))
+    if most_rows is not None and most_rows < len(cloud):
+        chosen = np.linspace(0, len(cloud) - 1, most_rows).round().astype(np.intp)
+    first = _first_of_equal_rows(cloud)
+    distinct, copies = np.unique(first, return_counts=True)
+    rows = np.searchsorted(distinct, first[chosen])
+    squares = np.zeros(len(distinct))  # a repeated row is at distance 0
+    search, alone = _NeighbourSearch(cloud[distinct]), np.arange(len(distinct))
+    for block in search.blocks(np.unique(rows[copies[rows] == 1])):
+        start, _, found = search.candidates(block, alone, -math.inf)
+        squares[start] = found
+    return np.sqrt(squares)[rows]
 
 
 def _first_of_equal_rows(cloud: NDArray) -> Indices:
@@ -253,15 +237,13 @@ class _NeighbourSearch:
         limits = np.finfo(dtype)
         return 8.0 * (self.cloud.shape[1] + 16) * float(limits.eps) * (self.squares[points] + limits.tiny / limits.eps)
 
-    def lower_bounds(
-        self, rows: Indices, columns: Indices | slice, labels: Indices, dtype: type[np.floating]
-    ) -> NDArray[np.floating]:
-        """Return lower bounds (r, c) of the scaled squared distances by inner products; infinite within a component."""
-        bounds = (-2.0 * self.centred[rows]).astype(dtype) @ self.centred[columns].astype(dtype, copy=False).T
-        for points, axis in ((rows, 1), (columns, 0)):
-            part = self.squares[points] - self.margins(points, dtype)
-            bounds += np.expand_dims(part.astype(dtype), axis)
-        bounds[labels[rows, None] == labels[columns]] = math.inf
+    def lower_bounds(self, rows: Indices, labels: Indices, dtype: type[np.floating]) -> NDArray[np.floating]:
+        """Return lower bounds (r, n) of the scaled squared distances by inner products; infinite within a component."""
+        bounds = (-2.0 * self.centred[rows]).astype(dtype) @ self.centred.astype(dtype, copy=False).T
+        least = self.squares - self.margins(slice(None), dtype)
+        bounds += least[rows, None].astype(dtype)
+        bounds += least.astype(dtype)
+        bounds[labels[rows, None] == labels] = math.inf
         return bounds
 
     def exact_squares(self, start: Indices, end: Indices) -> Floats:
@@ -292,9 +274,7 @@ class _NeighbourSearch:
 
         The largest component does not search.
         """
-        searching = np.flatnonzero(outside_largest(labels))
-        step = max(1, _BLOCK_ENTRIES // len(self.cloud))
-        blocks = (searching[first : first + step] for first in range(0, len(searching), step))
+        blocks = self.blocks(np.flatnonzero(outside_largest(labels)))
         pieces = [self.candidates(block, labels, threshold) for block in blocks]
         start, end, squares = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
         edges = Edges(labels[start], labels[end], -squares)
@@ -302,56 +282,28 @@ class _NeighbourSearch:
         short = squares <= threshold
         return Edges(*(np.concatenate([best, every[short]]) for best, every in zip(chosen, edges, strict=True)))
 
-    def candidates(self, rows: Indices, labels: Indices, threshold: float) -> tuple[Indices, Indices, Floats]:
+    def blocks(self, rows: Indices) -> list[Indices]:
+        """Return `rows` in blocks whose inner products with all points fit in memory."""
+        step = max(1, _BLOCK_ENTRIES // len(self.cloud))
+        return [rows[first : first + step] for first in range(0, len(rows), step)]
+
+    def candidates(
+        self, rows: Indices, labels: Indices, threshold: float, dtype: type[np.floating] = np.float32
+    ) -> tuple[Indices, Indices, Floats]:
         """Return start, end and square of the shortest edges out of `rows`, and of all edges up to `threshold`."""
-        lower = self.lower_bounds(rows, slice(None), labels, np.float64)
+        lower = self.lower_bounds(rows, labels, dtype)
         nearest = lower.argmin(axis=1)
-        margin = self.margins(rows, np.float64) + self.margins(nearest, np.float64)
+        margin = self.margins(rows, dtype) + self.margins(nearest, dtype)
         limit = lower[np.arange(len(rows)), nearest] + 2.0 * margin
         np.maximum(limit, self.scaled(np.asarray(threshold)), out=limit)
         row, end = np.nonzero(lower <= limit[:, None])
+        if dtype is np.float32 and len(row) > lower.size // _DIFFERENCES_PER_PRODUCT:
+            return self.candidates(rows, labels, threshold, np.float64)
         squares = self.exact_squares(rows[row], end)
         first_of_row = np.flatnonzero(np.diff(row, prepend=-1))  # every row has at least its nearest point
         least = np.minimum.reduceat(squares, first_of_row)
         kept = (squares == least[row]) | (squares <= threshold)
         return rows[row[kept]], end[kept], squares[kept]
-
-    def lower_some_to_nearest(self, nearest: Floats, rows: Indices) -> None:
-        """Lower the bounds `nearest` (n,) in place to the squared distances of some `rows` to the nearest other point."""
-        labels = np.arange(len(self.cloud))
-        step = max(1, _BLOCK_ENTRIES // len(self.cloud))
-        for first in range(0, len(rows), step):
-            start, _, squares = self.candidates(rows[first : first + step], labels, -math.inf)
-            nearest[start] = np.minimum(nearest[start], squares)
-
-    def lower_to_nearest(self, nearest: Floats) -> None:
-        """Lower the bounds `nearest` (n,) in place to the squared distances of the points to the nearest other point.
-
-        A tile of the upper triangle of the distance matrix serves its rows and its columns.
-        """
-        n_points = len(self.cloud)
-        labels = np.arange(n_points)
-        tiles = [labels[first : first + _TILE_POINTS] for first in range(0, n_points, _TILE_POINTS)]
-        for index, rows in enumerate(tiles):
-            for columns in tiles[index:]:
-                bounds = self.lower_bounds(rows, columns, labels, np.float32)
-                self._lower_rows(nearest, rows, columns, bounds)
-                if columns is not rows:
-                    self._lower_rows(nearest, columns, rows, bounds.T)
-
-    def _lower_rows(self, nearest: Floats, rows: Indices, columns: Indices, bounds: NDArray[np.floating]) -> None:
-        """Lower `nearest` of `rows` (r,) to the squared distances of `columns` (c,) that `bounds` (r, c) allow."""
-        open_rows = np.flatnonzero(bounds.min(axis=1) < self.scaled(nearest[rows]))
-        rows, bounds = rows[open_rows], bounds[open_rows]
-        if len(rows) == 0:
-            return
-        nearest[rows] = np.minimum(nearest[rows], self.exact_squares(rows, columns[bounds.argmin(axis=1)]))
-        row, column = np.nonzero(bounds < self.scaled(nearest[rows])[:, None])
-        if len(row) > _FEW_CANDIDATES * len(rows) and bounds.dtype == np.float32:
-            bounds = self.lower_bounds(rows, columns, np.arange(len(self.cloud)), np.float64)
-            self._lower_rows(nearest, rows, columns, bounds)
-        else:
-            np.minimum.at(nearest, rows[row], self.exact_squares(rows[row], columns[column]))
 
 
 def _refuse_overflow(distances: Floats) -> Floats:
