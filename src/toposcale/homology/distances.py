@@ -135,33 +135,21 @@ def _bottleneck(direct: Floats, first_cost: Floats, second_cost: Floats) -> floa
     """Return the least r at which all points farther than r from the diagonal can be matched within r."""
     # Two matchings, one that serves all such points of the first diagram and one all of the second, always combine into one
     # that serves both (Mendelsohn and Dulmage 1958), so each side is checked by itself.
-    costs = np.concatenate([[0.0], direct.reshape(-1), first_cost, second_cost])
-    # Bounds. Below: each point costs at least its minimum, so the largest of these is a lower bound.
-    # Above: any matching is feasible, and pairing the bars by length is quick.
+    # Each point costs at least its minimum, and no more than its way to the diagonal.
     first_best = np.minimum(first_cost, direct.min(axis=1, initial=np.inf))
     second_best = np.minimum(second_cost, direct.min(axis=0, initial=np.inf))
     least = max(first_best.max(initial=0.0), second_best.max(initial=0.0))
-    most = _matched_by_size(direct, first_cost, second_cost)
-    candidates = np.unique(costs[(costs >= least) & (costs <= most)])
+    most = max(first_cost.max(initial=0.0), second_cost.max(initial=0.0))
 
     def is_feasible(radius: float) -> bool:
         within = direct <= radius
         return _all_matched(within[first_cost > radius]) and _all_matched(within.T[second_cost > radius])
 
-    # Mostly the first one is feasible. The last one is, so it is not tried.
-    if len(candidates) == 1 or is_feasible(candidates[0]):
-        return float(candidates[0])
-    return float(candidates[bisect_left(candidates, True, 1, len(candidates) - 1, key=is_feasible)])
-
-
-def _matched_by_size(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
-    """Return the largest cost if bars are paired by descending length, or go to the diagonal where that costs less."""
-    rows, columns = np.argsort(-first_cost), np.argsort(-second_cost)
-    paired = min(len(rows), len(columns))
-    first, second = first_cost[rows], second_cost[columns]
-    both_diagonal = np.maximum(first[:paired], second[:paired])
-    costs = np.minimum(direct[rows[:paired], columns[:paired]], both_diagonal)
-    return float(np.max(np.concatenate([costs, first[paired:], second[paired:]]), initial=0.0))
+    if is_feasible(least):  # mostly
+        return float(least)
+    costs = np.concatenate([direct.reshape(-1), first_cost, second_cost])
+    candidates = np.unique(costs[(costs > least) & (costs <= most)])
+    return float(candidates[bisect_left(candidates, True, key=is_feasible)])
 
 
 def _all_matched(allowed: NDArray[np.bool_]) -> bool:

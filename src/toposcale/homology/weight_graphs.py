@@ -5,7 +5,6 @@ arXiv:2307.10865.
 """
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from toposcale.homology.neural_persistence import neural_persistence_of_tree, spanning_tree_weights
 from toposcale.homology.validation import Floats, Indices, as_matrix, refuse_not_finite, undefined
 
-_BLOCK_ENTRIES = 1 << 18
 _ALL_ENTRIES = 1 << 9  # up to here tau is that of all pairs of entries
 _SAMPLED_PAIRS = 1 << 16  # the standard error of such a tau is below 0.005
 
@@ -49,20 +47,13 @@ def weight_variance(weight: ArrayLike) -> float:
     0.25
     """
     matrix = as_matrix(weight, "weight")
-    largest = float(np.max([block.max() for block in _blocks(matrix)]))
+    shares = np.abs(matrix.astype(np.float64))
+    largest = shares.max()
     refuse_not_finite(largest, "weight")
     if largest == 0.0:
         return undefined("an all-zero weight matrix has no relative variance")
-    count, mean, squares = 0, 0.0, 0.0
-    for block in _blocks(matrix):
-        block /= largest
-        block_mean = float(block.mean())
-        shift, total = block_mean - mean, count + block.size
-        # The sums of two blocks around their common mean (Chan, Golub and LeVeque 1979).
-        squares += float(np.square(block - block_mean).sum()) + shift**2 * count * block.size / total
-        mean += shift * block.size / total
-        count = total
-    return squares / count
+    shares /= largest
+    return float(shares.var())
 
 
 def spatial_concentration(weight: ArrayLike) -> float:
@@ -97,18 +88,14 @@ def spatial_concentration(weight: ArrayLike) -> float:
     0.9129
     """
     matrix = as_matrix(weight, "weight")
-    n_columns = matrix.shape[1]
-    row_means, column_sums = [], np.zeros(n_columns)
-    for block in _blocks(matrix):
-        row_means.append(block.mean(axis=1))
-        column_sums += block.sum(axis=0)
-    refuse_not_finite(column_sums, "weight")
+    sizes = np.abs(matrix)
+    row_means, column_means = (sizes.mean(axis=axis, dtype=np.float64) for axis in (1, 0))
+    refuse_not_finite(column_means, "weight")
     rows, columns = _pairs_of_entries(*matrix.shape)
-    larger = _order(np.abs(matrix[rows, columns]))
+    larger = _order(sizes[rows, columns])
     if not larger.any():
         return undefined("equal weights have no spatial concentration")
-    row_ranks = _ranks(np.concatenate(row_means)).take(rows)
-    column_ranks = _ranks(column_sums).take(columns)
+    row_ranks, column_ranks = _ranks(row_means).take(rows), _ranks(column_means).take(columns)
     taus = [_tau(ranks, larger) for ranks in (row_ranks, column_ranks, row_ranks + column_ranks)]
     return float(np.nanmax(taus))  # a single row or column has no order
 
@@ -199,10 +186,3 @@ def _tau(ranks: NDArray[np.integer], larger: NDArray[np.float32]) -> float:
     after = _order(ranks)
     differing = math.sqrt(float(after @ after) * float(larger @ larger))
     return float(after @ larger) / differing if differing else math.nan
-
-
-def _blocks(matrix: NDArray) -> Iterator[Floats]:
-    """Yield |w| of some rows at a time, as float64 copies."""
-    step = max(1, _BLOCK_ENTRIES // matrix.shape[1])
-    for first in range(0, len(matrix), step):
-        yield np.abs(matrix[first : first + step].astype(np.float64))
