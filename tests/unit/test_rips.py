@@ -194,6 +194,14 @@ def test_large_cloud_path_equals_prim(monkeypatch, kind, block):
     np.testing.assert_allclose(h0_lifetimes(cloud), expected, rtol=0 if exact else 1e-15 * cloud.shape[1], atol=0)
 
 
+def test_two_clusters_join_before_a_larger_and_distant_one(monkeypatch):
+    """In one round of the search no edge meets the largest component."""
+    monkeypatch.setattr(rips, "_DENSE_POINTS", 1)
+    monkeypatch.setattr(rips._NeighbourSearch, "short_square", lambda search: 1.0)
+    cloud = np.array([0.0, 1.0, 6.0, 7.0, 100.0, 101.0, 102.0])[:, None]
+    assert h0_lifetimes(cloud).tolist() == [93.0, 5.0, 1.0, 1.0, 1.0, 1.0]
+
+
 def test_large_cloud_path_on_a_cloud_that_needs_it():
     cloud = np.random.default_rng(7).standard_normal((rips._DENSE_POINTS + 300, 16)).astype(np.float32)
     expected = spanning_tree_lengths(pairwise_distances(cloud))

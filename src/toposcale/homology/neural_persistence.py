@@ -100,6 +100,6 @@ def _complete_graph_tree(weights: NDArray[np.floating]) -> NDArray[np.floating]:
     for size in range(len(tree)):
         barred[vertex] = -np.inf  # in the tree; a mask for `maximum` takes three times as long
         np.maximum(heaviest, weights[vertex], out=heaviest)
-        vertex = (heaviest + barred).argmax()
+        vertex = int((heaviest + barred).argmax())
         tree[size] = heaviest[vertex]
     return tree

@@ -7,7 +7,7 @@ import numpy as np
 from gudhi._ripser_ext import _full
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
+from toposcale.homology.spanning_tree import Edges, shortest_forest, shortest_of_each
 from toposcale.homology.validation import Floats, Indices, as_finite, as_finite_float64, undefined
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
@@ -154,10 +154,7 @@ def h0_lifetimes(points: ArrayLike) -> Floats:
     distinct = cloud[np.unique(_first_of_equal_rows(cloud))]
     lengths = np.zeros(len(cloud) - 1)
     if len(distinct) > 1:
-        search = _NeighbourSearch(distinct)
-        edges = search.outgoing_edges(np.arange(len(distinct)), search.short_square())
-        squares = -tree_weights(len(distinct), edges, lambda labels: search.outgoing_edges(labels, -math.inf))
-        lengths[: len(squares)] = np.sqrt(squares)
+        lengths[: len(distinct) - 1] = np.sqrt(_NeighbourSearch(distinct).tree_squares())
     return np.sort(lengths)[::-1]
 
 
@@ -269,18 +266,26 @@ class _NeighbourSearch:
             return float(np.max(sample[sample < threshold], initial=-math.inf))
         return float(threshold)
 
+    def tree_squares(self) -> Floats:
+        """Return the squared edge lengths (n - 1,) of a minimum spanning tree, in no particular order."""
+        labels, rounds, threshold = np.arange(len(self.cloud)), [], self.short_square()
+        while labels.any():
+            squares, trees = shortest_forest(int(labels.max()) + 1, self.outgoing_edges(labels, threshold))
+            rounds.append(squares)
+            labels, threshold = trees[labels], -math.inf
+        return np.concatenate(rounds)
+
     def outgoing_edges(self, labels: Indices, threshold: float) -> Edges:
-        """Return edges between components, weight = -square: all up to `threshold`, and a shortest one out of each.
+        """Return edges between components by squared length: all up to `threshold`, and a shortest one out of each.
 
         The largest component does not search.
         """
-        blocks = self.blocks(np.flatnonzero(outside_largest(labels)))
+        blocks = self.blocks(np.flatnonzero(labels != np.bincount(labels).argmax()))
         pieces = [self.candidates(block, labels, threshold) for block in blocks]
         start, end, squares = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
-        edges = Edges(labels[start], labels[end], -squares)
-        chosen = heaviest_per_component(int(labels.max()) + 1, edges)
-        short = squares <= threshold
-        return Edges(*(np.concatenate([best, every[short]]) for best, every in zip(chosen, edges, strict=True)))
+        edges = Edges(labels[start], labels[end], squares)
+        chosen = np.concatenate([shortest_of_each(edges), np.flatnonzero(squares <= threshold)])
+        return Edges(*(column[chosen] for column in edges))
 
     def blocks(self, rows: Indices) -> list[Indices]:
         """Return `rows` in blocks whose inner products with all points fit in memory."""
