@@ -168,6 +168,13 @@ def test_numbers_of_trainings_are_no_steps(tmp_path, name):
         checkpoints.FolderSource(tmp_path).steps()
 
 
+def test_a_number_that_may_be_a_size_is_asked_for(tmp_path):
+    saved(tmp_path / "moe-2k.safetensors", w=MATRIX)
+    with pytest.raises(UserError, match=r"if the number is a step, state pattern: 'moe-{step}k\.safetensors'; rename"):
+        checkpoints.FolderSource(tmp_path).steps()
+    assert checkpoints.FolderSource(tmp_path, "moe-{step}k.safetensors").steps() == [2000]
+
+
 def test_two_patterns_that_match_as_many_names_are_both_told(tmp_path):
     for name in ("a1.pt", "a2.pt", "b1.pt", "b2.pt"):
         (tmp_path / name).touch()

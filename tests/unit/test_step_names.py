@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.checkpoints.step_names import steps_by_name
+from toposcale.checkpoints.step_names import guessed_patterns, steps_by_name
 from toposcale.io.errors import UserError
 
 
@@ -17,12 +17,31 @@ from toposcale.io.errors import UserError
         ("stage1-step{step}-tokens{tokens}B", ["stage1-step5-tokens1B", "stage2-step5-tokens1B"], [5]),
         ("ckpt_{step}", ["ckpt_000", "ckpt_358", "ckpt_"], [0, 358]),
         ("a+b{step}", ["a+b1", "aab2"], [1]),
+        ("step_{step}k.pt", ["step_1k.pt", "step_20k.pt"], [1_000, 20_000]),
+        ("iter{step}M", ["iter2M"], [2_000_000]),
+        ("step{step}kept", ["step3kept"], [3]),
     ],
 )
 def test_steps_by_name(pattern, names, steps):
     by_step = steps_by_name(pattern, names)
     assert list(by_step) == steps
     assert set(by_step.values()) <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["moe-1k.pt"], []),
+        (["moe-1k.pt", "moe-2k.pt", "moe-4k.pt"], []),
+        (["step_1k.pt", "step_2k.pt"], ["step_{step}k.pt"]),
+        (["gpt-7b-1000.pt"], ["gpt-7b-{step}.pt"]),
+        (["gpt-1b-10.pt", "gpt-1b-20.pt"], ["gpt-1b-{step}.pt"]),
+        (["gpt-1m-step10.pt", "gpt-2m-step20.pt"], ["gpt-{part1}m-step{step}.pt"]),
+        (["model_3kept.pt", "model_4kept.pt"], ["model_{step}kept.pt"]),
+    ],
+)
+def test_a_number_of_parameters_is_no_step(names, patterns):
+    assert guessed_patterns(names) == patterns
 
 
 @given(st.lists(st.integers(0, 10**9), unique=True, max_size=20), st.integers(0, 12))

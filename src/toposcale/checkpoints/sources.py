@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,7 +56,9 @@ class FolderSource:
             first = self.path / self._with_weights[0]
             renamed = first.with_name(f"{first.name.removesuffix(first.suffix)}-1000{first.suffix}")
             why += ", nor do the files"
-            remedy = f"; rename them, as to {renamed.name}, or measure one: toposcale describe {first}"
+            pattern = re.sub(r"\d+", "{step}", first.name, count=1)
+            remedy = f"; if the number is a step, state pattern: {pattern!r}" if pattern != first.name else ""
+            remedy += f"; rename them, as to {renamed.name}, or measure one: toposcale describe {first}"
         names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
         raise UserError(f"{self.path}: {why}, so there is no checkpoint; {names}{remedy}")
 

@@ -9,13 +9,18 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 # What stands before the number of a step, where several numbers of a name vary; the first that fits.
 _UNITS = (re.compile(r"(step|iter|iteration|update)s?[=_-]?$", re.I), re.compile(r"ep(och)?[=_-]?$", re.I))
 
+# What stands behind a number of parameters or of thousands of steps.
+_SIZE = re.compile(r"([kmb])(?![a-z])", re.I)
+_FACTORS = {"k": 1_000, "m": 1_000_000}
+
 _NO_STEPS = re.compile(r"(seed|fold|trial|run|version|exp|experiment)[=_-]?$", re.I)
 
 
 def guessed_patterns(names: Iterable[str]) -> list[str]:
     """Return the pattern of the most names that differ in one whole number, the step; several that match as many.
 
-    Of several whole numbers that vary, the step is the one behind the word step, iter or epoch, in this order.
+    Of several whole numbers that vary, the step is the one behind the word step, iter or epoch, in this order. Without
+    such a word 1k is a number of parameters.
     """
     groups: dict[tuple[str, ...], list[list[str]]] = {}
     for name in sorted(names):
@@ -30,9 +35,11 @@ def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
     """Return the pattern of names of equal texts between their numbers; "" where the step is none or not one of them."""
     numbers = [list(dict.fromkeys(column)) for column in zip(*rows, strict=True)]
     varying = [index for index, values in enumerate(numbers) if len(values) > 1 or len(rows) == 1]
-    integers = [index for index in varying if all(map(str.isdecimal, numbers[index]))]
+    named = [index for unit in _UNITS for index in varying if unit.search(texts[index])]
+    counts = [index for index in varying if index in named or not _SIZE.match(texts[index + 1])]
+    integers = [index for index in counts if all(map(str.isdecimal, numbers[index]))]
     whole = [index for index in integers if not _NO_STEPS.search(texts[index])]
-    named = [index for unit in _UNITS for index in whole if unit.search(texts[index])]
+    named = [index for index in named if index in whole]
     if not whole or (len(integers) > 1 and not named):
         return ""
     step = named[0] if named else whole[0]
@@ -46,14 +53,17 @@ def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
 def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
     """Return the names that `pattern` matches, by step, ascending.
 
-    `{step}` stands for an integer, padded or not; any other `{group}` for letters, digits and dots, for example
-    `stage1-step{step}-tokens{tokens}B`. Raise UserError if the pattern has no `{step}`, or if two names have one step.
+    `{step}` stands for an integer, padded or not, and `{step}k` for one in thousands; any other `{group}` for letters,
+    digits and dots, for example `stage1-step{step}-tokens{tokens}B`. Raise UserError if the pattern has no `{step}`,
+    or if two names have one step.
     """
     expression = _pattern_expression(pattern)
+    unit = _SIZE.match(pattern.partition("{step}")[2])
+    factor = _FACTORS.get(unit[1].lower(), 1) if unit else 1
     by_step: dict[int, str] = {}
     for name in sorted(names):
         if match := expression.fullmatch(name):
-            step = int(match["step"])
+            step = int(match["step"]) * factor
             if step in by_step:
                 raise UserError(
                     f"{pattern}: {by_step[step]} and {name} are both step {step}; "
