@@ -148,7 +148,7 @@ def test_a_matrix_with_more_axes_than_numpy_has_is_left_out_of_every_format(tmp_
         assert list(table.index) == ["w", "all"]
         assert table.attrs["notes"] == [
             "left out: 1 tensor, 50% of the parameters (72-D: deep)",
-            "no powerlaw_alpha (too small): w",
+            "no ESD exponent α (too small): w",
         ]
 
 

@@ -243,7 +243,7 @@ def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
     assert said.stderr == (
         "toposcale: left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)\n"
         "toposcale: left out: 2 tensors, 52.5% of the parameters (not chosen)\n"
-        "toposcale: no powerlaw_alpha (too small): h.0.attn.weight\n"
+        "toposcale: no ESD exponent α (too small): h.0.attn.weight\n"
     )
     table = run("describe", file, "--all").stdout.splitlines()
     assert table[0].split() == ["layer", "feature", "value"]
@@ -260,7 +260,7 @@ def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
     assert [line.split()[0] for line in lines[6:12]] == list(SUMMARY.values())
     assert lines[12:] == [
         "left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)",
-        "no powerlaw_alpha (too small): h.0.attn.weight, h.0.mlp.weight, wte.weight",
+        "no ESD exponent α (too small): h.0.attn.weight, h.0.mlp.weight, wte.weight",
     ]
     assert max(map(len, lines)) <= 80
     assert "neural_persistence" not in run("describe", file, "--features", "norms").stdout
@@ -361,7 +361,7 @@ def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
     assert table.attrs["notes"] == [
         "left out: 3 tensors, 7.06% of the parameters (1-D: cls_token, experts.gate_up_proj_bias, norm)",
         "not weights: 1 tensor, 0.201%: integers ids",
-        "no powerlaw_alpha (too small): blocks.w.0, blocks.w.1, conv.weight and 14 more",
+        "no ESD exponent α (too small): blocks.w.0, blocks.w.1, conv.weight and 14 more",
     ]
     model = nn.Module()
     for name in ("blocks.w", "conv.weight"):

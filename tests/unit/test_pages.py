@@ -142,7 +142,7 @@ def report_of(warnings, models=None, **more):
 NO_CLAIMS = pd.DataFrame(columns=["source", "claim", "statement", "answer", "numbers", "test", "reason"])
 
 
-FACT = {"model": "a", "steps": "", "concerns": "weights", "warning": "no powerlaw_alpha (too small): 4.weight"}
+FACT = {"model": "a", "steps": "", "concerns": "weights", "warning": "no ESD exponent α (too small): 4.weight"}
 
 
 @pytest.mark.parametrize(
@@ -314,6 +314,11 @@ def test_a_run_of_models_that_were_not_trained_here_names_no_training_and_no_tex
     _, facts = provenance_of(["folder"], sources=("weights", "embeddings"))
     assert "for training" not in facts["Text"]
     assert "own tokenizers" in facts["Text"]
+
+
+def test_models_of_one_origin_are_counted_once():
+    lede, _ = provenance_of(["folder", "folder"])
+    assert lede == "2 language models of 1,000 parameters, read from a folder: 2 checkpoints."
 
 
 def test_models_of_several_origins_are_counted():

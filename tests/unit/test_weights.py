@@ -296,7 +296,7 @@ def test_an_exponent_that_every_matrix_is_too_small_for_is_said_and_none_of_the_
     features, _ = describe([("w", SQUARE), ("v", SQUARE.T + 1)], features=("spectra",))
     assert "powerlaw_alpha" not in features["all"]
     assert "stable_rank" in features["all"]
-    assert weights.undefined_sentences(features) == ["no powerlaw_alpha (too small): w, v"]
+    assert weights.undefined_sentences(features) == ["no ESD exponent α (too small): w, v"]
 
 
 def test_a_matrix_that_is_not_finite_has_the_names_of_one_that_is():

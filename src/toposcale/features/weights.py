@@ -12,7 +12,7 @@ from toposcale import homology
 from toposcale.features.adapters import added_up, is_product, product_features
 from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model, without_undefined
 from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry, norms, weight_spectra
-from toposcale.features.registry import aggregate
+from toposcale.features.registry import aggregate, lookup
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -144,7 +144,8 @@ def undefined_sentences(features: Mapping[str, Features]) -> list[str]:
     for layer, named in features.items():
         if layer != ALL_LAYERS and not is_product(layer) and (names := sorted(expected - named.keys())):
             lacking.setdefault(tuple(names), []).append(layer)
-    return [f"no {listed(names, 4)} (too small): {listed(small, 3)}" for names, small in lacking.items()]
+    titles = {names: [lookup(name).title for name in names] for names in lacking}
+    return [f"no {listed(titles[names], 4)} (too small): {listed(small, 3)}" for names, small in lacking.items()]
 
 
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings) -> np.ndarray:

@@ -32,7 +32,7 @@ def what_was_run(
         lede = f"{count}, {trained}, with {checkpoints} in all."
     elif set(kinds) == {TABLE}:
         lede = f"{count}, {TABLE.origin}: forecasts and the decision, no topology."
-    elif len(kinds) == 1:
+    elif len(set(kinds)) == 1:
         lede = f"{count}, {kinds[0].origin}: {checkpoints}."
     else:
         origins = [f"{kinds.count(kind)} {kind.origin}" for kind in MODEL_KINDS.values() if kind in kinds]
