@@ -60,9 +60,8 @@ def by_hand(model, function, directions, scale):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("chunk", [1, 3])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_running_means_stay_and_the_losses_are_those_of_fresh_copies(training, chunk, threads):
+def test_running_means_stay_and_the_losses_are_those_of_fresh_copies(training, threads):
     model, images, labels = convolutional()
     model.train(training)
 
@@ -72,21 +71,20 @@ def test_running_means_stay_and_the_losses_are_those_of_fresh_copies(training, c
     before = {name: tensor.clone() for name, tensor in model.named_buffers()}
     loss, parameters = module_loss(model, function), parameters_of(model)
     directions = random_directions(parameters, 1, seed=0)
-    line = loss_surface(loss, parameters, directions, steps=7, chunk=chunk, threads=threads)
-    again = loss_surface(loss, parameters, directions, steps=7, chunk=chunk, threads=threads)
+    line = loss_surface(loss, parameters, directions, steps=7, threads=threads)
+    again = loss_surface(loss, parameters, directions, steps=7, threads=threads)
     assert line.values.tobytes() == again.values.tobytes()
     expected = by_hand(model, function, directions, np.linspace(-1, 1, 7))
     np.testing.assert_allclose(line.values, expected, rtol=1e-5)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.named_buffers())
 
 
-@pytest.mark.parametrize("chunk", [1, 4])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_loss_may_differentiate_by_its_inputs(chunk, threads):
+def test_a_loss_may_differentiate_by_its_inputs(threads):
     model, function = differential()
     loss, parameters = module_loss(model, function), parameters_of(model)
     directions = random_directions(parameters, 1, seed=0)
-    line = loss_surface(loss, parameters, directions, steps=5, chunk=chunk, threads=threads)
+    line = loss_surface(loss, parameters, directions, steps=5, threads=threads)
     expected = by_hand(model, function, directions, np.linspace(-1, 1, 5))
     np.testing.assert_allclose(line.values, expected, rtol=1e-12)
 
@@ -149,13 +147,13 @@ def test_a_loss_with_noise_is_refused():
     assert np.isfinite(loss_surface(quiet, parameters, directions, steps=3).values).all()
 
 
-def test_a_mistake_in_the_loss_is_its_own_error_in_batches_too():
+def test_a_mistake_in_the_loss_is_its_own_error():
     def wrong(parameters):
         return parameters["w"] @ torch.ones(5, dtype=torch.float64)
 
     parameters = {"w": torch.ones(2, 2, dtype=torch.float64)}
     with pytest.raises(RuntimeError, match="size mismatch"):
-        loss_surface(wrong, parameters, [parameters], steps=3, chunk=3)
+        loss_surface(wrong, parameters, [parameters], steps=3)
 
 
 def test_convolution_kernels_are_matrices_of_their_outputs():

@@ -65,15 +65,11 @@ def one_by_one(network, directions, scale):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("chunk", [None, 1, 4])
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_surface_matches_one_by_one(network, count, chunk):
+def test_surface_matches_one_by_one(network, count):
     model, tokens, targets = network
     parameters = dict(model.named_parameters())
     directions = random_directions(parameters, count, seed=1)
-    surface = loss_surface(
-        probe_loss(model, tokens, targets, rows=3), parameters, directions, steps=3, extent=0.7, chunk=chunk
-    )
+    surface = loss_surface(probe_loss(model, tokens, targets, rows=3), parameters, directions, steps=3, extent=0.7)
     expected = one_by_one(network, directions, [-0.7, 0.0, 0.7])
     assert surface.values.dtype == np.float64
     # Single precision: some tens of roundings of 6e-8 on a loss of order 1.
@@ -200,7 +196,6 @@ def test_nonfinite_losses_are_kept_and_counted():
         ({"steps": 0}, "steps"),
         ({"extent": 0.0}, "extent"),
         ({"extent": math.inf}, "extent"),
-        ({"chunk": 0}, "chunk"),
         ({"threads": 0}, "threads"),
         ({"parameters": {}, "directions": [{}]}, "parameters"),
     ],

@@ -117,7 +117,6 @@ def loss_surface(
     *,
     steps: int,
     extent: float = 1.0,
-    chunk: int | None = None,
     threads: int = 1,
 ) -> LossSurface:
     """Evaluate a loss on a grid theta + a_1 d_1 + ..., with each a_i evenly from -extent to extent.
@@ -137,9 +136,6 @@ def loss_surface(
         Points per axis; an odd number has theta in its centre.
     extent : float
         Largest coefficient: 1 is the norm of the weights for random directions, a distance of 1 for unit eigenvectors.
-    chunk : int, optional
-        Points at a time through torch.func.vmap where the loss allows it. By default 1 on the CPU, where batched
-        products of narrow matrices are slower, and 16 elsewhere.
     threads : int
         Number of threads.
 
@@ -151,8 +147,8 @@ def loss_surface(
     Raises
     ------
     ValueError
-        If the directions are of a wrong number or do not match the parameters, `steps`, `extent`, `chunk` or `threads`
-        is out of range, or the loss gives two values at one point, in one thread or in several.
+        If the directions are of a wrong number or do not match the parameters, `steps`, `extent` or `threads` is out of
+        range, or the loss gives two values at one point, in one thread or in several.
 
     References
     ----------
@@ -171,7 +167,7 @@ def loss_surface(
         raise ValueError(f"extent: need a positive number, got {extent}")
     scale = np.linspace(-extent, extent, steps) if steps > 1 else np.zeros(1)
     grid = np.array(list(itertools.product(scale, repeat=len(directions))))
-    values = losses_at(loss, parameters, directions, grid, chunk=chunk, threads=threads)
+    values = losses_at(loss, parameters, directions, grid, threads=threads)
     coordinates = tuple(scale * norm(direction) for direction in directions)
     return LossSurface(values.reshape((steps,) * len(directions)), coordinates, rounding_of(values, parameters))
 
@@ -202,25 +198,21 @@ def losses_at(
     directions: Sequence[Mapping[str, Tensor]],
     grid: np.ndarray,
     *,
-    chunk: int | None = None,
     threads: int = 1,
 ) -> np.ndarray:
     """Return losses (m,) at points whose coefficients on the directions are the rows of `grid` (m, k), float64."""
+    if threads < 1:
+        raise ValueError(f"threads: need at least 1, got {threads}")
     centre = detached(parameters)
-    if chunk is None:
-        chunk = 1 if all(tensor.device.type == "cpu" for tensor in centre.values()) else 16
-    for name, number in (("chunk", chunk), ("threads", threads)):
-        if number < 1:
-            raise ValueError(f"{name}: need at least 1, got {number}")
     # In the order of the centre, whatever that of a direction.
     vectors = [joined({name: direction[name] for name in centre}) for direction in directions]
-    work = partial(_losses, loss, centre, vectors, chunk)
+    work = partial(_losses, loss, centre, vectors)
     if threads == 1 and torch.get_num_threads() == 1:
-        _check_repeatable([grid[:chunk]], work, lambda chosen: [work(part) for part in chosen])
+        _check_repeatable([grid[:1]], work, lambda chosen: [work(part) for part in chosen])
         return work(grid)
-    size = chunk * -(-len(grid) // (8 * chunk * threads))
+    size = -(-len(grid) // (8 * threads))
     blocks = [grid[first : first + size] for first in range(0, len(grid), size)]
-    some = [block[:chunk] for block in blocks[:: 4 if threads > 1 else len(blocks)]]
+    some = [block[:1] for block in blocks[:: 4 if threads > 1 else len(blocks)]]
     # Worker threads, even a single one, so that the caller's own thread setting stays as it is.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         _check_repeatable(some, lambda part: pool.submit(work, part).result(), lambda chosen: [*pool.map(work, chosen)])
@@ -243,25 +235,11 @@ def _check_repeatable(
         )
 
 
-def _losses(
-    loss: Loss, centre: Parameters, directions: Sequence[Tensor], chunk: int, coefficients: np.ndarray
-) -> np.ndarray:
-    """Return the losses of some points, `chunk` at once, in the calling thread."""
+def _losses(loss: Loss, centre: Parameters, directions: Sequence[Tensor], coefficients: np.ndarray) -> np.ndarray:
+    """Return the losses of points at some coefficients on the directions, in the calling thread."""
     # The parameters need no gradient, so no graph of them is kept; a loss may differentiate by its inputs.
     with torch.enable_grad():
-        if chunk > 1 and len(coefficients) > 1:
-            origin = joined(centre)
-            batch = torch.from_numpy(coefficients).to(origin)
-            try:
-                losses = torch.func.vmap(
-                    lambda row: loss(parts(_moved(origin, directions, row), centre)), chunk_size=chunk
-                )(batch)
-            except RuntimeError:
-                pass  # vmap knows no autograd within the loss, and no running means: point by point
-            else:
-                return losses.detach().double().cpu().numpy()
-        points = _points(centre, directions, coefficients)
-        return np.array([float(loss(point).detach()) for point in points])
+        return np.array([float(loss(point).detach()) for point in _points(centre, directions, coefficients)])
 
 
 def _points(centre: Parameters, directions: Sequence[Tensor], coefficients: np.ndarray) -> Iterator[Parameters]:
@@ -278,7 +256,7 @@ def _points(centre: Parameters, directions: Sequence[Tensor], coefficients: np.n
         yield views if are_views else parts(point, centre)
 
 
-def _moved(centre: Tensor, directions: Sequence[Tensor], coefficients: Sequence[float] | Tensor) -> Tensor:
+def _moved(centre: Tensor, directions: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
     """Return the point at these coefficients on the directions from the centre."""
     for factor, direction in zip(coefficients, directions, strict=True):
         centre = centre + factor * direction
