@@ -41,7 +41,7 @@ def average_ranks(series: Floats) -> Floats:
 
 def pearson(x: ArrayLike, y: ArrayLike) -> Floats:
     """Return Pearson correlations (S, M) of the rows of x (S, T) with those of y (M, T); NaN where a series is constant."""
-    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    first, second = standardised(as_series(x, "x")), standardised(as_series(y, "y"))
     if first.shape[1] != second.shape[1]:
         raise ValueError(f"y: {second.shape[1]} points, but x has {first.shape[1]}")
     # einsum and not matmul: its sum does not depend on how many threads BLAS has.
@@ -84,7 +84,7 @@ MAX_PERMUTED = 7
 
 def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
     """Return exact p-values (S, M) of correlations of x (S, T), y (M, T): the share of T! orders with an |r| as large."""
-    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    first, second = standardised(as_series(x, "x")), standardised(as_series(y, "y"))
     if first.shape[1] > MAX_PERMUTED:
         raise ValueError(f"x: {first.shape[1]} points; more than {MAX_PERMUTED} are not counted one by one")
     orders = np.array([*permutations(range(first.shape[1]))])  # the first is the identity
@@ -155,7 +155,7 @@ def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:
 
     n / (1 + 2 sum_k (1 - k/n) rho_x(k) rho_y(k)) over lags up to n / 4, kept within [4, n].
     """
-    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    first, second = standardised(as_series(x, "x")), standardised(as_series(y, "y"))
     n = first.shape[1]
     inflation = np.ones((len(first), len(second)))
     for lag in range(1, n // 4 + 1):
@@ -164,7 +164,7 @@ def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:
     return np.clip(n / np.maximum(inflation, 1.0), min(4, n), n)
 
 
-def _standardised(series: Floats) -> Floats:
+def standardised(series: Floats) -> Floats:
     """Return the rows with mean 0 and length 1; a constant row becomes NaN."""
     constant = is_constant(series)
     # Divided by the largest value first, so that squares neither overflow nor vanish.

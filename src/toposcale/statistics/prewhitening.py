@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from toposcale.statistics.coefficients import Floats, as_series, average_ranks, is_constant
+from toposcale.statistics.coefficients import Floats, as_series, average_ranks, is_constant, standardised
 
 MIN_FOR_TEST = 10
 """Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
@@ -152,8 +152,9 @@ def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosi
 def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine: bool) -> Prewhitened:
     """Return the residuals of series given the bytes of series (S, n) and of controls (C, n)."""
     series, controls = (np.frombuffer(rows).reshape(-1, n) for rows in (series_bytes, control_bytes))
-    regressors = [_standard(row[None]) for row in controls]
-    start, scaled = max_order(n), _standard(series)
+    # Rows without variation are 0, and left out of the fit.
+    scaled, regressors = (np.nan_to_num(standardised(rows)) * np.sqrt(n) for rows in (series, controls))
+    start = max_order(n)
     fit = _GrowingFit(scaled[:, start:])
     for column in _trend(n)[: 4 if half_cosine else 3]:
         fit.add(column[None, start:])
@@ -163,7 +164,7 @@ def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine:
         if order > 0:
             fit.add(scaled[:, start - order : n - order])
         for control in regressors:
-            fit.add(control[:, start - order : n - order])
+            fit.add(control[None, start - order : n - order])
         criterion = fit.aicc()
         better = criterion < least
         least[better] = criterion[better]
@@ -212,7 +213,7 @@ def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None)
            [nan]])
     """
     new_x, new_y = (prewhiten(series, controls, half_cosine=True) for series in (x, y))
-    ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
+    ranks_x, ranks_y = (standardised(average_ranks(new.values)) for new in (new_x, new_y))
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
     degrees_of_freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
     correlation = np.clip(products.sum(axis=2), -1.0, 1.0)
@@ -320,18 +321,3 @@ class _GrowingFit:
 def _trend(n: int) -> Floats:
     time = np.arange(n, dtype=np.float64)
     return np.stack([np.ones(n), time - time.mean(), np.log1p(time), np.cos(np.pi * time / (n - 1))])
-
-
-def _standard(series: Floats) -> Floats:
-    """Return the rows with mean 0 and standard deviation 1; a constant row becomes 0."""
-    centred = series - series.mean(axis=1, keepdims=True)
-    spread = centred.std(axis=1, keepdims=True)
-    constant = is_constant(series)[:, None]
-    return np.where(constant, 0.0, centred / np.where(constant | (spread == 0), 1.0, spread))
-
-
-def _unit_ranks(values: Floats) -> Floats:
-    """Return centred ranks of length 1; a row with NaN stays NaN."""
-    ranks = average_ranks(values) - (values.shape[1] + 1) / 2
-    with np.errstate(invalid="ignore"):
-        return ranks / np.sqrt((ranks * ranks).sum(axis=1, keepdims=True))

@@ -8,7 +8,7 @@ the bits do not depend on BLAS or its threads.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.statistics.coefficients import Floats, as_series, flattened
+from toposcale.statistics.coefficients import Floats, as_series, flattened, standardised
 
 CONFIDENCE = 0.95
 """Coverage that every interval is made for."""
@@ -65,7 +65,7 @@ def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
 
 def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
     """Compute Pearson correlations (B, S, M) of x (S, T), y (M, T) in every resample of counts (B, T)."""
-    first, second = _centred(as_series(x, "x")), _centred(as_series(y, "y"))
+    first, second = standardised(as_series(x, "x")), standardised(as_series(y, "y"))
     size = counts.sum(axis=1)[:, None]
     sum_x, sum_y = _weighted_sums(counts, first), _weighted_sums(counts, second)
     variance_x = _weighted_variance(counts, first, sum_x)
@@ -120,12 +120,6 @@ def _weighted_variance(counts: Floats, series: Floats, sums: Floats) -> Floats:
     variance = squares - sums**2 / counts.sum(axis=1)[:, None]
     # Where all drawn points are equal the variance is rounding noise of either sign.
     return np.where(variance > 1e-13 * squares, variance, 0.0)
-
-
-def _centred(series: Floats) -> Floats:
-    centred = series - series.mean(axis=1, keepdims=True)
-    scale = np.abs(centred).max(axis=1, keepdims=True)
-    return centred / np.where(scale > 0, scale, 1.0)
 
 
 def _ratio(covariance: Floats, squares: Floats) -> Floats:
