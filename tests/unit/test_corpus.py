@@ -98,13 +98,6 @@ def test_a_text_needs_one_token_more_than_the_context(files):
     assert "the validation text has 500 tokens, but a context of 500 needs at least 501" in one_line(error)
 
 
-def test_unknown_names_are_wrong_calls(files):
-    with pytest.raises(ValueError, match="source: 'books'"):
-        build_corpus("books", context=8)
-    with pytest.raises(ValueError, match="tokenizer: 'words'"):
-        build_corpus("files", "words", context=8, **files)
-
-
 def test_bpe_is_lossless_and_learns_from_the_training_text_only(files, tmp_path):
     corpus = build_corpus("files", "bpe", vocab_size=280, context=64, **files)
     assert corpus.vocab_size == 280

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,6 @@ from toposcale.io.files import regular_file
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SOURCES = ("python-docs", "wikitext-2", "files")
-TOKENIZERS = ("characters", "bpe")
 N_CHARACTERS = 128  # the vocabulary of the `characters` tokenizer: ASCII
 
 # Parts of the standard library that hold tests, vendored tools or installed packages, not documentation.
@@ -74,8 +72,8 @@ class Corpus:
 
 
 def build_corpus(
-    source: str = "python-docs",
-    tokenizer: str = "characters",
+    source: Literal["python-docs", "wikitext-2", "files"] = "python-docs",
+    tokenizer: Literal["characters", "bpe"] = "characters",
     *,
     context: int,
     vocab_size: int = N_CHARACTERS,
@@ -85,13 +83,8 @@ def build_corpus(
     """Read, tokenize and check a corpus.
 
     `train` and `validation` are paths or globs, read for the source `files` only; `vocab_size` is used by `bpe` only.
-    Raise UserError for a text that is missing, empty, not UTF-8 or not longer than `context` tokens, and ValueError for an
-    unknown source or tokenizer.
+    Raise UserError for a text that is missing, empty, not UTF-8 or not longer than `context` tokens.
     """
-    if source not in SOURCES:
-        raise ValueError(f"source: {source!r}, but it is one of {', '.join(SOURCES)}")
-    if tokenizer not in TOKENIZERS:
-        raise ValueError(f"tokenizer: {tokenizer!r}, but it is one of {', '.join(TOKENIZERS)}")
     if source == "files":
         texts = {"train": read_files(train, "train"), "validation": read_files(validation, "validation")}
     else:

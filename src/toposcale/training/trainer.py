@@ -32,7 +32,7 @@ _MOMENTS = ("first_moment", "second_moment")
 class TrainingSettings:
     """Settings of a training: AdamW on all parameters, linear warm-up, cosine decay to zero, gradient clipping.
 
-    `schedule` replaces warm-up and cosine, and ends at `steps`. Raise ValueError for impossible values.
+    `schedule` replaces warm-up and cosine; ValueError if it does not end at `steps`.
     """
 
     steps: int = 5000
@@ -47,13 +47,6 @@ class TrainingSettings:
     schedule: Schedule | ScheduleTable | None = None
 
     def __post_init__(self) -> None:
-        for name, least in {"steps": 1, "batch_size": 1, "warmup_steps": 0, "seed": 0, "weight_decay": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: {getattr(self, name)}, but it is at least {least}")
-        for name in ("learning_rate", "clip", "epsilon"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name}: {value}, but it is above 0 and finite")
         if self.schedule is not None and self.schedule.steps != self.steps:
             raise ValueError(f"schedule: it ends at step {self.schedule.steps}, the training at {self.steps}")
 
@@ -94,10 +87,8 @@ def configure_torch(device: str, threads: int = 1) -> torch.device:
 
     A CPU job runs on one thread by default, because the order of sums, and so their last bits, depends on the number of
     threads; nothing else is random there. PyTorch's deterministic mode is for CUDA alone: it loads the compiler, which
-    takes a second. Raise SharedError if CUDA is asked for and missing, and ValueError for another name.
+    takes a second. Raise SharedError if CUDA is asked for and missing.
     """
-    if device not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"device: {device!r}, but it is auto, cpu or cuda")
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise SharedError("device: cuda, but PyTorch sees no CUDA device here; use auto or cpu")
@@ -164,8 +155,6 @@ def train(
     with rate 0, so that every checkpoint has a row. Callbacks get each row before the update. On NonFiniteLossError the
     state is that before the failing step.
     """
-    if not state.step <= until_step <= settings.steps:
-        raise ValueError(f"until_step: {until_step}, but it lies from {state.step} to {settings.steps}")
     callbacks, rows = tuple(callbacks), []
     for step in range(state.step, until_step + (until_step == settings.steps)):
         row, gradient = _measure(state, settings, tokens, step)
