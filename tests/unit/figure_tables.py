@@ -212,29 +212,6 @@ def densities_table() -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def landscape_features_table() -> pd.DataFrame:
-    """Shape and curvature at six checkpoints of every model."""
-    rng = np.random.default_rng(6)
-    rows = []
-    checkpoints = [(rank, model, step) for rank, model in enumerate(SIZES) for step in range(0, 1001, 200)]
-    for rank, model, step in checkpoints:
-        minima = int(rng.integers(2, 8)) + 4 - rank
-        persistence = 0.02 * (rank + 1) * (1 + step / 500) * (0.8 + 0.4 * rng.random())
-        values = {
-            "n_saddles_random_1_grid8": 0,
-            "average_persistence_closed_random_1_grid8": persistence,
-            "total_persistence_random_1_grid8": 0,
-            "n_saddles_negative_1_grid8": minima - 1,
-            "average_persistence_closed_negative_1_grid8": persistence,
-            "total_persistence_negative_1_grid8": persistence * (minima - 1),
-            "hessian_max": 4 + rank + step / 100 + rng.random(),
-            "hessian_min": -1 - rng.random(),
-            "hessian_trace": 60 + 20 * rank + step / 10 + 5 * rng.random(),
-        }
-        rows.extend((model, step, "landscape", "all", name, float(value)) for name, value in values.items())
-    return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature", "value"])
-
-
 def profiles_table() -> pd.DataFrame:
     """Two basins on each of two lines; the younger ends where it meets the older."""
     rows = []
@@ -289,8 +266,6 @@ def embedding_tables() -> dict[str, pd.DataFrame]:
 def landscape_tables() -> dict[str, pd.DataFrame]:
     """The tables of the landscape stage."""
     return {
-        "features": landscape_features_table(),
-        "metrics": metrics_table(),
         "models": models_table(),
         "surfaces": surfaces_table(),
         "path_surfaces": path_surfaces_table(),

@@ -140,12 +140,6 @@ FIGURES: dict[str, FigureEntry] = {
         tables=("profiles", "models"),
         of="model",
     ),
-    "property_evaluation": _landscape(
-        "Landscape shape against loss and curvature",
-        "Each feature of the shape of the loss surface against the validation loss and against two measures of "
-        "curvature, one marker for each checkpoint.",
-        tables=("features", "metrics", "models"),
-    ),
 }
 """Every figure by name: the name is that of its function and of its files."""
 

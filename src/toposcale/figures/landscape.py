@@ -1,47 +1,28 @@
-"""Figures of the loss landscape: surface and merge tree, curvature, path, evaluation."""
-
-from textwrap import fill
+"""Figures of the loss landscape: surface and merge tree, curvature, path, profiles."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from toposcale.features.names import feature_label, feature_name
-from toposcale.features.registry import lookup, on_planes
 from toposcale.figures import panels
-from toposcale.figures.style import INK, MUTED, SEQUENTIAL, mark_of
+from toposcale.figures.style import INK, SEQUENTIAL
 from toposcale.figures.tree_layout import merge_tree_layout
-from toposcale.forecasting.runs.metrics import LOSS_UNIT, VALIDATION_LOSS, metric_name
-from toposcale.io.schemas import METRIC_SOURCE
+from toposcale.forecasting.runs.metrics import LOSS_UNIT
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.merge_tree import THRESHOLD, MergeTree, merge_tree, persistence_threshold
-from toposcale.landscape.planes import PLANES, RANDOM, Plane, most_informative, plane_label
+from toposcale.landscape.planes import RANDOM, Plane, most_informative, plane_label
 
-SOURCE = "landscape"
 PROBE_LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
 AXIS_LABEL = "distance along direction {} (weight units)"
-SHAPES = ("n_saddles", "average_persistence_closed", "total_persistence")
-CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
 _MOST_PLANES = 2
 """Planes of one figure: the most informative one, and a random one as published."""
-_GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
 GRAPH = "grid8"
 """The graph through which the merge tree of a drawn surface is read."""
 MINIMUM, SADDLE = ("#0b4f8a", "o"), ("#e08e0b", "s")
 Surface = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def _plane_of(features: pd.DataFrame) -> tuple[str, str]:
-    """Return the most informative plane with saddles in the table, and the first of `_GRAPHS` that it has."""
-    present = features.loc[features["source"] == SOURCE, "feature"].unique()
-    saddles = on_planes(present, SHAPES[0], PLANES)
-    for graph in _GRAPHS:
-        if planes := {saddle.plane for saddle in saddles if saddle.graph == graph}:
-            return most_informative(planes), graph
-    return f"{RANDOM}_1", _GRAPHS[0]
 
 
 def _not_finite(losses: np.ndarray) -> str:
@@ -64,7 +45,9 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         surface = loss_grid(rows[rows["plane"] == plane])
         left = figure.add_subplot(len(planes), 2, 2 * index + 1, projection="3d")
         right = figure.add_subplot(len(planes), 2, 2 * index + 2)
-        tree = draw_surface_and_tree(left, right, surface, unit=LOSS_UNIT)
+        tree = counted_tree(surface[2])
+        _draw_surface(left, surface, tree)
+        _draw_tree(right, tree)
         left.set_title(plane_label(plane), loc="left")
         right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
         notes.append(_not_finite(surface[2]))
@@ -91,20 +74,10 @@ def counts_in_words(tree: MergeTree) -> str:
     return f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles}"
 
 
-def draw_surface_and_tree(
-    space: Axes, plane: Axes, surface: Surface, *, unit: str, logarithmic: bool = False
-) -> MergeTree:
-    """Draw a surface in space with its minima and saddles marked, and its merge tree; return the tree."""
-    tree = counted_tree(surface[2])
-    _draw_surface(space, surface, tree, unit=unit, logarithmic=logarithmic)
-    _draw_tree(plane, tree, unit=unit, logarithmic=logarithmic)
-    return tree
-
-
-def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
+def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree) -> None:
+    """Draw a surface in space with its minima and saddles marked."""
     x, y, losses = surface
     height = np.where(np.isfinite(losses), losses, np.nan)
-    height = np.log10(height) if logarithmic else height
     axes.computed_zorder = False  # type: ignore[attr-defined]  # the marks lie on top
     axes.plot_surface(  # type: ignore[attr-defined]
         *np.meshgrid(x, y), height, cmap=SEQUENTIAL, rcount=60, ccount=60, linewidth=0.15,
@@ -119,17 +92,15 @@ def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree, *, unit: str, l
     axes.set_xlabel("direction 1\n(weight units)", fontsize=8)
     axes.set_ylabel("direction 2\n(weight units)", fontsize=8)
     # The label of the third axis would stand outside a narrow panel.
-    axes.text2D(0.5, 0.96, f"height: loss ({unit})", transform=axes.transAxes, ha="center", fontsize=8)  # type: ignore[attr-defined]
-    if logarithmic:
-        axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"{10.0**power:g}"))  # type: ignore[attr-defined]
-    axes.zaxis.set_major_locator(MaxNLocator(4, integer=logarithmic))  # type: ignore[attr-defined]
+    axes.text2D(0.5, 0.96, f"height: loss ({LOSS_UNIT})", transform=axes.transAxes, ha="center", fontsize=8)  # type: ignore[attr-defined]
+    axes.zaxis.set_major_locator(MaxNLocator(4))  # type: ignore[attr-defined]
     axes.tick_params(labelsize=7, pad=0)
     axes.set_box_aspect((1, 1, 0.8), zoom=0.8)  # type: ignore[call-arg, arg-type]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
 
 
-def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
+def _draw_tree(axes: Axes, tree: MergeTree) -> None:
     """Draw a merge tree up to a little above its highest saddle, so that the basins have room; its stem goes on."""
     layout = merge_tree_layout(tree)
     axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
@@ -138,14 +109,12 @@ def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> 
         if len(nodes):
             axes.plot(*nodes.T, marker, color=colour, markersize=4, label=label)
     values = tree.values[np.isfinite(tree.values)]
-    if len(saddles) and not logarithmic:
+    if len(saddles):
         lowest, highest = layout.nodes[:, 1].min(), saddles[:, 1].max()
         values = np.array([lowest, min(highest + 0.3 * (highest - lowest), values.max())])
-    if logarithmic:
-        axes.set(yscale="log", ylim=(values.min() / 1.5, values.max() * 1.5))
-    elif len(values) and (room := 0.08 * float(np.ptp(values))):
+    if len(values) and (room := 0.08 * float(np.ptp(values))):
         axes.set_ylim(values.min() - room, values.max() + room)
-    axes.set(xlim=(-0.6, tree.n_minima - 0.4), xticks=[], xlabel="branches of the tree", ylabel=f"loss ({unit})")
+    axes.set(xlim=(-0.6, tree.n_minima - 0.4), xticks=[], xlabel="branches of the tree", ylabel=f"loss ({LOSS_UNIT})")
     axes.legend(loc="best")
 
 
@@ -242,47 +211,3 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_xlim(-0.03, right)
     axes.xaxis.set_major_locator(MaxNLocator(3))  # more labels would touch those of the next panel
     axes.grid(axis="x", visible=False)
-
-
-def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Draw each shape feature of the most informative plane (rows) against the loss and each curvature (columns)."""
-    plane, graph = _plane_of(features)
-    title = f"{plane_label(plane)}, {graph}"
-    if features[features["source"] == SOURCE].empty:
-        return panels.missing_figure("no landscape features were computed", title)
-    tables = {"features": features, "metrics": metrics}
-    columns = {metric_name(VALIDATION_LOSS): panels.labelled(tables, METRIC_SOURCE, VALIDATION_LOSS)}
-    columns |= {feature_name(name, SOURCE): panels.labelled(tables, SOURCE, name) for name in CURVATURE_FEATURES}
-    figure = panels.new_figure(1.75 * len(SHAPES) + 0.8, title)
-    grid = figure.subplots(len(SHAPES), len(columns), squeeze=False, sharex="col", sharey="row")
-    drawn: set[str] = set()
-    left_out = 0
-    for row, feature in enumerate(SHAPES):
-        series = panels.feature_series(features, f"{feature}_{plane}_{graph}", SOURCE)
-        for axes, (name, other) in zip(grid[row], columns.items(), strict=True):
-            joined = series.merge(other.rows, on=["model", "step"], suffixes=("", "_other"))
-            usable = panels.finite(joined, ["value", "value_other"])
-            left_out += len(joined) - len(usable)
-            if usable.empty:
-                panels.say_missing(axes, f"no {name}\nat these checkpoints")
-            _checkpoints(axes, usable, models)
-            drawn.update(usable["model"])
-            if lookup(feature, SOURCE).unit == "count":
-                axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        grid[row, 0].set_ylabel(feature_label(feature, SOURCE))
-    for axes, column in zip(grid[-1], columns.values(), strict=True):
-        axes.set_xlabel("\n".join(fill(line, 21) for line in column.label.splitlines()))
-    panels.model_legend(figure, drawn, models, linestyle="")
-    end = panels.mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
-    panels.key_legend(figure, [end], "")
-    panels.add_note(figure, [panels.left_out_note(left_out)])
-    return figure
-
-
-def _checkpoints(axes: Axes, rows: pd.DataFrame, models: pd.DataFrame) -> None:
-    """Draw each model's values against the others, with a ring at the last checkpoint."""
-    for model, look, points in panels.by_model(rows.sort_values("step"), models):
-        marks = {"linestyle": "", "markersize": 4, "gid": mark_of(model)}
-        axes.plot(points["value_other"], points["value"], **(look.line | marks))
-        x, y = points[["value_other", "value"]].iloc[-1]
-        axes.plot(x, y, "o", fillstyle="none", color=look.color, markersize=9, gid=mark_of(model))
