@@ -172,8 +172,7 @@ def test_a_checkpoint_that_is_cut_is_told_and_read_when_it_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("noted", "expected"),
-    [(1e-3, "learning rate 0.001 now, 0 at the end (as given)"), (1.0, "No forecast: models.watched.")],
+    ("noted", "expected"), [(1e-3, "learning rate 0.001 now, 0 at the end (as given)"), (1.0, "No forecast: ")]
 )
 def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_path, noted, expected):
     training = Monitored(tmp_path)

@@ -1,8 +1,11 @@
 """Forecast of a monitored training from the rows in its folder, for the background process."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.on_track import Reference
@@ -10,7 +13,6 @@ from toposcale.forecasting.decision.wording import track
 from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
-from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import tables
@@ -24,13 +26,13 @@ CURVE = "estimated_final_loss"
 
 def outlook(folder: Folder) -> Outlook:
     """Return the outlook as it stands; no curve where a fact is not known, or the advice makes no forecast."""
-    run = run_of(folder)
+    run = _run_in(folder)
     if run is None or not has_steps_left(run) or not run.schedule.is_known:
         return Outlook()
     family = []
     for name in model_names(folder.path):
         with suppress(UserError):  # another model, which cannot be read
-            family.append(run_of(Folder(folder.path, name)))
+            family.append(_run_in(Folder(folder.path, name)))
     advice = advise_on(run, [other for other in family if other])
     status, end = advice.track(Reference.FAMILY), advice.end
     return Outlook(
@@ -39,19 +41,27 @@ def outlook(folder: Folder) -> Outlook:
     )
 
 
-def run_of(folder: Folder) -> TrainingRun | None:
+def _run_in(folder: Folder) -> TrainingRun | None:
     """Return the run of a monitored model; None where size, tokens of a step or last step are not known."""
     if not folder.can_forecast():
         return None
-    facts, kinds = folder.facts(), ("training", "metrics/monitor")
-    training, metrics = (tables.gather(TABLES[kind], folder.files(kind).values()).to_pandas() for kind in kinds)
-    log = {str(name): values.to_numpy(dtype=np.float64) for name, values in training.items()}
-    schedule = schedule_of(facts["schedule"]) if facts["schedule"] else None
-    validation = metrics[metrics["metric"] == VALIDATION_LOSS]
-    # All models of one folder are sizes of one family.
+    kinds = ("training", "metrics/monitor")
+    log, metrics = (tables.gather(TABLES[kind], folder.files(kind).values()).to_pandas() for kind in kinds)
+    return run_of(folder.model, folder.facts(), log, metrics)
+
+
+def run_of(model: str, facts: Mapping[str, Any], log: pd.DataFrame, metrics: pd.DataFrame) -> TrainingRun:
+    """Return the run with these facts and rows. UserError: the log contradicts the schedule.
+
+    facts: n_parameters, final_step, tokens_per_step (None: unknown) and, maybe, schedule.
+    """
+    rows = log.drop_duplicates("step", keep="last").sort_values("step")
+    columns = {name: rows[name].to_numpy(np.float64) for name in ("step", "loss", "gradient_norm", "learning_rate")}
+    schedule = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     return TrainingRun.of(
-        RunFacts(folder.model, facts["n_parameters"], facts["tokens_per_step"], family="monitor"),
-        LearningRateSchedule.of_log(facts["final_step"], log["step"], log["learning_rate"], schedule),
-        log,
-        {VALIDATION_LOSS: (validation["step"].to_numpy(np.float64), validation["value"].to_numpy(np.float64))},
+        # All models of one folder are sizes of one family.
+        RunFacts(model, facts["n_parameters"], facts["tokens_per_step"] or np.nan, family="monitor"),
+        LearningRateSchedule.of_log(facts["final_step"], columns["step"], columns["learning_rate"], schedule),
+        columns,
+        {str(name): (of_name["step"], of_name["value"]) for name, of_name in metrics.groupby("metric")},
     )

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from toposcale import checkpoints
 from toposcale.analysis.curve_tables import metric_table, training_table
-from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.features import weights
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.logs import loss_curves, trainer_states
@@ -35,6 +34,7 @@ from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, reason_of
 from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
+from toposcale.monitor.outlook import run_of
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
@@ -47,30 +47,27 @@ NOT_KNOWN_TO_BE_A_LANGUAGE_MODEL = (
 
 _HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d{{1,5}})?")
 
-# All models of one folder are sizes of one family, as in a run of the workflow that reads the folder.
-_OF_ALL = {"family": "monitor", "seed": 0}
-
-_SCHEMAS = {name: schemas.TABLES[name].schema for name in ("features", "metrics", "diagrams", "training")}
-_SCHEMAS["training"] = _SCHEMAS["training"].append(pa.field("model", pa.string()))
-
 
 @dataclass
 class Seen:
     """Content of a folder so far: facts of its models, their rows by table, and why some of it cannot be read.
 
-    schedules: by model, the learning-rate schedule that a monitor recorded. reached: the last step done, maybe after the
-    log.
+    reached: by model, the last step done, maybe after the log.
     """
 
+    is_monitored: bool
     models: list[dict[str, Any]] = field(default_factory=list)
-    schedules: dict[str, Any] = field(default_factory=dict)
     reached: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     missing: list[str] = field(default_factory=list)
+
+    def add(self, name: str, model: str, rows: pa.Table) -> None:
+        """Add rows of a model to a table; those of a training log do not name it."""
+        self.rows[name].append(rows.to_pandas().assign(model=model))
 
     def frame(self, name: str) -> pd.DataFrame:
         """Return all rows of a table."""
-        return pa.concat_tables([_SCHEMAS[name].empty_table(), *self.rows[name]]).to_pandas()
+        return pd.concat(self.rows[name] or [schemas.TABLES[name].frame([]).assign(model="")], ignore_index=True)
 
 
 class Follower:
@@ -101,7 +98,7 @@ class Follower:
         features, metrics, log = (seen.frame(name) for name in ("features", "metrics", "training"))
         made = explorer.parts(
             run=self.folder.name,
-            models=schemas.TABLES["models"].frame(seen.models),
+            models=pd.DataFrame(seen.models, columns=["model", "n_parameters"], dtype=object),
             features=features,
             metrics=smoothed(metrics, log),
             diagrams=seen.frame("diagrams"),
@@ -124,19 +121,16 @@ class Follower:
 
     def _monitored(self, names: Sequence[str]) -> Seen:
         """Read the folder of a `TopologyMonitor`."""
-        seen = Seen()
+        seen = Seen(is_monitored=True)
         for name in names:
             folder = Folder(self.folder, name)
             if not folder.holds_rows():
                 continue
-            facts = dict(self._once(folder.facts_file, folder.facts))
-            seen.schedules[name] = facts.pop("schedule")
             seen.reached[name] = max(folder.files("features/weights"), default=0)
-            seen.models.append({"model": name, **_OF_ALL, **facts})
+            seen.models.append({"model": name} | self._once(folder.facts_file, folder.facts))
             for kind, table in TABLES.items():
                 for path in folder.files(kind).values():
-                    rows = self._once(path, tables.read, table, path)
-                    seen.rows[table.name].append(_with_model(name, rows) if kind == "training" else rows)
+                    seen.add(table.name, name, self._once(path, tables.read, table, path))
         return seen
 
     def _trained(self) -> Seen:
@@ -150,23 +144,23 @@ class Follower:
         with suppress(UserError):  # Trainer.save_state writes it, or an earlier training has left it
             last = trainer_states.read_state(at_the_end)["global_step"]
             state, reached = (str(at_the_end), last) if last >= reached else (state, reached)
-        seen = Seen(reached={name: reached}, missing=list(missing.values()))
+        seen = Seen(is_monitored=False, reached={name: reached}, missing=list(missing.values()))
         facts: dict[str, Any] = {"n_parameters": count.total}
         facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
             facts |= trainer_states.facts(trainer_states.read_state(state), count.without_embeddings)
-            seen.rows["metrics"].append(metric_table(curve, name, steps))
-            seen.rows["training"].append(_with_model(name, training_table(curve)))
+            seen.add("metrics", name, metric_table(curve, name, steps))
+            seen.add("training", name, training_table(curve))
         for step in steps:
             try:
                 features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
                 seen.missing.append(str(error))
                 continue
-            seen.rows["features"].append(features)
-            seen.rows["diagrams"].append(diagrams)
-        seen.models.append({"model": name, **_OF_ALL, **facts})
+            seen.add("features", name, features)
+            seen.add("diagrams", name, diagrams)
+        seen.models.append({"model": name} | facts)
         return seen
 
     def _once(self, path: Path, read: Callable[..., Any], *arguments: Any) -> Any:
@@ -195,29 +189,21 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
 def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return for each model its `advice`, a text, and its `forecast`, if there is one."""
     shown: dict[str, dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = []
-    breakpoints: list[dict[str, Any]] = []
-    for model in seen.models:
-        name = model["model"]
-        if model["n_parameters"] is None or model["final_step"] is None:
+    runs = []
+    for facts in seen.models:
+        name = facts["model"]
+        if facts["n_parameters"] is None or facts["final_step"] is None:
             shown[name] = {"advice": "No forecast: the size of the model or its last step is not known."}
             continue
-        logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
-        noted = {"schedule": seen.schedules.get(name)}
         try:
-            described = model_rows(model, noted, logged["step"], logged["learning_rate"])
+            runs.append(run_of(name, facts, log[log["model"] == name], metrics[metrics["model"] == name]))
         except UserError as error:
             shown[name] = {"advice": f"No forecast: {error}."}
-            continue
-        rows.append(described.model)
-        breakpoints += described.schedule
-    models, schedules = schemas.TABLES["models"].frame(rows), schemas.TABLES["schedules"].frame(breakpoints)
-    trainings = trainings_from_tables(pd.DataFrame(), metrics, log, models, schedules=schedules)
-    shown |= {run.model: _outlook(run, trainings, seen.reached[run.model]) for run in trainings}
+    shown |= {run.model: _outlook(run, runs, seen.reached[run.model]) for run in runs}
     for name, outlook in shown.items():
         logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
         # A monitor's row always has a loss; in a log of other origin NaN is a row without one.
-        logged = logged if name in seen.schedules else logged.dropna(subset="loss")
+        logged = logged if seen.is_monitored else logged.dropna(subset="loss")
         lines = [f"Alert: since step {step:,} {text}." for _, step, text in alerts(logged["step"], logged["loss"])]
         outlook["advice"] = "\n".join([*lines, outlook["advice"]])
     return shown
@@ -244,11 +230,6 @@ def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Tab
     features, diagrams = weights.compute_features(matrices, weights.WeightSettings())
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
-
-
-def _with_model(model: str, log: pa.Table) -> pa.Table:
-    """Add the model to the rows of a training log."""
-    return log.append_column("model", pa.repeat(model, len(log)))
 
 
 def watch(folder: str | Path, *, port: int, every: float) -> None:
