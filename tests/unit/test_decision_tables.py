@@ -127,7 +127,7 @@ def test_seeds_of_a_configuration_count_once(monkeypatch):
         models = pd.DataFrame({"model": [history.model for history in families()]})
         models["configuration"] = "one" if configuration == "the same" else models["model"]
         settings = {"fractions": [0.3], "decision": DECISION, "seed": 0, "resamples": 200}
-        made = decisions.decision_tables(*[pd.DataFrame()] * 2, models, *[pd.DataFrame()] * 2, **settings)
+        made = decisions.decision_tables(models=models, **settings)
         evaluated[configuration] = made["decision_evaluation"].set_index("policy")
     assert evaluated["the same"]["regret"].to_numpy() == pytest.approx(evaluated["its own"]["regret"].to_numpy())
     assert evaluated["the same"]["regret_low"].isna().all()

@@ -103,11 +103,11 @@ def test_the_tables_of_a_run_say_the_same(advice, known):
         models.append(rows.model)
         schedules += rows.schedule
     tables = decision_tables(
-        schemas.TABLES["features"].frame([]),
-        pd.concat(metrics),
-        schemas.TABLES["models"].frame(models).assign(configuration="one"),
-        pd.concat(logs),
-        schemas.TABLES["schedules"].frame(schedules),
+        features=schemas.TABLES["features"].frame([]),
+        metrics=pd.concat(metrics),
+        models=schemas.TABLES["models"].frame(models).assign(configuration="one"),
+        training=pd.concat(logs),
+        schedules=schemas.TABLES["schedules"].frame(schedules),
         fractions=[0.3],
         decision={"remaining": None, "multiples": [2, 4]},
         seed=1,

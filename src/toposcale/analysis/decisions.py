@@ -68,22 +68,16 @@ class Choice(NamedTuple):
 
 
 def decision_tables(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    training: pd.DataFrame,
-    schedules: pd.DataFrame,
-    *,
-    fractions: Sequence[float],
-    decision: Mapping[str, Any],
-    seed: int,
-    resamples: int,
+    *, fractions: Sequence[float], decision: Mapping[str, Any], seed: int, resamples: int, **tables: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables advice, candidates, decisions, decision_evaluation; decision: that section of the configuration."""
-    trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules)
+    """Return the tables advice, candidates, decisions, decision_evaluation.
+
+    decision: that section of the configuration. tables: those of `trainings_from_tables`.
+    """
+    trainings = trainings_from_tables(**tables)
     advised = decision_points(trainings, fractions, Request(decision["remaining"], decision["multiples"]))
     evaluated = decision_table(trainings, fractions=fractions)
-    by_configuration = evaluated.assign(configuration=evaluated["model"].map(configurations_of(models)))
+    by_configuration = evaluated.assign(configuration=evaluated["model"].map(configurations_of(tables["models"])))
     means = mean_regret(by_configuration, ["fraction"], group="configuration", resamples=resamples, seed=seed)
     return {
         "advice": advice_table(advised),

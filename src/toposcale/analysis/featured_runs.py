@@ -1,12 +1,12 @@
 """Training runs with the features of their checkpoints, which early forecasts read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.runs.series import Series, in_order, on_grid, read_only
+from toposcale.forecasting.runs.series import read_only
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 
@@ -28,21 +28,10 @@ class FeaturedRun(TrainingRun):
                     f"{name}: one for each of the {len(self.checkpoint_steps)} checkpoints of {self.model}"
                 )
 
-    def with_features(self, features: Mapping[str, Series]) -> Self:
-        """Return the run with these features at its checkpoints, NaN where one was not measured."""
-        on_checkpoints = {name: on_grid(self.checkpoint_steps, *in_order(pair)) for name, pair in features.items()}
-        return replace(self, features=on_checkpoints)
-
     def rows_until(self, last: float) -> dict[str, Any]:
         """Return the arrays of a run without the rows of later steps, and its features."""
         kept = self.checkpoint_steps <= last
         return super().rows_until(last) | {"features": {name: values[kept] for name, values in self.features.items()}}
-
-
-def checkpoints_of(features: Mapping[str, Series]) -> np.ndarray:
-    """Return the steps at which a number was measured; vectors are read only where something else was."""
-    scalars = [np.asarray(steps, np.float64) for steps, values in features.values() if np.ndim(values) == 1]
-    return np.concatenate([np.empty(0), *scalars])
 
 
 def features_of(run: TrainingRun) -> Mapping[str, np.ndarray]:

@@ -30,21 +30,12 @@ FEW_MODELS = 10
 
 
 def forecast_tables(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    training: pd.DataFrame,
-    vectors: pd.DataFrame,
-    schedules: pd.DataFrame,
-    *,
-    fractions: Sequence[float],
-    seed: int,
-    resamples: int,
+    *, fractions: Sequence[float], seed: int, resamples: int, **tables: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Make the tables forecasts and forecast_evaluation."""
-    trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules, vectors=vectors)
+    """Make the tables forecasts and forecast_evaluation; tables: those of `trainings_from_tables`."""
+    trainings = trainings_from_tables(**tables)
     forecasts = forecast_table(trainings, fractions=fractions, seed=seed)
-    evaluated = evaluate(forecasts, trainings, configurations_of(models), resamples=resamples, seed=seed)
+    evaluated = evaluate(forecasts, trainings, configurations_of(tables["models"]), resamples=resamples, seed=seed)
     return {"forecasts": forecasts, "forecast_evaluation": evaluated}
 
 

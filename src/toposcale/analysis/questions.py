@@ -24,13 +24,13 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Question:
-    """One question about a feature and a metric; `estimate` is a column of `correlations` and `pooled_correlations`."""
+    """One question about a feature and a metric, told by docs/statistics.md.
+
+    estimate: a column of `correlations` and `pooled_correlations`.
+    """
 
     name: str
-    asks: str  # the question in words
     control: str  # what is held fixed
-    asked: str = "every feature, layer and metric; each run, and all runs together"
-    shows: str = "correlation of prewhitened residuals; over runs the median over configurations"
     beyond: str = ""  # what a feature would add to
     needs: str = ""  # data needed
     given: str = ""  # words for the legend of figures
@@ -50,37 +50,15 @@ class Question:
 QUESTIONS = {
     question.name: question
     for question in (
-        Question(
-            "follows_the_loss",
-            "Does the feature follow the metric, with one sign in every configuration? Drift alone can cause this.",
-            NOTHING,
-            shows="Spearman correlation; over runs the median over configurations",
-            needs="4 checkpoints with a loss",
-            given="as it is",
-            estimate="spearman",
-        ),
-        Question(
-            "beyond_the_norm",
-            "Does the feature add information about the metric to the norm of the weights?",
-            "weight_norm",
-            beyond="the norm of the weights",
-            needs=NEEDED,
-            given="given the weight norm",
-        ),
+        Question("follows_the_loss", NOTHING, needs="4 checkpoints with a loss", given="as it is", estimate="spearman"),
+        Question("beyond_the_norm", "weight_norm", "the norm of the weights", NEEDED, "given the weight norm"),
         Question(
             "beyond_the_spectrum",
-            "Does the feature add information about the metric to the norm and the nuclear norm of the weights?",
             "weight_norm_and_spectrum",
-            beyond="the spectrum of the weights",
+            "the spectrum of the weights",
             given="given norm and spectrum",
         ),
-        Question(
-            "beyond_the_variance",
-            "Does neural persistence add information about the metric to the norm and the variance of the weights?",
-            "weight_norm_and_variance",
-            asked="neural persistence of the weights, every layer and metric; each run, and all runs together",
-            beyond="the variance of the weights",
-        ),
+        Question("beyond_the_variance", "weight_norm_and_variance", "the variance of the weights"),
     )
 }
 """Every question by name, in the order of the report."""

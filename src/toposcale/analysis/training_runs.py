@@ -1,19 +1,20 @@
 """Training runs from the tables of a run, and their rows in the tables models and schedules."""
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from toposcale.analysis.featured_runs import FeaturedRun, checkpoints_of
+from toposcale.analysis.featured_runs import FeaturedRun
 from toposcale.analysis.series import whole_model
 from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.schedules import ScheduleTable, schedule_of
-from toposcale.forecasting.runs.series import Series
+from toposcale.forecasting.runs.series import Series, in_order, on_grid
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
 
@@ -44,17 +45,20 @@ def trainings_from_tables(
         model = row["model"]
         columns = _rows_of(model, training).reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
         log = {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}
-        features_of_model = _series(_rows_of(model, whole), ["source", "feature"]) | _vectors(_rows_of(model, vectors))
+        series = _series(_rows_of(model, whole), ["source", "feature"])
+        checkpoints = np.concatenate([np.empty(0), *(np.asarray(steps, np.float64) for steps, _ in series.values())])
+        series |= _vectors(_rows_of(model, vectors))  # they are read only where something else was measured
         run = FeaturedRun.of(
             _facts(row),
             _schedule(row, _rows_of(model, schedules), log),
             log,
             _series(_rows_of(model, metrics), ["metric"]),
-            checkpoints=checkpoints_of(features_of_model),
+            checkpoints=checkpoints,
             notes=_clauses(row.get("log_notes")),
             low_confidence_reasons=_clauses(row.get("log_low_confidence_reasons")),
         )
-        runs.append(run.with_features(features_of_model))
+        on_checkpoints = {name: on_grid(run.checkpoint_steps, *in_order(pair)) for name, pair in series.items()}
+        runs.append(replace(run, features=on_checkpoints))
     return runs
 
 
