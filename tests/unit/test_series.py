@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from toposcale.analysis.aligned import aligned_series
-from toposcale.analysis.controls import CONTROLS
+from toposcale.analysis.controls import CONTROLS, PLAIN
 from toposcale.analysis.series import configurations_of, final_values
 
 
@@ -53,7 +53,7 @@ def test_every_pair_comes_once_with_its_own_common_checkpoints():
 def test_layers_are_apart_only_where_what_is_held_fixed_differs():
     rows = [feature_rows("a", "f", np.arange(5.0)).assign(layer=layer) for layer in ("all", "one", "two")]
     metrics = metric_rows("a", "loss", np.arange(5.0))
-    for control, n_groups in ((None, 1), (CONTROLS["step"], 1), (CONTROLS["weight_norm"], 3)):
+    for control, n_groups in ((PLAIN, 1), (CONTROLS["step"], 1), (CONTROLS["weight_norm"], 3)):
         groups = list(aligned_series(pd.concat(rows), metrics, control))
         assert len(groups) == n_groups
         assert [layer for group in groups for layer in group.keys["layer"]] == ["all", "one", "two"]

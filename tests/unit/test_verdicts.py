@@ -7,9 +7,8 @@ import scipy.stats
 
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis.aligned import aligned_series
-from toposcale.analysis.controls import CONTROLS, NOTHING, Control
+from toposcale.analysis.controls import CONTROLS, NOTHING, Control, questions
 from toposcale.analysis.correlations import correlation_table, joint_test, partial_correlation_table
-from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.sensitivity import few_checkpoints
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
@@ -124,7 +123,7 @@ def test_given_the_step_alone_nothing_is_tested_and_no_question_asks_it(run, ana
         assert given[p].isna().all()
         assert given.spearman.notna().all()
     assert joint_test(*run, CONTROLS["step"])["p"].isna().all()
-    assert "step" not in {question.control for question in QUESTIONS.values()}
+    assert "step" not in {control.name for control in questions()}
 
 
 def with_spectrum(run):
@@ -212,7 +211,7 @@ def test_a_question_has_a_row_where_it_is_asked_and_nowhere_else(analysed):
     asked = ("follows_the_loss", "beyond_the_norm", "beyond_the_spectrum")
     assert [counts[question] for question in asked] == [everywhere] * 3
     assert set(verdicts[verdicts.question == "beyond_the_variance"].feature) == {"neural_persistence"}
-    assert set(verdicts.question) == set(QUESTIONS)
+    assert set(verdicts.question) == {control.question for control in questions()}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toposcale.analysis.controls import Control
+from toposcale.analysis.controls import PLAIN, Control
 from toposcale.analysis.series import MIN_FOR_CORRELATION, SERIES_KEY, require
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import Floats, is_constant
@@ -98,14 +98,13 @@ class Aligned:
         return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()}
 
 
-def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Control | None = None) -> Iterator[Aligned]:
+def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Control = PLAIN) -> Iterator[Aligned]:
     """Yield the series of each model, grouped by the checkpoints that they share with the metrics.
 
     Every pair of series and metric of which the control is asked is in exactly one group. ValueError: a missing column,
     or a repeated key.
     """
     require(features=features, metrics=metrics)
-    control = control or Control("nothing")
     measured, with_metrics = (set(table["model"].unique()) for table in (features, metrics))
     if without := sorted(measured - with_metrics):
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.controls import NOTHING, Control
 from toposcale.analysis.decisions import POLICIES
 from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MIN_FORECAST_SHARE
 from toposcale.analysis.methods import METHODS
-from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NOT_TESTED, YES, Question
+from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NOT_TESTED, YES
 from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.feature import WEIGHT_NORM
@@ -72,14 +72,14 @@ def answer_correlated(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
 
 
 def answer_beyond(
-    verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
+    verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, control: Control, metric: str
 ) -> Answer:
     """Answer which features add information to a control, with positive control and power."""
-    control, (power, why) = question.beyond, sensitivity_row(sensitivity, question.name)
-    counts = tested_sentence(tested[tested["question"] == question.name])
+    power, why = sensitivity_row(sensitivity, control.question)
+    counts = tested_sentence(tested[tested["question"] == control.question])
     if power is None:
         return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
-    answers = verdicts[verdicts["question"] == question.name]
+    answers = verdicts[verdicts["question"] == control.question]
     passed = answers[answers["answer"] == YES].sort_values("q")
     numbers = (
         f"Positive control ({metric_name(metric)} with noise, "
@@ -101,9 +101,9 @@ def answer_beyond(
         text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
         return Answer(f"{len(passed)} of {n_tested} tested features", text, numbers)
     if power["found"] != YES:
-        text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control}."
+        text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control.adds_to}."
         return Answer(POWERLESS, text, numbers)
-    return Answer("None found", f"No feature adds information to {control}.{least}{limit}", numbers)
+    return Answer("None found", f"No feature adds information to {control.adds_to}.{least}{limit}", numbers)
 
 
 def tested_sentence(tested: pd.DataFrame) -> str:

@@ -1,4 +1,8 @@
-"""Controls: what a partial correlation or a test holds fixed. A new control is one entry of `CONTROLS`."""
+"""Controls: what a correlation or a test holds fixed, and the question that it answers.
+
+A new one is an entry of `CONTROLS`. Verdicts, positive controls, answers, figures and pages read the questions, and
+docs/statistics.md tells them.
+"""
 
 from dataclasses import dataclass
 
@@ -13,6 +17,13 @@ NOTHING = "nothing"
 NUCLEAR_NORM, VARIANCE = "nuclear_norm", "weight_variance"
 """Features of weights: that which stands for their spectrum, the sum of the singular values (docs/research.md), and that
 which explains most of neural persistence (Girrbach et al. 2023)."""
+FEW_CHECKPOINTS, FEW_OF_EACH = 40, 25
+"""Checkpoints of one model, or of each of five, from which on a correlation of prewhitened residuals of 0.7 is found."""
+NEEDED = (
+    "at least 10 evenly spaced checkpoints after twice the warm-up. To find a correlation of 0.7 among 33 features in 80% "
+    f"of cases takes {FEW_CHECKPOINTS} checkpoints of one model, or {FEW_OF_EACH} of each of five; for 0.5, 90 or 30"
+)
+"""Measured by `python -m studies.nulls.checkpoints_needed`; docs/statistics.md has the table."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +36,24 @@ class Control:
     step: bool = False  # in the partial rank correlation alone
     asked_of: tuple[str, ...] = ()  # the only features that have this control; none for all
     missing: str = ""  # the reason if a series to hold fixed was not measured
+    question: str = ""  # its name in the tables, if one is asked
+    adds_to: str = ""  # what a feature would add information to
+    needs: str = ""  # data needed
+    legend: str = ""  # words for the legend of figures
+
+    @property
+    def title(self) -> str:
+        """Name of the question in words: "beyond the norm"."""
+        return self.question.replace("_", " ")
+
+    @property
+    def estimate(self) -> str:
+        """Column of `correlations` and `pooled_correlations` that answers the question."""
+        return "residual_correlation" if self.is_tested else "spearman"
 
     @property
     def is_tested(self) -> bool:
-        """True if the test of prewhitened residuals is made given this control."""
+        """True if the test of prewhitened residuals is made given this control, and its p-value decides."""
         # Given the trend in the step alone it has false positives: runs share it (docs/statistics.md).
         return bool(self.of_model)
 
@@ -48,16 +73,30 @@ class Control:
 
 _NORM = WEIGHT_NORM.feature
 
+PLAIN = Control(NOTHING, question="follows_the_loss", needs="4 checkpoints with a loss", legend="as it is")
+"""Nothing is held fixed."""
 CONTROLS = {
     control.name: control
     for control in (
         Control("step", step=True),
-        Control("weight_norm", (_NORM,), (_NORM,), missing="no weight norm at these checkpoints"),
+        Control(
+            "weight_norm",
+            (_NORM,),
+            (_NORM,),
+            missing="no weight norm at these checkpoints",
+            question="beyond_the_norm",
+            adds_to="the norm of the weights",
+            needs=NEEDED,
+            legend="given the weight norm",
+        ),
         Control(
             "weight_norm_and_spectrum",
             (_NORM, NUCLEAR_NORM),
             (_NORM, NUCLEAR_NORM),
             missing="no norm or nuclear norm of the weights at these checkpoints",
+            question="beyond_the_spectrum",
+            adds_to="the spectrum of the weights",
+            legend="given norm and spectrum",
         ),
         Control(
             "weight_norm_and_variance",
@@ -65,7 +104,14 @@ CONTROLS = {
             (_NORM, VARIANCE),
             asked_of=(NEURAL_PERSISTENCE.feature, "neural_persistence_p2"),
             missing="no norm or variance of the weights at these checkpoints",
+            question="beyond_the_variance",
+            adds_to="the variance of the weights",
         ),
     )
 }
 """Every control by name. The squares of what is held fixed are held fixed by the tests of prewhitened residuals, too."""
+
+
+def questions() -> list[Control]:
+    """Return what the questions hold fixed, in the order of the report."""
+    return [PLAIN, *(control for control in CONTROLS.values() if control.question)]

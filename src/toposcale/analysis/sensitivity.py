@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
-from toposcale.analysis.controls import CONTROLS, Control
+from toposcale.analysis.controls import FEW_CHECKPOINTS, FEW_OF_EACH, Control, questions
 from toposcale.analysis.correlations import run_test, run_weights
-from toposcale.analysis.questions import FEW_CHECKPOINTS, FEW_OF_EACH, LEVEL, NO, NOT_TESTED, QUESTIONS, YES
+from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, YES
 from toposcale.analysis.series import configurations_of, whole_model
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
@@ -46,14 +46,14 @@ def sensitivity_tables(
 ) -> dict[str, pd.DataFrame]:
     """Make the tables sensitivity and power; verdicts over all runs: the number of tests sets the corrected threshold."""
     rows, curves = [], []
-    for question in QUESTIONS.values():
-        if not question.is_tested:
+    for control in questions():
+        if not control.is_tested:
             continue
-        answers = verdicts[verdicts["question"] == question.name]
+        answers = verdicts[verdicts["question"] == control.question]
         p_values = answers["p"].to_numpy(np.float64)
         n_tested = int(np.isfinite(p_values).sum())
-        simulated = SimulatedFeatures(features, metrics, models, control=CONTROLS[question.control])
-        row: dict[str, Any] = {"question": question.name, "control": question.control, "n_tested": n_tested}
+        simulated = SimulatedFeatures(features, metrics, models, control=control)
+        row: dict[str, Any] = {"question": control.question, "control": control.name, "n_tested": n_tested}
         row |= {"n_runs": len(simulated.names), "outside": outside(models, simulated.names)}
         if not simulated.names or not n_tested:
             of_weights = answers[answers["source"] == "weights"]  # they have every checkpoint
@@ -67,7 +67,7 @@ def sensitivity_tables(
         measured, simulated_p = simulated.test(effects, seed, POWER)
         curve = pd.DataFrame({"planted": effects, "measured": measured, "found": simulated_p <= LEVEL / n_tested})
         curve = curve.groupby("planted").mean().reset_index()
-        curves.append(curve.assign(question=question.name, simulations=SIMULATIONS))
+        curves.append(curve.assign(question=control.question, simulations=SIMULATIONS))
         row |= {"n_points": simulated.n_points, "correlation": correlation, "p": p, "q": q}
         limit = detectable(curve["measured"].to_numpy(), curve["found"].to_numpy())
         rows.append(row | {"found": YES if q <= LEVEL else NO, "detectable": limit})

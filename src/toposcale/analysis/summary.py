@@ -6,7 +6,8 @@ import pandas as pd
 
 from toposcale.analysis import answers
 from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS, UNTESTED, WHICH_ADD, Answer
-from toposcale.analysis.questions import QUESTIONS, YES
+from toposcale.analysis.controls import questions
+from toposcale.analysis.questions import YES
 from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.forecasting.runs.metrics import metric_name
@@ -43,8 +44,8 @@ def summary_tables(
     if metrics.empty:
         return _summary({"In one sentence": Answer("", NEEDS_A_LOSS)})
     metric = headline_metric(metrics["metric"], tasks)
-    tested = [question for question in QUESTIONS.values() if question.is_tested]
-    asks = {question.name: f"{WHICH_ADD} {question.beyond}?" for question in tested}
+    tested = [control for control in questions() if control.is_tested]
+    asks = {control.question: f"{WHICH_ADD} {control.adds_to}?" for control in tested}
     follow = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
     if metric is None:
         first, on_features = NEEDS_A_CHOICE, dict.fromkeys([follow, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))
@@ -53,8 +54,8 @@ def summary_tables(
         correlations = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
         first = topology_sentence(on_metric, sensitivity, metric)
         on_features = {follow: answers.answer_correlated(on_metric, correlations)} | {
-            asks[question.name]: answers.answer_beyond(on_metric, tested_features, sensitivity, question, metric)
-            for question in tested
+            asks[control.question]: answers.answer_beyond(on_metric, tested_features, sensitivity, control, metric)
+            for control in tested
         }
         norm = on_features[asks["beyond_the_norm"]]
         numbers = norm.numbers + answers.coincidence_sentence(correlations)

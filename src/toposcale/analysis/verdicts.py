@@ -11,8 +11,9 @@ import pandas as pd
 
 from toposcale.analysis import series
 from toposcale.analysis.aligned import aligned_series, warmups_of
+from toposcale.analysis.controls import Control, questions
 from toposcale.analysis.correlations import RESAMPLES, correlation_table, partial_correlation_table, pooled_table
-from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
+from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NO, NOT_TESTED, YES
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import spearman
@@ -49,10 +50,10 @@ def verdict_tables(
     correlations = schemas.TABLES["correlations"].frame(pd.concat([plain, partial], ignore_index=True))
     pooled = pooled_table(features, metrics, models, correlations)
     answers = [
-        _answered(question, _correlation_rows(question, correlations, pooled)).reindex(
+        _answered(control, _correlation_rows(control, correlations, pooled)).reindex(
             columns=schemas.TABLES["verdicts"].names
         )
-        for question in QUESTIONS.values()
+        for control in questions()
     ]
     verdicts = schemas.TABLES["verdicts"].frame(pd.concat(answers, ignore_index=True))
     judged = pooled_verdicts(verdicts, headline)
@@ -71,29 +72,29 @@ def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     return series.whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
 
 
-def _correlation_rows(question: Question, runs: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
+def _correlation_rows(control: Control, runs: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
     """Return estimate, range over configurations, p and reason of each run, and of all runs."""
-    name = question.estimate
-    runs = runs[runs["control"] == question.control].rename(columns={"residual_p": "p"})
+    name = control.estimate
+    runs = runs[runs["control"] == control.name].rename(columns={"residual_p": "p"})
     runs = runs.assign(lowest=runs[name], highest=runs[name])
-    pooled = pooled[pooled["control"] == question.control].assign(model=POOLED)
+    pooled = pooled[pooled["control"] == control.name].assign(model=POOLED)
     pooled = pooled.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
     columns = ["model", *series.PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
     return pd.concat([table.assign(estimate=table[name])[columns] for table in (runs, pooled)], ignore_index=True)
 
 
-def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
+def _answered(control: Control, rows: pd.DataFrame) -> pd.DataFrame:
     """Add q, answer and the family of the correction to the rows of a question."""
     layers = np.where(rows["layer"] == schemas.ALL_LAYERS, "whole models", "layers")
-    rows["corrected_with"] = question.name + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
-    if question.is_tested:
+    rows["corrected_with"] = control.question + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
+    if control.is_tested:
         together = rows.groupby("corrected_with")["p"]
         rows["q"] = together.transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
         answered, passed = rows["q"].notna(), rows["q"] <= LEVEL
     else:
         answered, passed = rows["estimate"].notna(), (rows["lowest"] >= FOLLOWS_RHO) | (rows["highest"] <= -FOLLOWS_RHO)
     rows["answer"] = np.where(answered, np.where(passed, YES, NO), NOT_TESTED)
-    return rows.assign(question=question.name, control=question.control)
+    return rows.assign(question=control.question, control=control.name)
 
 
 def tested_features_table(
@@ -112,8 +113,8 @@ def tested_features_table(
             values = spearman(cut.values[keys.index], cut.values[keys.index])
             likeness.setdefault(str(source), []).append((list(keys["feature"]), np.abs(values)))
     rows = []
-    questions = [question.name for question in QUESTIONS.values() if question.is_tested]
-    for (question, of_source), answers in pooled[pooled["question"].isin(questions)].groupby(["question", "source"]):
+    tests = [control.question for control in questions() if control.is_tested]
+    for (question, of_source), answers in pooled[pooled["question"].isin(tests)].groupby(["question", "source"]):
         tested = answers[answers["p"].notna()]
         rows.append(
             {

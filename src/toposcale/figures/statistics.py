@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.questions import NOT_TESTED, QUESTIONS, YES
+from toposcale.analysis.controls import NOTHING, questions
+from toposcale.analysis.questions import NOT_TESTED, YES
 from toposcale.analysis.series import largest_family, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features import names
@@ -20,7 +20,7 @@ from toposcale.forecasting.runs.metrics import VALIDATION_LOSS, metric_name
 from toposcale.io.schemas import METRIC_SOURCE
 
 FEWEST_SIZES = 3
-DRAWN = [question for question in QUESTIONS.values() if question.given]
+DRAWN = [control for control in questions() if control.legend]
 """Questions that are tested for every feature."""
 MOST_VERDICTS = 20
 
@@ -94,7 +94,7 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
     key = ["source", "feature"]
     answers = pooled_verdicts(verdicts, metric).pivot(index=key, columns="question", values="answer")
     pooled = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
-    by_question = {question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN}
+    by_question = {drawn.question: pooled[pooled["control"] == drawn.name].set_index(key) for drawn in DRAWN}
     plain = panels.finite(by_question["follows_the_loss"], ["spearman"])
     if plain.empty:
         return panels.missing_figure(f"no verdicts on correlations with {metric_name(metric)}", title)
@@ -122,12 +122,12 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
 
 def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
     keys = []
-    for index, question in enumerate(DRAWN):
-        look, rows = SEVERAL_LOOKS[index], shown[question.name]
-        ends = ("spearman_lowest", "spearman_highest") if question.control == NOTHING else ("spearman",) * 2
+    for index, control in enumerate(DRAWN):
+        look, rows = SEVERAL_LOOKS[index], shown[control.question]
+        ends = ("spearman_lowest", "spearman_highest") if control.name == NOTHING else ("spearman",) * 2
         heights = np.arange(len(rows)) + 0.25 * (1 - index)
         panels.draw_intervals(axes, heights, rows["spearman"], *(rows[end] for end in ends), **look)
-        keys.append(panels.mark_key(question.given.replace(" the", "\nthe"), **look))
+        keys.append(panels.mark_key(control.legend.replace(" the", "\nthe"), **look))
     panels.correlation_axis(axes, "median and range over configurations")
     axes.tick_params(axis="y", length=0)
     panels.stripe_rows(axes, len(rows))
@@ -140,12 +140,12 @@ def _answers(axes: Axes, answers: pd.DataFrame) -> None:
         YES: {"fontweight": "bold", "color": INK},
         NOT_TESTED: {"fontstyle": "italic", "color": MUTED, "fontsize": 6.5, "linespacing": 0.9},
     }
-    for column, question in enumerate(DRAWN):
-        for row, answer in enumerate(answers[question.name]):
+    for column, control in enumerate(DRAWN):
+        for row, answer in enumerate(answers[control.question]):
             words = answer.replace(" ", "\n")
             axes.text(column, row, words, ha="center", va="center", **looks.get(answer, {"color": MUTED}))
     axes.set_xlim(-0.6, len(DRAWN) - 0.4)
-    axes.set_xticks(range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5)
+    axes.set_xticks(range(len(DRAWN)), [control.title.replace(" ", "\n") for control in DRAWN], fontsize=7.5)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelleft=False)
     axes.grid(visible=False)

@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from toposcale import pages
 from toposcale.analysis.answers import POWERLESS, UNTESTED, WHICH_ADD
-from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.questions import QUESTIONS
+from toposcale.analysis.controls import NOTHING, questions
 from toposcale.analysis.series import all_in_nats, whole_model, with_metrics
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.feature import GROUPS
@@ -100,13 +99,13 @@ def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each feature and metric, with the answer to every question that was tested, and its numbers."""
     key = ["source", "feature", "metric"]
     wide = verdicts[key].drop_duplicates()
-    for question in QUESTIONS.values():
-        answers = verdicts[verdicts["question"] == question.name]
-        numbers = ["estimate", "p", "q", "reason"] if question.is_tested else ["estimate", "reason"]
-        names = {"answer": question.name} | {name: f"{question.name}_{name}" for name in numbers}
+    for control in questions():
+        question, numbers = control.question, ["estimate", *(["p", "q"] if control.is_tested else []), "reason"]
+        answers = verdicts[verdicts["question"] == question]
+        names = {"answer": question} | {name: f"{question}_{name}" for name in numbers}
         if len(answers):
             wide = wide.merge(answers[[*key, *names]].rename(columns=names), on=key, how="left")
-            wide[question.name] = wide[question.name].fillna("not asked")
+            wide[question] = wide[question].fillna("not asked")
     return wide
 
 
@@ -169,7 +168,7 @@ def report(
         answers=answers,
         claims=None if claims is None else table(claimed(claims)),
         counts="" if claims is None else counted(claims),
-        needs=[question for question in QUESTIONS.values() if question.needs],
+        needs=[control for control in questions() if control.needs],
         left_out=left_out,
         first=first,
         figures=[one for one in shown if one != first],
