@@ -4,6 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 
 from toposcale import __version__
@@ -84,9 +85,22 @@ def link_the_default_run(app, docname, source):
         source[0] += f"\n## The whole run\n\nOf the run that this site was built beside: {', '.join(links)}.\n"
 
 
+def break_lines_of_code(app, doctree, docname):
+    """Keep an option in one line; let a long name in a table break after a dot, an underscore or a slash."""
+    for literal in doctree.findall(nodes.literal):
+        if re.fullmatch(r"--?[\w-]+", literal.astext()):
+            literal["classes"].append("nowrap")
+    for literal in [code for entry in doctree.findall(nodes.entry) for code in entry.findall(nodes.literal)]:
+        first, *others = re.split(r"(?<=[._/])(?=[a-z{])", literal.astext())
+        literal.children = [nodes.Text(first)]
+        for part in others:
+            literal += [nodes.raw("", "<wbr>", format="html"), nodes.Text(part)]
+
+
 def setup(app):
     """Connect the handlers of docstrings; GitHub draws Mermaid, here it stays text: no script from the network."""
     app.connect("source-read", link_the_default_run)
+    app.connect("doctree-resolved", break_lines_of_code)
     app.add_lexer("mermaid", TextLexer)
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon writes markup
     app.connect("autodoc-skip-member", skip_fields)

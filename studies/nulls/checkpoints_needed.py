@@ -3,7 +3,7 @@
     python -m studies.nulls.checkpoints_needed
 
 A run is a power law with autoregressive noise, a feature is its loss with more noise, and the norm is held fixed. Found: p
-of at most 0.05 / 33, as among 33 features. The table is that of docs/statistics.md.
+of at most 0.05 / 33, as among 33 features. docs/statistics.md has the columns of 0.5 and 0.7.
 """
 
 import numpy as np

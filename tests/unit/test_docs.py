@@ -67,3 +67,10 @@ def test_the_report_of_the_default_run_is_a_page_of_the_site(site):
     gallery = (site[0] / "docs/gallery.html").read_text()
     assert 'href="../report.html"' in gallery
     assert "explorer.html" not in gallery, "there is none"
+
+
+def test_a_long_name_in_a_table_breaks_between_its_words_and_an_option_does_not(site):
+    page = (site[0] / "docs/advice.html").read_text()
+    assert '<span class="pre">expected_</span><wbr><span class="pre">regret</span>' in page
+    page = (site[0] / "docs/forecasting.html").read_text()
+    assert '<code class="nowrap docutils literal notranslate"><span class="pre">--tokens-per-step</span></code>' in page

@@ -22,11 +22,11 @@ def test_the_package_takes_its_version_from_the_code():
 
 def test_citation_and_changelog_have_the_version_of_the_code():
     release, dev, _ = toposcale.__version__.partition(".dev")
-    newest = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    newest, date = re.search(r"^## (.+)\n\n([\d-]*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE).groups()
     assert CITATION["version"] == toposcale.__version__
     assert newest == (f"{release} (unreleased)" if dev else release)
     # A version that is not released has no date of its release.
-    assert ("date-released" in CITATION) == (not dev)
+    assert str(CITATION.get("date-released", "")) == ("" if dev else date)
 
 
 def test_the_reproduced_paper_is_cited_where_its_values_are():
