@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 from docutils import nodes
-from pygments.lexers.special import TextLexer
 
 from toposcale import __version__
 
@@ -85,6 +84,18 @@ def link_the_default_run(app, docname, source):
         source[0] += f"\n## The whole run\n\nOf the run that this site was built beside: {', '.join(links)}.\n"
 
 
+def list_the_rules(app, docname, source):
+    """Write the rules of the workflow as a table: GitHub draws Mermaid, here that needs a script from the network."""
+    if docname == "docs/rulegraph":
+        names = dict(re.findall(r"(id\d+)\[(\w+)\]", source[0]))
+        needed = {name: [] for name in names.values()}
+        for first, second in re.findall(r"(id\d+) --> (id\d+)", source[0]):
+            needed[names[second]].append(f"`{names[first]}`")
+        rows = [f"| `{name}` | {', '.join(sorted(rules))} |" for name, rules in sorted(needed.items())]
+        text = source[0].partition("```mermaid")[0]
+        source[0] = text + "\n".join(["| rule | reads what these make |", "| --- | --- |", *rows]) + "\n"
+
+
 def break_lines_of_code(app, doctree, docname):
     """Keep an option in one line; let a long name in a table break after a dot, an underscore or a slash."""
     for literal in doctree.findall(nodes.literal):
@@ -98,9 +109,9 @@ def break_lines_of_code(app, doctree, docname):
 
 
 def setup(app):
-    """Connect the handlers of docstrings; GitHub draws Mermaid, here it stays text: no script from the network."""
+    """Connect the handlers."""
     app.connect("source-read", link_the_default_run)
+    app.connect("source-read", list_the_rules)
     app.connect("doctree-resolved", break_lines_of_code)
-    app.add_lexer("mermaid", TextLexer)
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon writes markup
     app.connect("autodoc-skip-member", skip_fields)

@@ -51,7 +51,7 @@ def copy_pictures(figures: Path) -> None:
 def constants() -> str:
     """Return docs/constants.md: every number of the law beside its prior."""
     rows = [
-        f"| **{name}**: {value.meaning} | {value:g} | {value.unit} | {value.learnt_from} | {value.judged_on} |"
+        f"| `{name}`: {value.meaning} | {value:g} | {value.unit} | {value.learnt_from} | {value.judged_on} |"
         for name, value in CONSTANTS.items()
     ]
     return _page(

@@ -77,20 +77,25 @@ def write(table: pd.DataFrame, path: Path, digits: int = DIGITS) -> None:
     table.to_csv(path, index=False, float_format=f"%.{digits}g", compression=packed)
 
 
-def told(found: Mapping[str, pd.DataFrame], folder: Path, heading: str) -> str:
-    """Write the tables of results, and tell each under a heading of its own."""
-    said = []
-    for name, table in found.items():
+def sections(results: Mapping[str, pd.DataFrame], folder: Path, heading: str) -> str:
+    """Write the tables of results, and return a section of Markdown for each."""
+    for name, table in results.items():
         write(table, folder / f"{name}.csv")
-        said.append(f"{heading} {name.capitalize()}\n\n{markdown(table)}")
-    return "\n\n".join(said)
+    return "\n\n".join(f"{heading} {title(name)}\n\n{markdown(table)}" for name, table in results.items())
+
+
+def title(name: str) -> str:
+    """The name of a table as a heading."""
+    return name.replace("_", " ").capitalize()
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table as a page shows it, numbers to four digits."""
+    """A table as a page shows it, numbers to four digits; "None." without rows."""
+    if table.empty:
+        return "None."
     rows = [list(table.columns), ["---"] * table.shape[1]]
     rows += [
-        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
+        [f"{value:.4g}".replace("nan", "") if isinstance(value, float) else str(value) for value in row]
         for row in table.itertuples(index=False)
     ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -121,7 +121,7 @@ def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:
 
 
 def _write_results(title: str, folder: Path, parts: dict[str, pd.DataFrame]) -> None:
-    sections = [f"## {name.capitalize()}\n\n{small_tables.markdown(table)}" for name, table in parts.items()]
+    sections = [f"## {small_tables.title(name)}\n\n{small_tables.markdown(table)}" for name, table in parts.items()]
     (folder / "results.md").write_text("\n\n".join([f"# {title}\n\n{HEAD}", *sections]) + "\n")
     print(folder / "results.md")
 

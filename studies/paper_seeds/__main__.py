@@ -25,7 +25,7 @@ def main(folder: Path, runs: list[Path]) -> None:
                 small_tables.write(seed_table(features, metrics, models, seed), path)
     tables = [pd.read_csv(path) for path in sorted(folder.glob("seed-*.csv.gz"))]
     results = seed_tables(tables)
-    text = f"# The paper with {len(tables)} seeds\n\n{small_tables.told(results, folder, '##')}\n"
+    text = f"# The paper with {len(tables)} seeds\n\n{small_tables.sections(results, folder, '##')}\n"
     (folder / "results.md").write_text(text, encoding="utf-8")
     print(text)
 

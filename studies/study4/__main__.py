@@ -29,9 +29,9 @@ def main(folder: Path, *, root: Path = Path()) -> None:
         )
     [models] = small_tables.read_configurations(folder, [TABLE], "`make study-4` trains them")
     results = study_tables(models)
-    told = verdict(answers_of(results["primary"])).value
-    (folder / "results.md").write_text(f"{HEAD}\n\n**{told}**\n\n{small_tables.told(results, folder, '##')}\n")
-    print(told, folder / "results.md", sep="\n")
+    answer = verdict(answers_of(results["primary"])).value
+    (folder / "results.md").write_text(f"{HEAD}\n\n**{answer}**\n\n{small_tables.sections(results, folder, '##')}\n")
+    print(answer, folder / "results.md", sep="\n")
 
 
 if __name__ == "__main__":

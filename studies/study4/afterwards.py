@@ -188,7 +188,7 @@ def main(folder: Path) -> None:
     """Write the tables into `folder` and print them."""
     [models] = small_tables.read_configurations(folder, [TABLE], "`make study-4` trains them")
     results = {"mixtures": mixture_table(models), "modes": mode_table(models), "pooled": pooled_table(models)}
-    print(small_tables.told(results, folder, "##"))
+    print(small_tables.sections(results, folder, "##"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from toposcale.forecasting.laws.priors import CONSTANTS, END_SD
 def test_the_table_of_the_docs_is_that_of_the_constants():
     rows = (ROOT / "docs/constants.md").read_text().splitlines()
     expected = [
-        f"| **{name}**: {value.meaning} | {value:g} | {value.unit} | {value.learnt_from} | {value.judged_on} |"
+        f"| `{name}`: {value.meaning} | {value:g} | {value.unit} | {value.learnt_from} | {value.judged_on} |"
         for name, value in CONSTANTS.items()
     ]
     assert [row for row in rows if row.startswith("| ")][2:] == expected

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,3 +75,10 @@ def test_a_long_name_in_a_table_breaks_between_its_words_and_an_option_does_not(
     assert '<span class="pre">expected_</span><wbr><span class="pre">regret</span>' in page
     page = (site[0] / "docs/forecasting.html").read_text()
     assert '<code class="nowrap docutils literal notranslate"><span class="pre">--tokens-per-step</span></code>' in page
+
+
+def test_the_rules_are_a_table(site):
+    page = (site[0] / "docs/rulegraph.html").read_text()
+    rules = set(re.findall(r"\[(\w+)\]", (ROOT / "docs/rulegraph.md").read_text()))
+    assert page.count("<tr") == 1 + len(rules)
+    assert "flowchart" not in page
