@@ -102,7 +102,7 @@ def break_lines_of_code(app, doctree, docname):
         if re.fullmatch(r"--?[\w-]+", literal.astext()):
             literal["classes"].append("nowrap")
     for literal in [code for entry in doctree.findall(nodes.entry) for code in entry.findall(nodes.literal)]:
-        first, *others = re.split(r"(?<=[._/])(?=[a-z{])", literal.astext())
+        first, *others = re.split(r"(?<=[\w}][._/])(?=[a-z{])", literal.astext())
         literal.children = [nodes.Text(first)]
         for part in others:
             literal += [nodes.raw("", "<wbr>", format="html"), nodes.Text(part)]
