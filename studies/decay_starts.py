@@ -59,10 +59,10 @@ def main() -> None:
             row = {"family": family, "peak_rate": peak, "steps": steps, "at": at, "chosen": share}
             row |= {"best": min(open_ends, key=lambda share: open_ends[share]), "law": open_ends[share] - best}
             rows.append(row | {f"always {fixed:.0%}": _nearest(open_ends, fixed) - best for fixed in FIXED})
-    found = pd.DataFrame(rows)
-    print(small_tables.markdown(found))
+    regrets = pd.DataFrame(rows)
+    print(small_tables.markdown(regrets))
     policies = ["law", *(f"always {fixed:.0%}" for fixed in FIXED)]
-    print(small_tables.markdown(found[policies].mean().rename("regret").rename_axis("policy").reset_index()))
+    print(small_tables.markdown(regrets[policies].mean().rename("regret").rename_axis("policy").reset_index()))
 
 
 def _nearest(ends: dict[float, float], share: float) -> float:

@@ -68,9 +68,9 @@ def residuals(models: pd.DataFrame, series: pd.DataFrame) -> Residuals:
 
 def within(runs: Residuals, effect: float, random: np.random.Generator) -> float:
     """p of the run permutation of nine runs with an effect in one feature."""
-    own = _drawn(runs.configurations, random)
-    x = _standard(runs.features[own, random.integers(len(FOLLOWED))])
-    y = _standard(runs.losses[random.permutation(own)])
+    drawn = _drawn(runs.configurations, random)
+    x = _standard(runs.features[drawn, random.integers(len(FOLLOWED))])
+    y = _standard(runs.losses[random.permutation(drawn)])
     y = effect * x + np.sqrt(1 - effect**2) * y
     table = pearson(average_ranks(x), average_ranks(y))
     return float(permute_pairs(table, ["one"] * SEEDS, draws=DRAWS, seed=_seed(random)).p)
@@ -78,14 +78,14 @@ def within(runs: Residuals, effect: float, random: np.random.Generator) -> float
 
 def between(runs: EarlyValues, effect: float, random: np.random.Generator) -> float:
     """p of the test between nine runs with an effect in one feature."""
-    own = _drawn(np.array(runs.configurations), random)
+    drawn = _drawn(np.array(runs.configurations), random)
     features = runs.features.droplevel(["source", "layer"]).loc[list(AT_30_PERCENT)].to_numpy(np.float64)
-    feature = features[random.integers(len(features))][None, own]
-    controls, outcome = runs.controls[:, own], runs.outcome[own].copy()
+    feature = features[random.integers(len(features))][None, drawn]
+    controls, outcome = runs.controls[:, drawn], runs.outcome[drawn].copy()
     fit = fit_of_configuration(feature, outcome[None], controls, np.arange(SEEDS))
     rest = random.permutation(fit.residuals)
-    told = effect * fit.features[0] * np.sqrt(rest @ rest)
-    outcome += told + np.sqrt(1 - effect**2) * rest - fit.residuals
+    planted = effect * fit.features[0] * np.sqrt(rest @ rest)
+    outcome += planted + np.sqrt(1 - effect**2) * rest - fit.residuals
     test = between_runs(feature, outcome, ["one"] * SEEDS, controls, draws=DRAWS, seed=_seed(random))
     return float(test.p[0])
 
@@ -118,8 +118,8 @@ def main(studies: int) -> None:
         for effect in effects:
             random = np.random.default_rng([42, int(1000 * effect)])
             p = np.array([study(effect, random) for _ in range(studies)])
-            found = {f"found at {level:g}": f"{100 * np.mean(p <= level):.1f}%" for level in LEVELS}
-            rows.append({"question": words, "effect": effect, **found})
+            power = {f"found at {level:g}": f"{100 * np.mean(p <= level):.1f}%" for level in LEVELS}
+            rows.append({"question": words, "effect": effect, **power})
     print(small_tables.markdown(pd.DataFrame(rows)))
 
 

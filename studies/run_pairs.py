@@ -109,8 +109,8 @@ def published_replicates() -> pd.DataFrame:
 
 def _found(value: np.ndarray, half: np.ndarray) -> dict[str, float]:
     """The shares of differences outside their intervals, as they are and with `PLANTED`."""
-    found = [sign * value + PLANTED > half for sign in (1, -1)]
-    return {"significant": float(np.mean(np.abs(value) > half)), "found": float(np.mean(found))}
+    significant = [sign * value + PLANTED > half for sign in (1, -1)]
+    return {"significant": float(np.mean(np.abs(value) > half)), "found": float(np.mean(significant))}
 
 
 def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
@@ -152,9 +152,9 @@ def main() -> None:
     table.loc["all"] = table.mean()
     print(small_tables.markdown(table.reset_index()))
     print(small_tables.markdown(published_replicates()))
-    found = pd.DataFrame([row for folder in _folders() for row in pairs(read(folder))])
+    compared = pd.DataFrame([row for folder in _folders() for row in pairs(read(folder))])
     means = []
-    for source, part in found.groupby("source"):
+    for source, part in compared.groupby("source"):
         forecast, significant = part[part["has_forecast"]], part[part["is_significant"]]
         means.append(
             {

@@ -73,9 +73,9 @@ def _row(
     with ExitStack() as stack:
         for module, constant, value in changes:
             stack.enter_context(patch.object(module, constant, value))
-        found = [group for group in groups(decisions_of(decision_points, priors)) if group["usual"]]
+        usual = [group for group in groups(decisions_of(decision_points, priors)) if group["usual"]]
     names = ("confident", "confident_right", "near_right", "error_continue", "error_start")
-    table = pd.DataFrame(found)
+    table = pd.DataFrame(usual)
     means = table[[*names, "coverage_continue", "coverage_start"]].astype(float).mean()
-    regret = float(np.mean([group["regret"][EXPECTED_REGRET] for group in found]))
+    regret = float(np.mean([group["regret"][EXPECTED_REGRET] for group in usual]))
     return {"left_out": name, "regret": regret, **means}

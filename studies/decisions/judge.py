@@ -153,9 +153,9 @@ def _judged(
     }
     rows = judged(choices, outcomes, Outcome((outcomes[following].loss + point.loss) / 2))
     truths = {CONTINUE: point.loss} | {start.candidate.name: start.loss for start in starts}
-    told = {name: _told(loss, truths[name]) for name, loss in losses.items()}
-    rows[0] |= {"confident": is_confident, "answered": decision is not None, "continue": told.pop(CONTINUE, None)}
-    rows[0]["starts"] = list(told.values())
+    errors = {name: _error(loss, truths[name]) for name, loss in losses.items()}
+    rows[0] |= {"confident": is_confident, "answered": decision is not None, "continue": errors.pop(CONTINUE, None)}
+    rows[0]["starts"] = list(errors.values())
     return rows
 
 
@@ -167,7 +167,7 @@ def lowest(decision: Decision | None, end: Prediction) -> Choice:
     return Choice(min(forecasts, key=lambda name: (forecasts[name], name)))
 
 
-def _told(forecast: Prediction, truth: float) -> tuple[float, bool]:
+def _error(forecast: Prediction, truth: float) -> tuple[float, bool]:
     """The error of a forecast, and whether its interval holds the truth."""
     return forecast.value - truth, forecast.low <= truth <= forecast.high
 
@@ -186,13 +186,16 @@ def by_threshold(rows: pd.DataFrame) -> pd.DataFrame:
         return float(chosen.groupby(GROUP).mean().mean())
 
     kept = []
-    for source, own in both.groupby("source"):
-        others = both[both["source"] != source]
+    for source, judged_rows in both.groupby("source"):
+        other_rows = both[both["source"] != source]
         best = 20.0
-        if len(others):
-            best = thresholds[int(np.argmin([regret(others, threshold) for threshold in thresholds]))]
-        larger = own["tokens_per_parameter"] > best
-        kept += [plain["next_size"].loc[own.index[larger]], plain["always_continue"].loc[own.index[~larger]]]
+        if len(other_rows):
+            best = thresholds[int(np.argmin([regret(other_rows, threshold) for threshold in thresholds]))]
+        larger = judged_rows["tokens_per_parameter"] > best
+        kept += [
+            plain["next_size"].loc[judged_rows.index[larger]],
+            plain["always_continue"].loc[judged_rows.index[~larger]],
+        ]
     return pd.concat(kept).reset_index().assign(policy="tokens_per_parameter")
 
 
@@ -222,7 +225,7 @@ def policy_table(decisions: pd.DataFrame, resamples: int, seed: int) -> pd.DataF
 
 def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
     """Every group with the mean regret of each policy, how sure and how right the advice was, and its forecasts."""
-    found = []
+    described = []
     for key, rows in decisions.groupby(GROUP, sort=True):
         own = rows[rows["policy"] == EXPECTED_REGRET]
         best, confident, near, clear = (
@@ -233,7 +236,7 @@ def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
         finish = np.array(own["continue"].dropna().tolist() or nothing)
         starts = np.array(list(chain(*own["starts"])) or nothing)
         regret = rows.groupby("policy", sort=False)["regret"].mean()
-        found.append(
+        described.append(
             {
                 **dict(zip(GROUP, key, strict=True)),
                 "decisions": len(own),
@@ -252,7 +255,7 @@ def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
                 "bias_start": _mean(starts[:, 0]),
             }
         )
-    return found
+    return described
 
 
 def _mean(values: np.ndarray) -> float | None:

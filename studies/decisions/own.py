@@ -46,12 +46,12 @@ def alternatives_of(models: pd.DataFrame, histories: Sequence[TrainingRun]) -> l
     """Every alternative, from the names of the entries of the models table; runs of one seed belong together."""
     runs = {history.model: history for history in histories}
     names = {(entry, seed): model for model, entry, seed in models[["model", "entry", "seed"]].to_numpy()}
-    found = []
+    alternatives = []
     for (entry, seed), model in names.items():
         if parts := ALTERNATIVE.fullmatch(entry):
             base = names[parts["base"], seed]
-            found.append(Alternative(base, int(parts["percent"]) / 100, parts["size"], runs[model]))
-    return found
+            alternatives.append(Alternative(base, int(parts["percent"]) / 100, parts["size"], runs[model]))
+    return alternatives
 
 
 def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alternative]) -> pd.DataFrame:
@@ -69,7 +69,7 @@ def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alte
     for history in histories:
         if history.model not in bases:
             continue
-        own = [one for one in alternatives if one.base == history.model]
+        of_model = [one for one in alternatives if one.base == history.model]
         smaller = [
             other
             for other in histories
@@ -78,9 +78,9 @@ def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alte
             and other.n_parameters < history.n_parameters
             and other.final_step <= history.final_step
         ]
-        for fraction in sorted({one.fraction for one in own}):
+        for fraction in sorted({one.fraction for one in of_model}):
             point = {"model": history.model, "fraction": fraction}
-            rows += [point | row for row in _decision(history, smaller, own, fraction)]
+            rows += [point | row for row in _decision(history, smaller, of_model, fraction)]
     return pd.DataFrame(rows).sort_values(["fraction", "model", "policy"], ignore_index=True)
 
 

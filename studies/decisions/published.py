@@ -124,7 +124,7 @@ def read(folder: Path) -> list[Run]:
     table = pd.read_csv(folder / "runs.csv")
     curves = dict(list(pd.read_csv(folder / "curves.csv.gz").sort_values(["run", "step"]).groupby("run")))
     breakpoints = _breakpoints(folder)
-    found = []
+    runs = []
     for row in table.to_dict("records"):
         steps, losses = (curves[row["run"]][name].to_numpy(np.float64) for name in ("step", "loss"))
         decay_share = row["decay_start"] / row["steps"]
@@ -151,9 +151,9 @@ def read(folder: Path) -> list[Run]:
             checkpoint_steps=steps,
             checkpoint_losses=losses,
         )
-        said = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
-        found.append(Run(**said, history=history, objective=row.get("objective", NEXT_TOKEN)))
-    return found
+        identity = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
+        runs.append(Run(**identity, history=history, objective=row.get("objective", NEXT_TOKEN)))
+    return runs
 
 
 def _breakpoints(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:

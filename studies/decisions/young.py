@@ -51,11 +51,11 @@ def _rows(run: Run, prior: Prior) -> Iterator[dict[str, object]]:
         now = run.history.first(share)
         row = {"source": run.source, "share": share, "tokens": step * now.tokens_per_step, "is_young": _is_young(now)}
         with patch.object(joint, "refuse_young", lambda run: None):
-            found = _judged(now, prior, end)
+            judged = _judged(now, prior, end)
             with patch.object(constants, "REDUCIBLE_SHARE", 0.0):
                 least = _judged(now, prior, end)
-        if found:
-            yield row | found | {f"{name}, {LEAST}": value for name, value in least.items()}
+        if judged:
+            yield row | judged | {f"{name}, {LEAST}": value for name, value in least.items()}
 
 
 def _judged(now: TrainingRun, prior: Prior, end: float) -> dict[str, float]:

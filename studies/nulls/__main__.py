@@ -75,12 +75,12 @@ def false_positive_rates(configuration: Configuration, draws: int) -> list[dict[
 def tested_features(configuration: Configuration, control: Control) -> list[str]:
     """The features of `PRIMARY` that a configuration has, and that are not held fixed; none where what is held fixed is
     missing."""
-    held = {*control.of_model, *control.of_layer}
-    asked = control.asked_of or PRIMARY
+    covariates = {*control.of_model, *control.of_layer}
+    features = control.asked_of or PRIMARY
     return [
         name
-        for name in asked
-        if name in configuration.series and name not in held and held <= set(configuration.series)
+        for name in features
+        if name in configuration.series and name not in covariates and covariates <= set(configuration.series)
     ]
 
 
@@ -104,8 +104,8 @@ def between_rows(name: str, configurations: Sequence[Configuration], draws: int)
     read = early_values(features, metrics, models, configurations[0].metric, [WEIGHT_NORM.feature])
     if read is None:
         return []
-    own = read.features[read.features.index.get_level_values("feature").isin(PRIMARY)]
-    values, labels = own.to_numpy(np.float64), np.array(read.configurations)
+    primary = read.features[read.features.index.get_level_values("feature").isin(PRIMARY)]
+    values, labels = primary.to_numpy(np.float64), np.array(read.configurations)
     fits = {}
     for label in dict.fromkeys(read.configurations):
         runs = np.flatnonzero(labels == label)
@@ -117,11 +117,11 @@ def between_rows(name: str, configurations: Sequence[Configuration], draws: int)
             outcome[runs] += random.permutation(residuals) - residuals
         test = between_runs(values, outcome, read.configurations, read.controls, draws=PERMUTATIONS, seed=draw)
         p.append(test.p)
-    found = np.array(p) <= LEVEL
+    significant = np.array(p) <= LEVEL
     return [
         {"configuration": name, "n_runs": len(models), "test": "between runs", "feature": feature, "draws": draws}
         | {"found": share, "error": np.sqrt(share * (1 - share) / draws)}
-        for feature, share in zip(own.index.get_level_values("feature"), found.mean(axis=0), strict=True)
+        for feature, share in zip(primary.index.get_level_values("feature"), significant.mean(axis=0), strict=True)
     ]
 
 
@@ -159,11 +159,14 @@ def overview(rows: pd.DataFrame) -> pd.DataFrame:
     """A row for each test and feature: configurations, the least, mean and largest rate in percent, and where it is not
     kept."""
     table = []
-    for (test, feature), own in rows.groupby(["test", "feature"], sort=False):
-        above = own.loc[~is_kept(own), "configuration"]
-        low, mean, high = (100 * value for value in (own["found"].min(), own["found"].mean(), own["found"].max()))
+    for (test, feature), rates_of_test in rows.groupby(["test", "feature"], sort=False):
+        above = rates_of_test.loc[~is_kept(rates_of_test), "configuration"]
+        low, mean, high = (
+            100 * value
+            for value in (rates_of_test["found"].min(), rates_of_test["found"].mean(), rates_of_test["found"].max())
+        )
         table.append(
-            {"test": test, "feature": feature, "configurations": len(own)}
+            {"test": test, "feature": feature, "configurations": len(rates_of_test)}
             | {"lowest": f"{low:.1f}", "mean": f"{mean:.1f}", "highest": f"{high:.1f}"}
             | {"above the limit": ", ".join(above) or "none"}
         )

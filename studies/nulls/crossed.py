@@ -65,15 +65,15 @@ def run_permutations(
 ) -> Tested:
     """The run permutation of configurations of `size` crossed runs."""
     tests = list(_of_runs(configuration, features, control))
-    own = [prewhiten(values, controls).values for values, controls in tests]
-    stacked = np.concatenate(own)
-    shape = len(own), len(features), len(own)
-    correlations = np.empty((len(own), *shape))
+    residuals = [prewhiten(values, controls).values for values, controls in tests]
+    stacked = np.concatenate(residuals)
+    shape = len(residuals), len(features), len(residuals)
+    correlations = np.empty((len(residuals), *shape))
     for index, (_, controls) in enumerate(tests):
         losses = prewhiten(configuration.losses, controls).values
         rest = orthogonal_to(stacked, lagged(controls))[0]
         correlations[index] = pearson(average_ranks(rest), average_ranks(losses)).reshape(shape)
-    runs = _draws(len(own), 2 * size, draws, seed)
+    runs = _draws(len(residuals), 2 * size, draws, seed)
     first, second = runs[:, :size], runs[:, size:]
     # (D, index of the losses, index of the features, F): the features of a run against the losses of a crossed one.
     chosen = correlations[first[:, :, None], first[:, None, :], :, second[:, :, None]]
@@ -90,8 +90,8 @@ def _of_runs(
 ) -> Iterator[tuple[Floats, Floats]]:
     """Of each run: features (F, T), and what is held fixed, with squares."""
     for run in range(len(configuration.losses)):
-        held = np.array([configuration.series[name][run] for name in dict.fromkeys(control.of_model)])
-        yield np.array([configuration.series[name][run] for name in features]), with_squares(held)
+        covariates = np.array([configuration.series[name][run] for name in dict.fromkeys(control.of_model)])
+        yield np.array([configuration.series[name][run] for name in features]), with_squares(covariates)
 
 
 def _draws(runs: int, size: int, draws: int, seed: int) -> NDArray[np.int64]:

@@ -42,16 +42,16 @@ def seed_table(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
 
     UserError: a model of the seed has no loss at its end.
     """
-    own = models[models["seed"] == seed][FACTS]
-    losses = metrics[(metrics["metric"] == VALIDATION_LOSS) & metrics["model"].isin(own["model"])]
+    chosen = models[models["seed"] == seed][FACTS]
+    losses = metrics[(metrics["metric"] == VALIDATION_LOSS) & metrics["model"].isin(chosen["model"])]
     losses = losses.rename(columns={"value": VALIDATION_LOSS})[["model", "step", VALIDATION_LOSS]]
-    ends = losses.groupby("model")["step"].max().reindex(own["model"])
-    if not np.array_equal(ends.to_numpy(float), own["final_step"].to_numpy(float)):
+    ends = losses.groupby("model")["step"].max().reindex(chosen["model"])
+    if not np.array_equal(ends.to_numpy(float), chosen["final_step"].to_numpy(float)):
         raise UserError(f"seed {seed}: not all of its models are finished")
     whole = whole_model(features)
-    whole = whole[(whole["source"] == "weights") & whole["model"].isin(own["model"])]
+    whole = whole[(whole["source"] == "weights") & whole["model"].isin(chosen["model"])]
     wide = whole.pivot(index=["model", "step"], columns="feature", values="value").reset_index()
-    return own.merge(losses, on="model").merge(wide, on=["model", "step"], validate="one_to_one")
+    return chosen.merge(losses, on="model").merge(wide, on=["model", "step"], validate="one_to_one")
 
 
 def configurations_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Configuration]:
@@ -60,11 +60,11 @@ def configurations_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Configuratio
     rows["model"] = rows["configuration"] + ".seed" + rows["seed"].astype(str)
     names = [name for name in rows if name not in (*FACTS, "step", VALIDATION_LOSS)]
     configurations = []
-    for size, own in rows.sort_values(["seed", "step"]).groupby("configuration"):
-        features = own.melt(["model", "step"], names, "feature", "value").dropna(subset=["value"])
+    for size, runs in rows.sort_values(["seed", "step"]).groupby("configuration"):
+        features = runs.melt(["model", "step"], names, "feature", "value").dropna(subset=["value"])
         features = features.assign(source="weights", layer="all")
-        metrics = own[["model", "step"]].assign(metric=VALIDATION_LOSS, value=own[VALIDATION_LOSS])
-        models = own[FACTS].drop_duplicates("model")
+        metrics = runs[["model", "step"]].assign(metric=VALIDATION_LOSS, value=runs[VALIDATION_LOSS])
+        models = runs[FACTS].drop_duplicates("model")
         of_features, of_metrics = (
             {str(run): part for run, part in table.groupby("model", sort=False)} for table in (features, metrics)
         )
@@ -81,16 +81,16 @@ class CrossedSeeds:
     """
 
     def __init__(self, configurations: Sequence[Configuration], control: str) -> None:
-        held = CONTROLS[control]
+        covariates = CONTROLS[control]
         names = sorted(
-            set.intersection(*(set(configuration.series) for configuration in configurations)) - {*held.of_model}
+            set.intersection(*(set(configuration.series) for configuration in configurations)) - {*covariates.of_model}
         )
         varying = [
             name
             for name in names
             if not any(is_constant(configuration.series[name]).any() for configuration in configurations)
         ]
-        tests = [CrossedResiduals(configuration, varying, held) for configuration in configurations]
+        tests = [CrossedResiduals(configuration, varying, covariates) for configuration in configurations]
         products = np.nan_to_num(np.array([test.products for test in tests]))
         statistics = np.nan_to_num(np.array([test.statistics for test in tests]))
         self.features, self.seeds = varying, list(configurations[0].models["seed"])
@@ -114,14 +114,14 @@ class CrossedSeeds:
         """A row for each finding and other seed: the finding, the other seed, its estimate, p, p_holm, and whether it is
         confirmed there."""
         rows = []
-        for seed, own in self.findings().groupby("seed"):
-            indices = [self.features.index(name) for name in own["feature"]]
+        for seed, findings in self.findings().groupby("seed"):
+            indices = [self.features.index(name) for name in findings["feature"]]
             for index, other in enumerate(self.seeds):
                 if other == seed:
                     continue
                 p, estimate = self.p[index, index][indices], self.correlation[index, index][indices]
-                again = own.assign(other=other, other_estimate=estimate, other_p=p, other_p_holm=holm(p))
-                same = np.sign(estimate) == np.sign(own["estimate"])
+                again = findings.assign(other=other, other_estimate=estimate, other_p=p, other_p_holm=holm(p))
+                same = np.sign(estimate) == np.sign(findings["estimate"])
                 rows.append(again.assign(confirmed=(again["other_p_holm"] <= LEVEL) & same))
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 

@@ -133,8 +133,8 @@ def answers_of(primary: pd.DataFrame) -> dict[float, dict[Question, Answer]]:
         for question in PRIMARY:
             rows = primary[(primary["rate"] == rate) & (primary["question"] == question.name)].set_index("statistic")
             mean, squares = (rows.loc[statistic] for statistic in (MEAN, SQUARES))
-            found = (bool(row["q"] <= LEVEL) for row in (mean, squares))
-            by_question[question] = Answer(mean["estimate"].item(), mean["low"].item(), *found)
+            significant = (bool(row["q"] <= LEVEL) for row in (mean, squares))
+            by_question[question] = Answer(mean["estimate"].item(), mean["low"].item(), *significant)
     return answers
 
 
