@@ -1,7 +1,8 @@
 """Fingerprints of the code that a rule runs, so that changed library code reruns what it made.
 
 Snakemake watches a rule's script, not the modules that the script imports. The fingerprint of a script covers every
-module of the library that it can reach by imports. Comments, layout and docstrings do not enter it.
+module of the library that it can reach by imports. Comments, layout and docstrings do not enter it, nor what a column
+means (`schemas.csv`): the code that fills a column does.
 
 A name that a package takes from one of its modules leads to that module alone: `homology.rips_diagrams` to
 `homology/rips.py`. The `__init__.py` of a package counts where a name that it defines itself is used.

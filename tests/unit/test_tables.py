@@ -122,3 +122,23 @@ def test_rows_of_one_step_after_the_other():
     ]
     assert kept == [(0, [1.0]), (20, [2.0, 3.0]), (100, [4.0])]
     assert list(tables.by_step(schemas.TABLES["metrics"].schema.empty_table())) == []
+
+
+def test_every_table_states_its_columns_once_with_a_meaning_and_a_key_among_them():
+    assert len(schemas.TABLES) > 30
+    for name, table in schemas.TABLES.items():
+        assert table.name == name
+        assert table.about
+        assert len(set(table.names)) == len(table.names)
+        assert set(table.key) <= set(table.names), name
+        assert table.key, name
+        assert all(column.type in ("text", "count", "flag", "number") and column.meaning for column in table.columns), (
+            name
+        )
+
+
+def test_a_key_may_have_another_order_than_the_columns_and_a_shared_column_one_meaning():
+    models, metrics = schemas.TABLES["models"], schemas.TABLES["metrics"]
+    assert models.key == ("n_parameters", "model")
+    assert models.names[0] == "model"
+    assert models.columns[0] == metrics.columns[0] == schemas.Column("model", "text", "name of the model")
