@@ -395,26 +395,19 @@ class Config(keys.Section):
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
     """Yield what is wrong with the training of a configuration or model, and too many checkpoints."""
-    models, swept = config["models"], config["sweep"]
-    configurations = {run.configuration: run for run in sweep.runs({**swept, "seeds": 1})}
-    unswept = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]
-    configurations |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(unswept)}
-    copies = len(swept["seeds"]) if isinstance(swept["seeds"], list) else swept["seeds"]
-    checkpoints, trained = 0, 0
-    for run in configurations.values():
-        training = sweep.training_of(config, run)
-        key = f"models.{run.entry}.schedule" if "schedule" in models[run.entry] else "training.schedule"
-        yield from schedule_contradictions(key, training.get("schedule"), training["steps"])
-        repeats = len(config["seeds"]) if run.configuration in unswept else copies
-        trained += repeats
-        checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
-        if training["warmup_steps"] >= training["steps"]:
-            of_one = f" (of {run.configuration})" if training != config["training"] else ""
-            problem = f"but must be less than training.steps, {training['steps']}{of_one}"
-            yield keys.contradiction("training.warmup_steps", problem, training["warmup_steps"])
-    if checkpoints > MOST_CHECKPOINTS:
-        problem = (
-            f"which makes more than {MOST_CHECKPOINTS} checkpoints of {trained} models with "
-            f"{config['training']['steps']} steps; make it larger"
-        )
-        yield keys.contradiction("training.checkpoint_every", problem, config["training"]["checkpoint_every"])
+    total, checkpoints = 0, dict[str, int]()  # of a run, by its configuration
+    for run in sweep.runs(config):
+        if run.configuration not in checkpoints:
+            training = sweep.training_of(config, run)
+            key = f"models.{run.entry}.schedule" if "schedule" in config["models"][run.entry] else "training.schedule"
+            yield from schedule_contradictions(key, training.get("schedule"), training["steps"])
+            if training["warmup_steps"] >= training["steps"]:
+                of_one = f" (of {run.configuration})" if training != config["training"] else ""
+                problem = f"but must be less than training.steps, {training['steps']}{of_one}"
+                yield keys.contradiction("training.warmup_steps", problem, training["warmup_steps"])
+            checkpoints[run.configuration] = 2 + training["steps"] // training["checkpoint_every"]
+        total += checkpoints[run.configuration]
+        if total > MOST_CHECKPOINTS:
+            problem = f"which makes more than {MOST_CHECKPOINTS} checkpoints of all models; make it larger"
+            yield keys.contradiction("training.checkpoint_every", problem, config["training"]["checkpoint_every"])
+            return

@@ -4,7 +4,7 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 """
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -114,8 +114,8 @@ class Inputs:
                 {
                     **tokens,
                     "schedule": lambda job: plan.schedule_files.get(job.model, []),
-                    "checkpoint": self._checkpoint_before,
-                    "optimiser": self._optimiser_before,
+                    "checkpoint": partial(self._before, self.paths.checkpoint),
+                    "optimiser": partial(self._before, self.paths.optimiser),
                 },
                 of_model=True,
             ),
@@ -148,15 +148,23 @@ class Inputs:
             "trajectory": Recipe(
                 "trajectory.py",
                 {"window": config["trajectory"]["window"], "steps": self.steps("training")},
-                {"sketches": lambda job: self.parts("training", self.paths.sketch, [job.model])},
+                {"sketches": self._of_model("training", self.paths.sketch, plan.trained)},
             ),
             "distances": Recipe(
                 "diagram_distances.py",
                 {
-                    "steps": lambda job: {source: self.steps(source)(job) for source in plan.moving[job.model]},
+                    "steps": lambda job: {
+                        source: self.steps(source)(job)
+                        for source, models in plan.compared.items()
+                        if job.model in models
+                    },
                     "repeats": lambda job: config["embeddings"]["repeats"] if job.model in plan.diverging else 0,
                 },
-                {source: partial(self._diagrams, source) for source in plan.sources} | {"clouds": self._clouds},
+                {
+                    source: self._of_model(source, self.paths.diagrams, models)
+                    for source, models in plan.compared.items()
+                }
+                | {"clouds": self._of_model("embeddings", self.paths.clouds, plan.diverging)},
             ),
         }
 
@@ -187,28 +195,17 @@ class Inputs:
         file = self.weights(model, step)
         return Part(file, "training", Job(model)) if model in self.plan.trained else file
 
-    def _step_before(self, job: Job) -> int | None:
-        """Return the checkpoint from which a training goes on; None for the first one, or for a whole training."""
+    def _before(self, pattern: str, job: Job) -> Input:
+        """Return the file of a pattern from which a training goes on; none at the first checkpoint, or for all of them."""
         name = job.get("checkpoints", ALL)
-        return None if name == ALL else self.plan.models[job.model].previous_step(step_of(name))
+        step = None if name == ALL else self.plan.models[job.model].previous_step(step_of(name))
+        if step is None:
+            return []
+        return Part(pattern.format(model=job.model, checkpoints=checkpoint_name(step)), "training", Job(job.model))
 
-    def _checkpoint_before(self, job: Job) -> Input:
-        step = self._step_before(job)
-        return [] if step is None else self.checkpoint(job.model, step)
-
-    def _optimiser_before(self, job: Job) -> Input:
-        step = self._step_before(job)
-        return [] if step is None else self.paths.optimiser.format(model=job.model, checkpoints=checkpoint_name(step))
-
-    def _diagrams(self, source: str, job: Job) -> list[Part | str]:
-        """Return the diagrams of a source of a model, where they are compared."""
-        compared = [job.model] if source in self.plan.moving[job.model] else []
-        return self.parts(source, self.paths.diagrams, compared)
-
-    def _clouds(self, job: Job) -> list[Part | str]:
-        """Return the embedded texts of a model, where they are compared."""
-        compared = [job.model] if job.model in self.plan.diverging else []
-        return self.parts("embeddings", self.paths.clouds, compared)
+    def _of_model(self, kind: str, pattern: str, models: Collection[str]) -> Callable[[Job], Input]:
+        """Return an input function: the parts of a kind of a model, if it is one of some."""
+        return lambda job: self.parts(kind, pattern, [job.model] if job.model in models else [])
 
     def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[Part | str]:
         """Return the parts of a kind that the jobs of a producer make, and files of live monitors, which carry no digest.

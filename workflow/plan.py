@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,18 +149,10 @@ def models(config: Mapping[str, Any], inspected: Callable[[Path], Inspection] = 
     An entry that is swept stands for the runs of the sweep, and is not a model itself. `inspected` tells of a checkpoint in
     a folder what `inspect` returned of it.
     """
-    by_name = {}
-    for index, seed in enumerate(config["seeds"]):
-        for entry, settings in config["models"].items():
-            if entry in config["sweep"]["models"]:
-                continue
-            if settings["kind"] == model_kinds.GPT.name:
-                # The first seed keeps the plain name: adding a seed retrains nothing.
-                name = entry if index == 0 else f"{entry}.seed{seed}"
-                by_name[name] = _trained(sweep.Run(name, entry, entry, seed, {}), config)
-            elif index == 0:
-                by_name[entry] = _from_elsewhere(entry, seed, settings, inspected)
-    by_name |= {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
+    by_name = {run.name: _trained(run, config) for run in sweep.runs(config)}
+    for name, settings in config["models"].items():
+        if settings["kind"] != model_kinds.GPT.name:
+            by_name[name] = _from_elsewhere(name, config["seeds"][0], settings, inspected)
     planned = {name: model for name, model in by_name.items() if model.kind == model_kinds.PLANNED}
     families = {model.family for name, model in by_name.items() if name not in planned}
     for name, model in planned.items():
@@ -312,8 +305,8 @@ class Plan:
     landscaped, diverging: the checkpoints, by model, whose embeddings are computed, whose loss landscape is, and whose
     embeddings are compared with those of the checkpoint before. with_path: models whose training trajectory is studied in
     its plane, which needs every checkpoint at once. reads_text: whether any job reads the corpus. work: the work of each
-    producer. sources: the models of each source of features. moving: the sources of each model whose diagrams are compared
-    between checkpoints. settings: what the features of a source depend on, beside the code.
+    producer. sources: the models of each source of features. compared: those whose diagrams are compared
+    between checkpoints. moving: all of these. settings: what the features of a source depend on, beside the code.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -321,7 +314,6 @@ class Plan:
         self.paths = Paths.of(config["run"])
         self.inspections = Inspections()
         self.models = models(config, self.inspections.of)
-        self._swept = {run.name for run in sweep.runs(config["sweep"])}
         self.trained = self.named(model_kinds.GPT)
         self.published = self.named(model_kinds.HUB)
         self.monitored = self.named(model_kinds.MONITOR)
@@ -347,9 +339,9 @@ class Plan:
         self.sources = {
             source: list(work.steps) for source, work in self.work.items() if source != "training" and work.steps
         }
-        compared = [source for source in self.sources if source != "weights" or config["weights"]["distances"]]
-        with_diagrams = {name: [s for s in compared if name in self.sources[s]] for name in self.models}
-        self.moving = {name: sources for name, sources in with_diagrams.items() if sources}
+        without = set() if config["weights"]["distances"] else {"weights"}
+        self.compared = {source: models for source, models in self.sources.items() if source not in without}
+        self.moving = list(dict.fromkeys(chain(*self.compared.values())))
 
     def check_folders(self) -> None:
         """Keep what was read of checkpoints in folders; raise `UserError` for two trainings, or losses of other steps."""
@@ -363,15 +355,14 @@ class Plan:
         """Return the names of the models of some kinds."""
         return [name for name, model in self.models.items() if model.kind in kinds]
 
-    def wildcard_regex(self, names: Iterable[str]) -> str:
+    @staticmethod
+    def wildcard_regex(names: Iterable[str]) -> str:
         """Return a wildcard constraint: one of some names, or nothing where there are none.
 
-        The replicates of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.
+        Replicates share a pattern: Snakemake compiles the whole for every output of a rule.
         """
-        names = list(names)
-        alone = [re.escape(name) for name in names if name not in self._swept]
-        swept = [re.escape(f"{self.models[name].configuration}.seed") + r"\d+" for name in names if name in self._swept]
-        return "|".join(dict.fromkeys(alone + swept)) or "$."
+        patterns = (re.sub(r"(?<=\.)seed\d+$", r"seed\\d+", re.escape(name)) for name in names)
+        return "|".join(dict.fromkeys(patterns)) or "$."
 
     def _every(self, section: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Return the checkpoints that a section asks for, by model."""

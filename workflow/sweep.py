@@ -1,4 +1,4 @@
-"""Sweeps: every combination of some settings of the training, each with every seed, under names that say what they are."""
+"""Trainings: entries of `models:`, and sweeps of them over some settings, under names that say what they are."""
 
 import itertools
 import zlib
@@ -23,7 +23,7 @@ MOST_SEEDS = 1000
 
 
 class Run(NamedTuple):
-    """One run of a sweep: its name, entry of `models:`, configuration, seed, and what is swept."""
+    """One training: its name, entry of `models:`, configuration, seed, and what is swept."""
 
     name: str
     entry: str
@@ -32,11 +32,17 @@ class Run(NamedTuple):
     training: Mapping[str, Any]
 
 
-def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
-    """Yield every run of the section `sweep:`, configuration by configuration.
+def runs(config: Mapping[str, Any]) -> Iterator[Run]:
+    """Yield every training of a configuration: its models of kind gpt once a seed, those that are swept as `sweep:` says.
 
-    A configuration is named after all keys of the section, those with one value too: a value that is added renames nothing.
+    A run of a sweep is named after all swept keys, those with one value too: a value that is added renames nothing.
     """
+    sweep = config["sweep"]
+    for index, seed in enumerate(config["seeds"]):
+        for entry, model in config["models"].items():
+            if model["kind"] == "gpt" and entry not in sweep["models"]:
+                # The first seed keeps the plain name: adding a seed retrains nothing.
+                yield Run(entry if index == 0 else f"{entry}.seed{seed}", entry, entry, seed, {})
     swept = {key: sweep[key] for key in NAMES if sweep[key]}
     for entry in sweep["models"]:
         for values in itertools.product(*swept.values()):

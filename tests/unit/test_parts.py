@@ -408,8 +408,8 @@ def test_a_checkpoint_carries_the_same_digest_whatever_one_job_trains(tables_of)
         Recipes(tables_of(training={**TRAINING, "jobs": jobs})._inputs.recipes) for jobs in ("model", "checkpoint")
     )
     assert whole.digest("training", job) == alone.digest("training", job)
-    before, corpus = "results/mine/checkpoints/a/step-00000000.safetensors", "results/mine/corpus/tokens.safetensors"
-    assert set(alone.params("training")["inputs"](job)) == {before, corpus}
+    before = [f"results/mine/{kind}/a/step-00000000.safetensors" for kind in ("checkpoints", "optimisers")]
+    assert set(alone.params("training")["inputs"](job)) == {*before, "results/mine/corpus/tokens.safetensors"}
 
 
 def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):
