@@ -2,13 +2,24 @@
 
 import csv
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
+
+VALUES = {
+    "text": st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+    "count": st.integers(-(2**63), 2**63 - 1),
+    "flag": st.booleans(),
+    "number": st.floats() | st.integers(-9, 9),
+}
 
 ROWS = [
     {"model": model, "step": step, "metric": metric, "value": value}
@@ -142,3 +153,30 @@ def test_a_key_may_have_another_order_than_the_columns_and_a_shared_column_one_m
     assert models.key == ("n_parameters", "model")
     assert models.names[0] == "model"
     assert models.columns[0] == metrics.columns[0] == schemas.Column("model", "text", "name of the model")
+
+
+@given(st.data())
+def test_rows_become_the_table_that_arrow_makes_of_them(data):
+    table = schemas.TABLES[data.draw(st.sampled_from(["features", "advice", "models"]))]
+    row = st.fixed_dictionaries({}, optional={column.name: st.none() | VALUES[column.type] for column in table.columns})
+    rows = data.draw(st.lists(row, max_size=12))
+    made = tables.from_rows(table, rows)
+    made.validate(full=True)
+    expected = tables.sort(table, pa.Table.from_pylist(rows, schema=table.schema))
+    assert made.schema == expected.schema
+    assert repr(made.to_pylist()) == repr(expected.to_pylist())
+
+
+def test_a_number_of_another_kind_is_refused():
+    for row in ({"step": 1.5}, {"step": "1"}, {"value": "1"}):
+        with pytest.raises(TypeError):
+            tables.from_rows(schemas.TABLES["features"], [row])
+
+
+def test_no_job_imports_pandas_to_write_its_rows():
+    code = (
+        "import sys; from toposcale.io import schemas, tables\n"
+        "tables.from_rows(schemas.TABLES['features'], [{'model': 'a', 'step': 1, 'value': None}])\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": "src"})

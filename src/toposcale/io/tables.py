@@ -23,7 +23,29 @@ from toposcale.io.schemas import Table
 
 def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return rows as an Arrow table with the schema of `table`, sorted by its key; None becomes null."""
-    return sort(table, pa.Table.from_pylist([dict(row) for row in rows], schema=table.schema))
+    rows = list(rows)
+    columns = [_column([row.get(field.name) for row in rows], field.type) for field in table.schema]
+    return sort(table, pa.Table.from_arrays(columns, schema=table.schema))
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an Arrow array. Not by `pa.array`, which imports pandas: 0.2 s in every job."""
+    known = [value is not None for value in values]
+    validity = None if all(known) else _bits(known)
+    if pa.types.is_string(kind):
+        texts = [b"" if value is None else value.encode() for value in values]
+        offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+    elif pa.types.is_boolean(kind):
+        buffers = [validity, _bits(values)]
+    else:
+        numbers = np.array([0 if value is None else value for value in values] or np.empty(0, np.int8))
+        buffers = [validity, pa.py_buffer(numbers.astype(kind.to_pandas_dtype(), casting="safe"))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def _bits(values: list[Any]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(np.array(values, dtype=bool), bitorder="little"))
 
 
 def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str) -> pa.Table:
