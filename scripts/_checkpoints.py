@@ -15,12 +15,11 @@ def measured(
 ) -> Iterator[tuple[int, Any]]:
     """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.
 
-    On any exception the result is None and `warning_rows` gets a row for the warnings table. An error is raised if it is
-    shared by all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
+    Of one that cannot be measured `warning_rows` gets a row for the warnings table. An error is raised if it is shared by
+    all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
     """
     model = snakemake.wildcards.model
     for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
-        measurements = None
         try:
             measurements = measure(checkpoint, *arguments)
         except LeftOutError as error:
@@ -31,7 +30,8 @@ def measured(
             reason = readable(reason_of(error), noted(checkpoint))
             logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
             warning_rows += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
-        yield step, measurements
+        else:
+            yield step, measurements
 
 
 def _remedy(model: str, checkpoint: str) -> str:

@@ -16,8 +16,8 @@ from toposcale.io.errors import SharedError, UserError
 from toposcale.training import corpus
 from toposcale.training.trainer import configure_torch
 
-# Results of a checkpoint that could not be measured: no texts, no features, no diagrams, no perplexity.
-NOTHING = (Cloud(np.empty((0, 1)), np.empty(0, np.int64)), {}, {}, None)
+# Of a checkpoint that could not be measured.
+NO_TEXTS = Cloud(np.empty((0, 1)), np.empty(0, np.int64))
 
 
 def measure(checkpoint, settings, tokenizer_folder, text, threads):
@@ -69,13 +69,15 @@ def main(snakemake):
     settings, model = snakemake.params.settings, snakemake.wildcards.model
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
-    rows, clouds, warning_rows = {"features": [], "diagrams": [], "metrics": []}, {}, []
-    for step, measurements in measured(
-        snakemake, "embeddings", warning_rows, measure, settings, tokenizer, text, snakemake.threads
+    rows, warning_rows = {"features": [], "diagrams": [], "metrics": []}, []
+    clouds = dict.fromkeys(snakemake.params.steps, NO_TEXTS)
+    what = settings, tokenizer, text, snakemake.threads
+    for step, (cloud, features, diagrams, perplexity) in measured(
+        snakemake, "embeddings", warning_rows, measure, *what
     ):
         where = {"model": model, "step": step}
-        clouds[step], features, diagrams, perplexity = measurements or NOTHING
-        metrics = [] if perplexity is None else [{**where, "metric": "perplexity", "value": perplexity}]
+        clouds[step] = cloud
+        metrics = [{**where, "metric": "perplexity", "value": perplexity}]
         rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
         rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))

@@ -8,8 +8,6 @@ from toposcale.io import schemas, tables
 from toposcale.landscape.measure import LandscapeSettings
 from toposcale.training import corpus
 
-NOTHING = landscape.LandscapeDescription({}, {}, {}, {}, surfaces={}, profiles={}, density=None)
-
 
 def measure(checkpoint, tokenizer_folder, text, snakemake):
     """Return the description of the landscape around one checkpoint."""
@@ -58,7 +56,7 @@ def main(snakemake):
     rows, warning_rows = {name: [] for name, _ in snakemake.output.items()}, []
     for step, description in measured(snakemake, "landscape", warning_rows, measure, tokenizer, text, snakemake):
         where = {"model": snakemake.wildcards.model, "step": step}
-        for name, table in rows_of(description or NOTHING, **where).items():
+        for name, table in rows_of(description, **where).items():
             if name in rows:
                 rows[name].append(table)
     _job.write(snakemake, rows, warning_rows)

@@ -27,8 +27,7 @@ def main(snakemake):
     settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
     rows, warning_rows = {"features": [], "diagrams": []}, []
     what = settings, model, snakemake.params.frozen, warning_rows
-    for step, measurements in measured(snakemake, "weights", warning_rows, measure, *what):
-        features, diagrams = measurements or ({}, {})
+    for step, (features, diagrams) in measured(snakemake, "weights", warning_rows, measure, *what):
         where = {"model": model, "step": step, "source": "weights"}
         rows["features"].append(tables.feature_rows(features, **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, **where))
