@@ -100,9 +100,8 @@ def test_curvature_of_a_loss_with_derivatives_inside():
 
     whole = torch.cat([tensor.reshape(-1) for tensor in parameters.values()])
     exact = np.linalg.eigvalsh(torch.autograd.functional.hessian(of_one_vector, whole).numpy())
-    for which, expected in (("highest", exact[::-1][:2]), ("lowest", exact[:2])):
-        values, _ = hessian_eigenpairs(loss, parameters, 2, seed=0, which=which)
-        np.testing.assert_allclose(values, expected, rtol=1e-2, atol=1e-6)
+    values, _ = hessian_eigenpairs(loss, parameters, 2, seed=0, which="ends")
+    np.testing.assert_allclose(values, [*exact[:2], *exact[-2:]], rtol=1e-2, atol=1e-6)
 
 
 def shared_module_loss(model, function):

@@ -23,9 +23,10 @@ from toposcale.io.errors import UserError, is_shared, one_line
 Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
 
-# Of each end of the spectrum: what ARPACK calls it, the Lanczos vectors to keep, and the residual by |value|. Products cost
-# more than restarts, so few vectors are kept but at the lower end. The error of a value goes by the square of its residual.
-_ENDS = {"largest": ("LM", 8, 1e-4), "highest": ("LA", 8, 1e-4), "lowest": ("SA", 24, 1e-2)}
+# Of each part of the spectrum: what ARPACK calls it, the Lanczos vectors to keep, and the residual by |value|. Products
+# cost more than restarts, so few vectors are kept, and more for the crowded lower end. The error of a value goes by the
+# square of its residual.
+_SEARCHES = {"largest": ("LM", 8, 1e-4), "ends": ("BE", 20, 1e-3)}
 # From scipy 1.17 on, a Lanczos basis that ends early is continued with a random vector, which is another one in each
 # process unless the generator is given; the Fortran code of earlier releases has fixed seeds.
 _RESTARTS_ARE_RANDOM = "rng" in signature(eigsh).parameters
@@ -165,15 +166,15 @@ def hessian_eigenpairs(
     k: int,
     *,
     seed: int,
-    which: Literal["largest", "highest", "lowest"] = "largest",
+    which: Literal["largest", "ends"] = "largest",
     max_products: int = 500,
 ) -> tuple[np.ndarray, list[Parameters]]:
-    """Compute eigenvalues and unit eigenvectors at one end of the Hessian's spectrum.
+    """Compute the largest eigenvalues and unit eigenvectors of the Hessian, or those at both ends of its spectrum.
 
     By ARPACK's implicitly restarted Lanczos method (`scipy.sparse.linalg.eigsh`) from a seeded start vector. Residuals
-    are at most 1e-4 |value| (1e-2 at the crowded lower end), so values are good to about 1e-7 (1e-3) where the next
-    eigenvalue is a tenth away. One start vector finds one vector of a repeated eigenvalue's eigenspace; only rounding
-    brings in others.
+    are at most 1e-4 |value| (1e-3 at both ends), so values are good to about 1e-7 (1e-5) where the next eigenvalue is a
+    tenth away. Both ends come from one Lanczos basis, for about half the products of a search for each. One start
+    vector finds one vector of a repeated eigenvalue's eigenspace; only rounding brings in others.
 
     Parameters
     ----------
@@ -182,19 +183,19 @@ def hessian_eigenpairs(
     parameters : mapping of str to Tensor
         Point at which the Hessian is taken.
     k : int
-        Number of eigenpairs.
+        Number of eigenpairs; of "ends", at each end.
     seed : int
         Seed of the start vector.
-    which : {"largest", "highest", "lowest"}
-        Largest in magnitude, most positive (both descending), or most negative (ascending).
+    which : {"largest", "ends"}
+        Largest in magnitude (descending), or the k lowest and the k highest (ascending; all, if there are fewer than 2k).
     max_products : int
         Approximate limit of Hessian-vector products.
 
     Returns
     -------
-    values : ndarray of shape (k,)
-        Eigenvalues, loss per squared parameter, float64; NaN, with a warning, if not converged or the loss is not
-        finite.
+    values : ndarray of shape (k,) or (2k,)
+        Eigenvalues, loss per squared parameter, float64; NaN, with a warning, if one has not converged or the loss is
+        not finite.
     vectors : list of dict of str to Tensor
         Eigenvectors; the entry of largest magnitude is positive.
 
@@ -213,46 +214,51 @@ def hessian_eigenpairs(
         raise ValueError(f"k: need 1 to {product.size} (the number of parameters), got {k}")
     if not product.finite:
         warnings.warn("the gradient is not finite, so the Hessian has no eigenvalues", stacklevel=2)
-        return np.full(k, np.nan), [unflatten(np.full(product.size, np.nan), parameters)] * k
-    values, vectors = _leading_pairs(product, k, which, np.random.default_rng(seed), max_products)
+        count = _count(k, which, product.size)
+        return np.full(count, np.nan), [unflatten(np.full(product.size, np.nan), parameters)] * count
+    values, vectors = _outer_pairs(product, k, which, np.random.default_rng(seed), max_products)
     if np.isnan(values).any():
         warnings.warn(f"Hessian eigenvalues have not converged in {product.count} products", stacklevel=2)
     largest = np.abs(vectors).argmax(axis=1)
-    vectors = vectors * np.sign(vectors[np.arange(k), largest])[:, None]
+    vectors = vectors * np.sign(vectors[np.arange(len(values)), largest])[:, None]
     return values, [unflatten(vector, parameters) for vector in vectors]
 
 
-def _leading_pairs(
+def _count(k: int, which: str, size: int) -> int:
+    return k if which == "largest" else min(2 * k, size)
+
+
+def _outer_pairs(
     product: HessianProduct, k: int, which: str, rng: np.random.Generator, max_products: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues (k,) at one end of the spectrum and eigenvectors (k, n); NaN where not converged."""
+    """Return eigenvalues (m,) of one kind and eigenvectors (m, n); all NaN where one has not converged."""
     size, start = product.size, rng.standard_normal(product.size)
-    if size <= _DENSE_SIZE or k >= size - 1:
+    count = _count(k, which, size)
+    if size <= _DENSE_SIZE or count >= size - 1:
         values, vectors = np.linalg.eigh(np.stack([product(unit) for unit in np.eye(size)]))
     elif not product(start).any():  # a loss without curvature: ARPACK finds nothing to start with
-        values, vectors = np.zeros(k), np.eye(size, k)
+        values, vectors = np.zeros(count), np.eye(size, count)
     else:
-        arpack, basis, residual = _ENDS[which]
-        width = min(size, max(2 * k + 4, basis))
+        arpack, basis, residual = _SEARCHES[which]
+        width = min(size, max(2 * count + 4, basis))
         try:
             values, vectors = eigsh(
                 LinearOperator((size, size), matvec=product, dtype=np.float64),
-                k=k,
+                k=count,
                 which=arpack,
                 v0=start,
                 ncv=width,
                 tol=residual,
-                maxiter=max(1, max_products // (width - k)),
+                maxiter=max(1, max_products // (width - count)),
                 **({"rng": rng} if _RESTARTS_ARE_RANDOM else {}),
             )
-        except ArpackNoConvergence as error:
-            values, vectors = error.eigenvalues, error.eigenvectors
-            missing = (0, k - len(values))
-            values = np.pad(values, missing, constant_values=np.nan)
-            vectors = np.pad(vectors, ((0, 0), missing), constant_values=np.nan)
-    # NaN last; of opposite values the positive one first
-    keys = {"largest": (-values, -np.abs(values)), "highest": (-values,), "lowest": (values,)}
-    order = np.lexsort(keys[which])[:k]
+        except ArpackNoConvergence:
+            values, vectors = np.full(count, np.nan), np.full((size, count), np.nan)
+    if which == "ends":
+        order = np.argsort(values)
+        order = np.delete(order, np.s_[k : len(order) - (count - k)])
+    else:  # of opposite values the positive one first
+        order = np.lexsort((-values, -np.abs(values)))[:k]
     return values[order], vectors.T[order]
 
 

@@ -27,6 +27,8 @@ WHOLE, VECTORS = "all", "vectors"
 """Layers of all parameters together, and of all that are not matrices: biases and norms."""
 BALL_GRAPH, BALL_DIMENSIONS = "aknn8", 6
 """Graph of the ball, and the number of random directions that span it."""
+_FEW = 3
+"""Most eigenpairs that are looked for at both ends of the spectrum at once."""
 _FLAT = 1e-6  # below this share of the largest eigenvalue, rounding alone decides the direction of an eigenvector
 
 
@@ -220,23 +222,26 @@ def _curvature(
         }
     if not has_eigenpairs:
         return features, {}
-    most = sum(tensor.numel() for tensor in parameters.values())
+    size = sum(tensor.numel() for tensor in parameters.values())
+    spanning = settings.dimensions if spanned else 1
+    count = min(max(settings.eigenvalues, spanning, *settings.subspaces), size)
 
-    def pairs_of(which: Literal["largest", "highest", "lowest"], count: int) -> Pairs:
-        values, vectors = hessian_eigenpairs(loss, parameters, min(count, most), seed=settings.seed, which=which)
+    def pairs_of(which: Literal["largest", "ends"], k: int) -> Pairs:
+        values, vectors = hessian_eigenpairs(loss, parameters, min(k, size), seed=settings.seed, which=which)
         return list(zip(values.tolist(), vectors, strict=True))
 
-    count = max(settings.eigenvalues, settings.dimensions if spanned else 1, *settings.subspaces)
-    pairs = {"largest": pairs_of("largest", count)}
-    # The largest in size are mostly the most positive ones; only where they are not is there more to compute.
-    highest = sorted((pair for pair in pairs["largest"] if pair[0] > 0), key=lambda pair: -pair[0])
-    wanted = settings.dimensions - settings.dimensions // 2 if MIXED in spanned else 1
-    undefined = any(math.isnan(value) for value, _ in pairs["largest"])
-    pairs["highest"] = highest if len(highest) >= wanted or undefined else pairs_of("highest", wanted)
-    pairs["lowest"] = pairs_of("lowest", settings.dimensions if spanned else 1)
+    # One search finds few pairs of every kind; many are not looked for at the lower end, which is crowded.
+    each = count if count <= _FEW else spanning
+    ends = pairs_of("ends", each)
+    by_magnitude = sorted(ends, key=lambda pair: (-abs(pair[0]), -pair[0]))
+    pairs = {
+        "largest": by_magnitude[:count] if each == count else pairs_of("largest", count),
+        "highest": ends[::-1][:each],
+        "lowest": ends[:each],
+    }
     for rank, (value, _) in enumerate(pairs["largest"][: settings.eigenvalues], start=1):
         features[WHOLE][f"hessian_top_{rank}"] = value
-    features[WHOLE]["hessian_max"] = pairs["highest"][0][0] if pairs["highest"] else math.nan
+    features[WHOLE]["hessian_max"] = pairs["highest"][0][0]
     features[WHOLE]["hessian_min"] = pairs["lowest"][0][0]
     return features, pairs
 
