@@ -5,6 +5,7 @@ import torch
 
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
+from toposcale.io import tensor_files
 from toposcale.io.errors import SharedError
 from toposcale.landscape.losses import probe_loss
 from toposcale.training import trainer
@@ -18,6 +19,12 @@ def load(checkpoint, settings, tokenizer_folder=None):
     if path.is_file():
         return model, None
     return model, language_models.load_tokenizer(tokenizer_folder or path, model.vocab_size)
+
+
+def weights_like(parameters, checkpoint):
+    """Return the weights of a checkpoint in the order and on the device of some parameters."""
+    arrays = tensor_files.read(checkpoint)[0]
+    return {name: torch.from_numpy(arrays[name]).to(tensor.device) for name, tensor in parameters.items()}
 
 
 def probe_losses(model, tokenizer, text, settings):

@@ -3,20 +3,12 @@
 import logging
 from itertools import pairwise
 
-import torch
-
 import _job
 import _landscape
 from toposcale.features.landscape import profile_of
-from toposcale.io import schemas, tables, tensor_files
+from toposcale.io import schemas, tables
 from toposcale.landscape import surface
 from toposcale.training import corpus
-
-
-def weights_like(parameters, checkpoint):
-    """Return the weights of a checkpoint in the order and on the device of some parameters."""
-    arrays = tensor_files.read(checkpoint)[0]
-    return {name: torch.from_numpy(arrays[name]).to(tensor.device) for name, tensor in parameters.items()}
 
 
 @_job.script
@@ -26,7 +18,7 @@ def main(snakemake):
     model, tokenizer = _landscape.load(snakemake.input.checkpoints[-1], settings)
     like = dict(model.module.named_parameters())
     points = {
-        step: weights_like(like, checkpoint)
+        step: _landscape.weights_like(like, checkpoint)
         for step, checkpoint in zip(params.steps, snakemake.input.checkpoints, strict=True)
     }
     loss = _landscape.probe_losses(model, tokenizer, text, settings)[0]
