@@ -58,7 +58,7 @@ class Log:
 
     def values(self, quantity: str) -> np.ndarray:
         """Return the values of a quantity (rows,), NaN if it is not logged."""
-        return self.series.get(quantity, np.full(len(self.steps), np.nan))
+        return self.series[quantity] if quantity in self.series else np.full(len(self.steps), np.nan)
 
     def others(self, names: Collection[str]) -> dict[str, np.ndarray]:
         """Return the columns beside the series with one of these plain names, as numbers (rows,)."""

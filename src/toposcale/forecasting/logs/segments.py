@@ -3,9 +3,9 @@
 A segment that goes on from inside the one before it is the same run after a restart. Any other begins another run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,23 +25,19 @@ MOST_STRAY = 2
 """Rows after the end of a run that may be something else, such as a final test."""
 
 
-class Segment(NamedTuple):
-    """Rows of a file from `start` on, up to the next segment; logged: those of them with a main loss, steps ascending."""
+@dataclass
+class Run:
+    """Rows of one run, in segments of which each goes on with those before it.
 
-    start: int
-    logged: np.ndarray
-
-
-class Run(NamedTuple):
-    """Segments of one run: each goes on with those before it. rows: rows that no later segment makes void.
-
-    logged: those of them with a main loss. dropped: number of void rows with a main loss.
+    starts: first rows of the segments. rows: rows that no later segment makes void; logged: those of them with a main loss,
+    steps ascending. restarts: steps to which the segments after the first one go back. dropped: number of void losses.
     """
 
-    segments: tuple[Segment, ...]
+    starts: list[int]
     rows: np.ndarray
     logged: np.ndarray
-    dropped: int
+    restarts: list[float] = field(default_factory=list)
+    dropped: int = 0
 
 
 def keep_one_run(log: Log, number: int | None = None) -> list[float]:
@@ -50,30 +46,37 @@ def keep_one_run(log: Log, number: int | None = None) -> list[float]:
     number: the run to read, from 1. Raise LogError if there are several runs that nothing tells apart, if it has no run
     of this number, or if its steps are in no order.
     """
-    steps, logged = log.steps, np.flatnonzero(~np.isnan(log.main))
-    if len(logged) > 1 and np.all(np.diff(steps[logged]) <= 0) and steps[logged[0]] > steps[logged[-1]]:
-        if number not in (None, 1):
-            raise LogError(f"no run {number} (--run): it has one run")
-        log.keep(np.arange(len(steps))[::-1])
-        return []
-    logged, stray = _without_stray(log, logged)
-    segments = list(_segments(log, logged))
-    runs = list(_runs(log, segments))
+    logged = _logged(log)
+    if len(logged) > 1 and np.all(np.diff(log.steps[logged]) <= 0) and log.steps[logged[0]] > log.steps[logged[-1]]:
+        log.keep(np.arange(len(log.steps))[::-1])
+    _keep(log, np.arange(len(log.steps)), _stray(log, _logged(log)))
+    segments = _segments(log, _logged(log))
+    runs = _runs(log, segments)
     _refuse_disorder(log, segments, sum(run.dropped for run in runs))
     run = _chosen(log, runs, number)
-    rows, stray_evaluations = _checked_evaluations(log, np.setdiff1d(run.rows, stray) if stray else run.rows)
-    if stray := [*stray, *stray_evaluations]:
-        rows_of = ", ".join(f"{log.place(row)}: step {steps[row]:,.0f}" for row in stray)
+    stray = _checked_evaluations(log, run.rows)
+    if run.restarts:
+        times = f"goes back {len(run.restarts)} times, at last" if len(run.restarts) > 1 else "goes back"
+        dropped = f"{counted(run.dropped, 'row before that was', 'rows before that were')} left out"
+        log.notes.append(f"the log {times} to step {run.restarts[-1]:,.0f}, as after a restart: {dropped}")
+    _keep(log, run.rows, stray)
+    return run.restarts
+
+
+def _logged(log: Log) -> np.ndarray:
+    """Return the rows with a main loss."""
+    return np.flatnonzero(~np.isnan(log.main))
+
+
+def _keep(log: Log, rows: np.ndarray, stray: np.ndarray) -> None:
+    """Keep rows without those that are of something else, which are noted."""
+    if len(stray):
+        rows_of = ", ".join(f"{log.place(row)}: step {log.steps[row]:,.0f}" for row in stray)
         count = counted(len(stray), "last row does", "last rows do")
         log.notes.append(f"{count} not go on with the run: left out ({rows_of}), a summary or a test?")
-    restarts = [float(steps[segment.logged[0]]) for segment in run.segments[1:]]
-    if restarts:
-        times = f"goes back {len(restarts)} times, at last" if len(restarts) > 1 else "goes back"
-        dropped = f"{counted(run.dropped, 'row before that was', 'rows before that were')} left out"
-        log.notes.append(f"the log {times} to step {restarts[-1]:,.0f}, as after a restart: {dropped}")
-    if len(rows) < len(steps):
-        log.keep(rows)
-    return restarts
+    kept = np.setdiff1d(rows, stray)
+    if len(kept) < len(log.steps):
+        log.keep(kept)
 
 
 def _total(log: Log, rows: np.ndarray) -> float | None:
@@ -97,8 +100,8 @@ def _level_at(steps: np.ndarray, logs: np.ndarray, step: float) -> float:
     return float(np.median(logs[np.argsort(np.abs(steps - step), kind="stable")[:3]]))
 
 
-def _without_stray(log: Log, logged: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Return the rows with a loss but for one or two at the end that are of something else, and those.
+def _stray(log: Log, logged: np.ndarray) -> np.ndarray:
+    """Return the one or two rows with a loss at the end that are of something else.
 
     Their steps do not go on, and their losses are not those of the run there: they are near the one at the end where the
     run had a higher one, or they repeat the last step with another loss.
@@ -107,8 +110,8 @@ def _without_stray(log: Log, logged: np.ndarray) -> tuple[np.ndarray, list[int]]
         rows, last = logged[:-n], logged[-n:]
         if len(rows) < 5 * n or not np.isfinite(log.main[last]).all() or log.steps[last].max() > log.steps[rows[-1]]:
             continue
-        before, now = _logs(log.main[rows[np.isfinite(log.main[rows])]]), _logs(log.main[last])
-        steps = log.steps[rows[np.isfinite(log.main[rows])]]
+        rows = rows[np.isfinite(log.main[rows])]
+        before, now, steps = _logs(log.main[rows]), _logs(log.main[last]), log.steps[rows]
         if len(before) < 5:
             continue
         end, noise = float(np.median(before[-5:])), max(6 * _scatter(before), 1e-3)
@@ -116,21 +119,21 @@ def _without_stray(log: Log, logged: np.ndarray) -> tuple[np.ndarray, list[int]]
         repeats_last = (log.steps[last] == steps[-1]).all() and np.all(np.abs(now - end) > noise)
         is_of_end = np.all((there - end > max(noise, 0.03)) & (np.abs(now - end) < 0.5 * (there - end)))
         if repeats_last or is_of_end:
-            return rows, last.tolist()
-    return logged, []
+            return last
+    return logged[:0]
 
 
-def _segments(log: Log, logged: np.ndarray) -> Iterator[Segment]:
-    """Yield the segments: a row without a main loss belongs to the next one once its step goes back."""
+def _segments(log: Log, logged: np.ndarray) -> list[np.ndarray]:
+    """Return the rows with a loss in parts of which each goes back, or is of another run though its steps go on."""
     back = np.flatnonzero(np.diff(log.steps[logged]) < 0) + 1
-    back = np.union1d(back, _jumps(log, logged)).astype(int)
-    parts = np.split(logged, back)
-    yield Segment(0, parts[0])
-    for one, other in pairwise(parts):
-        between = np.arange(one[-1] + 1, other[0])
-        so_far = np.maximum.accumulate(np.append(log.steps[one[-1]], log.steps[between]))[:-1]
-        going_back = between[log.steps[between] < so_far]
-        yield Segment(int(going_back[0]) if len(going_back) else int(other[0]), other)
+    return np.split(logged, np.union1d(back, _jumps(log, logged)).astype(int))
+
+
+def _start(log: Log, before: int, first: int) -> int:
+    """Return where a segment begins: at the first row without a loss between two with one whose step goes back."""
+    steps = log.steps[before:first]
+    going_back = np.flatnonzero(steps[1:] < np.maximum.accumulate(steps)[:-1])
+    return before + 1 + int(going_back[0]) if len(going_back) else first
 
 
 def _jumps(log: Log, logged: np.ndarray) -> list[int]:
@@ -159,18 +162,18 @@ def _starts_again(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
     return bool(first <= steps[0] or is_near)
 
 
-def _refuse_disorder(log: Log, segments: Sequence[Segment], n_void: int) -> None:
+def _refuse_disorder(log: Log, segments: Sequence[np.ndarray], n_void: int) -> None:
     """Raise LogError if the steps go back so often that the rows are of several runs at once, or in no order.
 
     n_void: rows that restarts would make void.
     """
-    pairs = [(one.logged, other.logged) for one, other in pairwise(segments)]
+    pairs = [*pairwise(segments)]
     restarts = sum(not _starts_again(log, *pair) for pair in pairs)
-    lengths = [len(segment.logged) for segment in segments]
+    lengths = [*map(len, segments)]
     are_many = restarts > max(MOST_RESTARTS, SHARE_OF_RESTARTS * sum(lengths))
     are_short = len(lengths) > 3 and (np.median(lengths) < 3 or 2 * n_void > sum(lengths))
     if are_many or are_short:
-        first = segments[1].logged[0]
+        first = segments[1][0]
         raise LogError(
             f"the steps go back {len(pairs):,} times, first at {log.place(first)} to step "
             f"{log.steps[first]:,.0f}: rows of several runs are mixed, or not in the order of their steps; give "
@@ -178,20 +181,23 @@ def _refuse_disorder(log: Log, segments: Sequence[Segment], n_void: int) -> None
         )
 
 
-def _runs(log: Log, segments: Sequence[Segment]) -> Iterator[Run]:
-    """Yield the runs: a segment that resumes the one before it makes the rows from its first step on void."""
-    ends = [segment.start for segment in segments[1:]] + [len(log.steps)]
-    run = Run((), np.empty(0, int), np.empty(0, int), 0)
-    for segment, end in zip(segments, ends, strict=True):
-        if run.segments and not _resumes(log, run.logged, segment.logged):
-            yield run
-            run = Run((), np.empty(0, int), np.empty(0, int), 0)
-        first = log.steps[segment.logged[0]] if run.segments else np.inf
-        kept, logged = (rows[log.steps[rows] < first] for rows in (run.rows, run.logged))
-        rows = np.concatenate([kept, np.arange(segment.start, end)])
-        dropped = run.dropped + len(run.logged) - len(logged)
-        run = Run((*run.segments, segment), rows, np.concatenate([logged, segment.logged]), dropped)
-    yield run
+def _runs(log: Log, segments: Sequence[np.ndarray]) -> list[Run]:
+    """Return the runs: a segment that resumes the one before it makes the rows from its first step on void."""
+    starts = [0, *(_start(log, int(one[-1]), int(other[0])) for one, other in pairwise(segments))]
+    runs: list[Run] = []
+    for logged, start, end in zip(segments, starts, [*starts[1:], len(log.steps)], strict=True):
+        new = Run([start], np.arange(start, end), logged)
+        if not runs or not _resumes(log, runs[-1].logged, logged):
+            runs.append(new)
+            continue
+        run, first = runs[-1], log.steps[logged[0]]
+        before = run.logged[log.steps[run.logged] < first]
+        run.dropped += len(run.logged) - len(before)
+        run.starts.append(start)
+        run.restarts.append(float(first))
+        run.logged = np.concatenate([before, logged])
+        run.rows = np.concatenate([run.rows[log.steps[run.rows] < first], new.rows])
+    return runs
 
 
 def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
@@ -212,17 +218,18 @@ def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
 
 def _chosen(log: Log, runs: Sequence[Run], number: int | None) -> Run:
     """Return the run that is read, and note the others; without a number it is the last one, if it is told apart."""
-    if number is not None and not 1 <= number <= len(runs):
-        raise LogError(f"no run {number} (--run): it has {_described(log, runs)}")
-    if len(runs) == 1:
+    if len(runs) == 1 and number in (None, 1):
         return runs[0]
-    if number is not None:
-        log.notes.append(f"run {number} of {_described(log, runs)} is read")
-        return runs[number - 1]
-    if not _are_told_apart(log, runs):
-        raise LogError(f"{_described(log, runs)}; choose one with --run (run)")
-    log.notes.append(f"{_described(log, runs)}: the last one is read; choose another with --run (run)")
-    return runs[-1]
+    described = _described(log, runs)
+    if number is None:
+        if not _are_told_apart(log, runs):
+            raise LogError(f"{described}; choose one with --run (run)")
+        log.notes.append(f"{described}: the last one is read; choose another with --run (run)")
+        return runs[-1]
+    if not 1 <= number <= len(runs):
+        raise LogError(f"no run {number} (--run): it has {described}")
+    log.notes.append(f"run {number} of {described} is read")
+    return runs[number - 1]
 
 
 def _are_told_apart(log: Log, runs: Sequence[Run]) -> bool:
@@ -231,9 +238,8 @@ def _are_told_apart(log: Log, runs: Sequence[Run]) -> bool:
     totals = _total(log, before.rows), _total(log, last.rows)
     if None not in totals and totals[0] != totals[1]:
         return True
-    starts = {segment.start for run in runs for segment in run.segments}
     boundary = range(int(before.logged[-1]) + 1, int(last.logged[0]) + 1)
-    starts |= set(boundary)
+    starts = {start for run in runs for start in run.starts} | {*boundary}
     return any(not rows.isdisjoint(boundary) and 2 * len(rows & starts) >= len(rows - {0}) for rows in log.headers)
 
 
@@ -245,11 +251,11 @@ def _described(log: Log, runs: Sequence[Run]) -> str:
         ends = f"steps {steps[0]:,.0f} to {steps[-1]:,.0f}, losses {losses[0]:.4g} to {losses[-1]:.4g}"
         texts.append(f"run {number}: {counted(len(run.logged), 'row')}, {ends}")
     shown = texts if len(texts) <= 6 else [*texts[:3], "...", *texts[-2:]]
-    return f"{len(runs)} runs ({'; '.join(shown)})"
+    return f"{counted(len(runs), 'run')} ({'; '.join(shown)})"
 
 
-def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Return rows without an evaluation at the end whose step goes back, and that one.
+def _checked_evaluations(log: Log, rows: np.ndarray) -> np.ndarray:
+    """Return the evaluation at the end of rows whose step alone goes back, if any.
 
     Raise LogError if the evaluations count steps of their own, or have several losses a step.
     """
@@ -258,7 +264,7 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     steps = log.steps[own]
     back = np.flatnonzero(np.diff(steps) < 0) + 1
     if len(back) == 1 and back[0] == len(own) - 1 > 2:
-        return rows[rows != own[-1]], [int(own[-1])]
+        return own[-1:]
     remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
     if len(back):
         raise LogError(
@@ -280,4 +286,4 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> tuple[np.ndarray, list[i
     pairs = np.unique(np.stack([steps, validation[own]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:
         raise LogError(f"most evaluations have several validation losses; give one of each step{remedy}")
-    return rows, []
+    return own[:0]
