@@ -266,11 +266,6 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> np.ndarray:
     if len(back) == 1 and back[0] == len(own) - 1 > 2:
         return own[-1:]
     remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
-    if len(back):
-        raise LogError(
-            f"the steps of the validation losses go back to {steps[back[0]]:,.0f} at "
-            f"{log.place(own[back[0]])} while the training goes on{remedy}"
-        )
     training = rows[~np.isnan(log.main[rows])]
     position = np.searchsorted(training, own)
     inside = (position > 0) & (position < len(training))
@@ -278,10 +273,11 @@ def _checked_evaluations(log: Log, rows: np.ndarray) -> np.ndarray:
     are_apart = np.abs(steps - reached) > 0.5 * np.maximum(reached, steps)
     behind = len(own) > 2 and len(training) > 0 and np.all(position == len(training))
     is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
-    if (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
+    if len(back) or (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
+        wrong = back[0] if len(back) else -1
         raise LogError(
-            f"the validation losses have steps of their own ({steps[-1]:,.0f} at "
-            f"{log.place(own[-1])}, where the training is at {reached[-1]:,.0f}){remedy}"
+            f"the validation losses have steps of their own ({steps[wrong]:,.0f} at {log.place(own[wrong])}, where the "
+            f"training is at {reached[wrong]:,.0f}){remedy}"
         )
     pairs = np.unique(np.stack([steps, validation[own]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:

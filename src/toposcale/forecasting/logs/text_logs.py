@@ -416,38 +416,24 @@ def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
 
 
 def _count_over_epochs(columns: dict[str, np.ndarray]) -> None:
-    """Make batches of epochs, and the places of progress bars, steps of the training."""
-    batch, batches, epochs = (columns.pop(name, None) for name in ("batch", "batches", "epochs"))
-    counter = next((name for name in columns if name in COUNTERS), "")
-    if counter and batch is not None:
-        known = np.isfinite(columns[counter]) & np.isfinite(batch)
-        if known.any() and np.mean(np.abs(columns[counter] - batch)[known] <= 1) < 0.9:  # batches beside updates
-            batch = None
-    if batch is None or batches is None:
-        if counter and END in columns:
-            steps, ends = columns[counter], columns[END]
-            columns[counter], columns[END] = _over_epochs(steps, ends, columns.get("epoch"), epochs)
-        return
-    steps, ends = _over_epochs(batch, batches, columns.get("epoch"), epochs)
-    missing = np.full(len(ends), np.nan)
-    for name, values in ((counter or "step", steps), (END, ends)):
-        before = columns.get(name, missing)
-        columns[name] = np.where(np.isnan(before), values, before)
-
-
-def _over_epochs(
-    steps: np.ndarray, ends: np.ndarray, epoch: np.ndarray | None, epochs: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps and their last one, of batches that begin again in each epoch: (epoch - 1) x batches + batch."""
-    known = np.empty(0, bool) if epoch is None else np.isfinite(epoch) & np.isfinite(steps)
-    if epoch is None or not known.any() or np.any(epoch[known] % 1):
-        return steps, ends
-    begins = np.flatnonzero(np.diff(epoch[known]) > 0)
-    starts_again = len(begins) and np.all(np.diff(steps[known])[begins] < 0)
-    if len(begins) and not starts_again:  # they are counted over all epochs
-        return steps, ends
-    if starts_again and len(np.unique(ends[known])) > 1:
-        raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
-    n_epochs = np.nanmax(epochs) if epochs is not None and np.isfinite(epochs).any() else np.nan
-    first = 0 if epoch[known].min() == 0 else 1
-    return ((epoch - first) * ends + steps if starts_again else steps), ends * n_epochs
+    """Count steps and their last one over all epochs where batches begin again in each: (epoch - 1) x batches + batch."""
+    missing = np.full(len(next(iter(columns.values()))), np.nan)
+    batch, batches, epochs, total = (columns.pop(name, missing) for name in ("batch", "batches", "epochs", END))
+    counter = next((name for name in columns if name in COUNTERS), "step")
+    count, epoch = columns.get(counter, missing), columns.get("epoch", missing)
+    differences = np.abs(count - batch)[np.isfinite(count - batch)]
+    by_batch = np.isfinite(batch).any() and np.sum(differences > 1) <= 0.1 * len(differences)  # not beside updates
+    steps, ends = (batch, batches) if by_batch else (count, total)
+    known = np.isfinite(epoch) & np.isfinite(steps) & np.isfinite(ends)
+    if known.any() and not np.any(epoch[known] % 1):
+        begins = np.flatnonzero(np.diff(epoch[known]) > 0)
+        starts_again = bool(np.all(np.diff(steps[known])[begins] < 0))
+        if len(begins) and starts_again:
+            if len(np.unique(ends[known])) > 1:
+                raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
+            steps = (epoch - min(epoch[known].min(), 1)) * ends + steps
+        if starts_again:  # else they are counted over all epochs
+            ends = ends * max(epochs[np.isfinite(epochs)].tolist(), default=np.nan)
+    if by_batch:
+        steps, ends = np.where(np.isnan(count), steps, count), np.where(np.isnan(total), ends, total)
+    columns |= {counter: steps, **({END: ends} if np.isfinite(ends).any() else {})}
