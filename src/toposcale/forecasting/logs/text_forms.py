@@ -107,6 +107,15 @@ _FACTS = {
 }
 """Facts of the run that a line states, by the name of the number."""
 
+UNREAD = "not understood"
+_SUMMARIES = {
+    re.compile(f".*{SUMMARY}"): "a summary of the training",
+    re.compile(f"{MARK}/{MARK} (?=.*- loss: {MARK})(?=.*(?:- ETA: |s/step))"): (
+        "means since the epoch began, as Keras prints them; log each batch with CSVLogger"
+    ),
+}
+"""Reasons why lines are left out: their loss is not understood, or the line is a summary."""
+
 
 class Kind(Enum):
     """Kind of the lines of a form."""
@@ -117,7 +126,6 @@ class Kind(Enum):
     TRAINING = "training"
     EVALUATION = "evaluation"
     LEFT_OUT = "left out"
-    UNREAD = "unread"
 
 
 @dataclass(eq=False)
@@ -181,12 +189,8 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
     whole: positions of whole numbers, after a word such as `train` that has a loss or something else behind it.
     """
     form = Form(key, programs=frozenset(name for name in GRAMMARS if any(line.fullmatch(key) for line in _LINES[name])))
-    if SUMMARY in key:
-        form.kind, form.reason = Kind.LEFT_OUT, "a summary of the training"
-        return form
-    if key.startswith(f"{MARK}/{MARK} ") and f"- loss: {MARK}" in key and ("- ETA: " in key or "s/step" in key):
-        form.kind = Kind.LEFT_OUT
-        form.reason = "means since the epoch began, as Keras prints them; log each batch with CSVLogger"
+    if reason := next((reason for pattern, reason in _SUMMARIES.items() if pattern.match(key)), ""):
+        form.kind, form.reason = Kind.LEFT_OUT, reason
         return form
     literals, name = key.lower().split(MARK), ""
     for at in range(len(literals) - 1):
@@ -196,9 +200,15 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
         form.names[0] = "step"
     form.names = {1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
     losses = {at: said for at, name in form.names.items() if (said := loss_name(name)) and not said.is_part}
-    if form.kind is Kind.UNREAD or not losses:
+    if form.kind is Kind.LEFT_OUT or not losses:
         form.decimals = []
-        _name_other_line(form, literals)
+        if form.kind is Kind.LEFT_OUT:
+            form.reason = UNREAD
+        elif {*form.names.values()} & {*_FACTS.values()}:
+            unit = re.match(r"[kmb](?![a-z])", literals[min(form.names) + 1])
+            form.kind, form.unit = Kind.FACT, unit[0].upper() if unit else ""
+        elif form.reason or form.counts:
+            form.kind = Kind.LEFT_OUT if form.reason else Kind.STEP
         return form
     form.losses = tuple(losses)
     has_training = any(said.split is TRAINING for said in losses.values())
@@ -216,20 +226,6 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
 def _starts_with_number(literals: Sequence[str]) -> bool:
     """Return whether the number at the start of a line may count the steps."""
     return len(literals) > 1 and literals[0].strip(" [(#") == "" and bool(re.match(r"[\])]?[ :|,]", literals[1]))
-
-
-def _name_other_line(form: Form, literals: Sequence[str]) -> None:
-    """Find the kind of a line whose loss is not read: a fact, a step of later lines, or something else."""
-    found = set(form.names.values())
-    if form.kind is Kind.UNREAD:
-        return
-    if found & {*_FACTS.values()}:
-        unit = re.match(r"[kmb](?![a-z])", literals[min(form.names) + 1])
-        form.kind, form.unit = Kind.FACT, unit[0].upper() if unit else ""
-    elif form.reason:
-        form.kind = Kind.LEFT_OUT
-    elif form.counts:
-        form.kind = Kind.STEP
 
 
 def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> str:
@@ -287,7 +283,7 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     if said is None and "loss" in words and is_other:
         form.reason = "a best or mean loss, or an evaluation on another text"
     if (said is None and "loss" in words and not is_other) or (said and after == "," and at + 2 < len(literals)):
-        form.kind = Kind.UNREAD  # a loss of an unknown kind, or a decimal comma
+        form.kind = Kind.LEFT_OUT  # a loss of an unknown kind, or a decimal comma
     if said is None:
         return ""
     content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]

@@ -15,7 +15,7 @@ import numpy as np
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
 from toposcale.forecasting.logs.rows import Log, LogError, half_written
-from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, RANKS, Form, Kind, form_of
+from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, RANKS, UNREAD, Form, Kind, form_of
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import counted
 
@@ -28,12 +28,7 @@ LONGEST_LINE, MOST_FORMS = 16384, 10_000
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
-_NO_STEP, _UNREAD, _OF_OTHERS, _LONG = (
-    "no step",
-    "not understood",
-    "of another kind",
-    f"more than {LONGEST_LINE:,} bytes",
-)
+_NO_STEP, _OF_OTHERS, _LONG = "no step", "of another kind", f"more than {LONGEST_LINE:,} bytes"
 """Reasons why lines are left out, beside those of the forms."""
 
 _GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
@@ -91,7 +86,7 @@ class _Lines:
         if (form := self.forms.get((key, whole))) is None:
             form = form_of(key, whole)
             if len(self.forms) >= MOST_FORMS and form.kind in (Kind.TRAINING, Kind.EVALUATION):
-                form = Form(kind=Kind.UNREAD)
+                form = Form(kind=Kind.LEFT_OUT, reason=UNREAD)
             elif len(self.forms) < MOST_FORMS:
                 self.forms[key, whole] = form
         if form.kind is Kind.OTHER:
@@ -102,10 +97,8 @@ class _Lines:
         if integers := tuple(at for at in form.decimals if texts[at].lstrip("+-").isdecimal()):
             return self._slow(number, piece, integers)
         values = [_number(texts[at]) for at in form.names]
-        if form.kind is Kind.UNREAD or any("," in texts[at] for at in form.losses):
-            self.left_out[_UNREAD].append(number)
-        elif form.kind is Kind.LEFT_OUT:
-            self.left_out[form.reason].append(number)
+        if form.kind is Kind.LEFT_OUT or any("," in texts[at] for at in form.losses):
+            self.left_out[form.reason if form.kind is Kind.LEFT_OUT else UNREAD].append(number)
         elif form.kind is Kind.FACT:
             self.facts += [(self.n_rows, name, number_of(texts[at] + form.unit)) for at, name in form.names.items()]
         else:
@@ -151,7 +144,7 @@ def read(content: bytes) -> Log:
         count = counted(len(without_step), "line has", "lines have")
         raise LogError(f"{count} a loss and no step; {remedy}")
     of_others = lines.left_out.pop(_OF_OTHERS, [])
-    unread = sorted([*lines.left_out.pop(_UNREAD, []), *of_others, *without_step])
+    unread = sorted([*lines.left_out.pop(UNREAD, []), *of_others, *without_step])
     left_out = [
         f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: line {min(numbers):,} "
         f"({_line(content, min(numbers))[:80]!r})"
