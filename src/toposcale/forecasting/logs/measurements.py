@@ -129,11 +129,11 @@ def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple
 
     steps: (rows,); columns: those of `OF_THE_BATCH` that are logged, (rows,) each.
     """
-    for name, (early, late) in _batches(steps, columns):
-        if not _is_constant(early, late):
-            change = f"according to {name}, the batch size changed from {early:.3g} to {late:.3g}"
-            return (f"{change}; the law assumes that it is constant",)
-    return ()
+    return tuple(
+        f"according to {name}, the batch size changed from {early:.3g} to {late:.3g}; the law assumes that it is constant"
+        for name, (early, late) in _batches(steps, columns)
+        if not _is_constant(early, late)
+    )[:1]
 
 
 def tokens_per_step(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> int | None:
@@ -141,15 +141,13 @@ def tokens_per_step(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> int
 
     steps, columns: as in `changed_batch`. Fractions are of another unit, such as billions of tokens.
     """
-    counted = {
+    of_tokens = {
         name: values
         for name, values in columns.items()
         if plain_name(name) not in IN_SEQUENCES and not np.any(values[np.isfinite(values)] % 1)
     }
-    for _, (early, late) in _batches(steps, counted):
-        if _is_constant(early, late):
-            return round((early + late) / 2)
-    return None
+    batches = (batch for _, batch in _batches(steps, of_tokens) if _is_constant(*batch))
+    return next((round((early + late) / 2) for early, late in batches), None)
 
 
 def _batches(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[tuple[str, tuple[float, float]]]:
