@@ -32,11 +32,9 @@ from toposcale.io.errors import listed
 def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     """Make series of the columns of each quantity: step, loss, validation_loss, learning_rate, gradient_norm.
 
-    `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then. Raise
-    LogError if two columns could hold one quantity, if a named one does not exist, if there is no step or no loss, or if
-    they hold no numbers.
+    `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then.
     """
-    columns = {name: values for name, values in log.columns.items() if name not in log.metrics}
+    columns = {name: values for name, values in log.columns.items() if name not in (log.metrics or ())}
     names = {quantity: _named(log, columns, quantity, name) for quantity, name in chosen.items()}
     # W&B adds columns for the extremes of a metric.
     plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
@@ -46,13 +44,13 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     if "loss" not in names:
         losses = {name: said for name in plain_of if name not in names.values() and (said := loss_name(name))}
         names |= dict(_losses(log, losses))
-    rates = [name for alias in RATES for name in plain_of if plain_of[name] == alias]
-    rates += [name for name in plain_of if name.lower().startswith("lr-")]
-    norms = [name for alias in NORMS for name in plain_of if plain_of[name] == alias]
-    for quantity, present in (("learning_rate", rates), ("gradient_norm", norms)):
+    for quantity, aliases in (("learning_rate", RATES), ("gradient_norm", NORMS)):
+        present = [name for alias in aliases for name in plain_of if plain_of[name] == alias]
+        present += [name for name in plain_of if aliases is RATES and name.lower().startswith("lr-")]
         if len(present) > 1:
-            both = f"columns {' and '.join(present)} both hold the {quantity.replace('_', ' ')}"
-            raise LogError(f"{both}; remove one of them")
+            raise LogError(
+                f"columns {' and '.join(present)} both hold the {quantity.replace('_', ' ')}; remove one of them"
+            )
         names |= {quantity: present[0]} if present else {}
     # The export of one TensorBoard curve calls its loss `Value`; next to a loss, a value is something else.
     values = [name for name in plain_of if plain_of[name] == "value"]
@@ -60,7 +58,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
         names["loss"] = values[0]
     order = ("step", "loss", "gradient_norm", "learning_rate", "validation_loss")
     log.names = {name: names[name] for name in order if name in names}
-    if log.needs_losses:
+    if log.metrics is None:
         _refuse_bits(log)
         _refuse_missing(log)
     _make_series(log)
@@ -87,12 +85,14 @@ def _make_series(log: Log) -> None:
     losses = {log.names[name]: log.series[name] for name in ("loss", "validation_loss") if name in log.names}
     if losses and not any(np.isfinite(values).any() for values in losses.values()):
         raise LogError(f"{' and '.join(losses)} holds no number")
-    log.series |= {name: np.asarray(log.columns[name], dtype=np.float64) for name in log.metrics}
+    log.series |= {name: np.asarray(log.columns[name], dtype=np.float64) for name in log.metrics or ()}
     log.series.setdefault("step", np.empty(0))
     log.columns = {
         name: values
         for name, values in log.columns.items()
-        if name not in (*log.names.values(), *log.metrics) and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
+        if name not in (*log.names.values(), *(log.metrics or ()))
+        and getattr(values, "ndim", 1) == 1
+        and len(values) == n_rows
     }
     log.totals = next(iter(log.others(LAST_STEP).values()), None)
     log.drop_empty_loss()
@@ -158,7 +158,7 @@ def _losses(log: Log, losses: Mapping[str, LossName]) -> Iterator[tuple[str, str
         {name: said for name, said in losses.items() if said.split is split and not said.is_part}
         for split in (TRAINING, VALIDATION, TEST)
     )
-    counts = {name: _n_known(log.columns[name]) for name in training} if len(training) > 1 else {}
+    counts = {name: known_cells(log.columns[name]).sum() for name in training} if len(training) > 1 else {}
     if max(counts.values(), default=0) > 1:  # a single value is the mean of the training
         training = {name: said for name, said in training.items() if counts[name] > 1}
     has_part = any(said.is_part for said in losses.values())
@@ -176,13 +176,8 @@ def _losses(log: Log, losses: Mapping[str, LossName]) -> Iterator[tuple[str, str
             log.notes.append(f"{listed(test, 4)} was left out, since there is a validation loss")
 
 
-def _n_known(values: Any) -> int:
-    return int(known_cells(values).sum())
-
-
 def _one_loss(log: Log, losses: Mapping[str, LossName], has_part: bool, quantity: str) -> str:
     """Return the column of one training loss or validation loss under several names; note the others."""
-    columns = log.columns
     values = {name for name, said in losses.items() if not said.is_mean} or set(losses)
     plain = {name for name in values if losses[name].is_cross_entropy and not losses[name].is_total}
     hold_more = all(
@@ -191,8 +186,8 @@ def _one_loss(log: Log, losses: Mapping[str, LossName], has_part: bool, quantity
     chosen = plain if len(plain) == 1 and hold_more else values
     first, *others = [name for name in losses if name in chosen]
     if others:
-        first, *others = sorted([first, *others], key=lambda name: -_n_known(columns[name]))
-    if any(_differ(columns[first], columns[name]) for name in others):
+        first, *others = sorted([first, *others], key=lambda name: -known_cells(log.columns[name]).sum())
+    if any(_differ(log.columns[first], log.columns[name]) for name in others):
         named = " and ".join(name for name in losses if name in chosen)
         remedy = "remove one of them, or name the loss with --loss-column (loss_column)"
         raise LogError(f"columns {named} both hold the {quantity}; {remedy}")

@@ -26,8 +26,7 @@ class Event(NamedTuple):
 def read(path: Path, *, is_named: bool = False) -> Log:
     """Read an event file or all of a folder; a tag of a folder called `validation`, `loss_val`, ... is a validation loss.
 
-    is_named: whether the user names the loss. Raise LogError for no such files, no package tensorboard, folders that
-    contradict each other, and no loss but one per epoch.
+    is_named: whether the user names the loss.
     """
     events = _events(path)
     losses = [tag for tag in events if loss_name(tag)]

@@ -10,7 +10,6 @@ import numpy as np
 
 from toposcale.forecasting.logs import text_logs
 from toposcale.forecasting.logs.names import (
-    COUNTERS,
     LAST_STEP,
     PARAMETERS,
     PER_STEP,
@@ -129,12 +128,7 @@ def _entries(path: Path, content: dict[str, Any], suffix: str) -> Iterator[Any]:
     for name, rows in lists.items():
         split = name if len(lists) > 1 else ""
         for row in rows:
-            yield facts | {_in_list(key, split): row[key] for key in row} if isinstance(row, dict) else row
-
-
-def _in_list(name: str, split: str) -> str:
-    """Return the name of a column in a list that may be that of a split; steps are those of the training."""
-    return name if plain_name(name) in (*COUNTERS, "epoch") else with_split(name, split)
+            yield facts | {with_split(key, split): row[key] for key in row} if isinstance(row, dict) else row
 
 
 def _lists(content: Mapping[str, Any]) -> dict[str, list[Any]]:

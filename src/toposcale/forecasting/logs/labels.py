@@ -90,10 +90,7 @@ def refuse_table_of_runs(log: Log) -> None:
 
 
 def read_one_training(log: Log) -> None:
-    """Read the losses of evaluations as such, and the mean over processes.
-
-    Raise LogError for rows of several runs, and if most steps have several losses.
-    """
+    """Read the losses of evaluations as such, and the mean over processes; refuse rows of several runs."""
     refuse_table_of_runs(log)
     for labels in labels_of(log, SPLITS):
         _read_splits(log, labels)
@@ -164,10 +161,7 @@ def _read_mean(log: Log, labels: Labels) -> None:
 
 
 def _refuse_unknown_labels(log: Log) -> None:
-    """Raise LogError if most steps have several losses, or some do because rows of evaluations are among the others.
-
-    The message names the column that distinguishes them, if any.
-    """
+    """Refuse several losses at most steps, or at those of evaluations, and name the column that labels them."""
     logged = ~np.isnan(log.main)
     steps = log.steps[logged]
     if np.all(np.diff(steps) > 0):  # most logs: spares them a sort

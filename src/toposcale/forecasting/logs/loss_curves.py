@@ -19,7 +19,7 @@ from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
-from toposcale.forecasting.runs.series import logged_again
+from toposcale.forecasting.runs.series import in_order, logged_again, on_grid
 from toposcale.io.errors import UserError
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
@@ -145,10 +145,10 @@ def _log_of_state(state: trainer_states.TrainerState) -> Log:
         for entry, metrics in zip(entries, evaluations, strict=True)
     ]
     metrics = tuple(dict.fromkeys(name for row in evaluations for name in row if name != "validation_loss"))
-    log = Log(columns_of_entries(rows, (*_TRAINER_KEYS, *metrics)), "state of a Trainer", [*state.notes])
+    columns = columns_of_entries(rows, (*_TRAINER_KEYS, *metrics))
+    log = Log(columns, "state of a Trainer", [*state.notes], metrics=metrics)
     if left_out := len(history) - len(entries):
         log.notes.append(f"{left_out} of {len(history):,} entries have no step: they were left out")
-    log.metrics, log.needs_losses = metrics, False
     return log
 
 
@@ -239,19 +239,15 @@ def _joined(log: Log, restarts: Sequence[float]) -> dict[str, np.ndarray]:
 
 def _merged(columns: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the columns with one row a step, the last value of each, and where it is one of several."""
-    order = np.argsort(columns["step"], kind="stable")
-    steps = columns["step"][order]
-    is_new = np.append(True, np.diff(steps) > 0)[: len(steps)]
-    index = np.cumsum(is_new) - 1
-    merged, repeated = {"step": steps[is_new]}, np.zeros(int(is_new.sum()), dtype=bool)
-    for name in columns.keys() - {"step"}:
-        values = columns[name][order]
-        is_known = ~np.isnan(values)
-        last = np.full(len(repeated), np.nan)
-        last[index[is_known]] = values[is_known]
-        repeated[index[is_known & (values != last[index])]] = True
-        merged[name] = last
-    return {name: merged[name] for name in columns}, repeated
+    unique = np.unique(columns["step"])
+    merged, repeated = dict[str, np.ndarray](), np.zeros(len(unique), dtype=bool)
+    for name, values in columns.items():
+        known = ~np.isnan(values)
+        steps, values = columns["step"][known], values[known]
+        merged[name] = on_grid(unique, *in_order((steps, values)))
+        index = np.searchsorted(unique, steps)
+        repeated[index[values != merged[name][index]]] = True
+    return merged, repeated
 
 
 def _drops(steps: np.ndarray, losses: np.ndarray, restarts: Iterable[float]) -> Iterator[str]:

@@ -108,6 +108,8 @@ def split_of(name: str) -> frozenset[str] | None:
 def with_split(name: str, group: str) -> str:
     """Return a name with the split that its list or folder says and it does not say itself."""
     split, said = split_of(group), loss_name(name)
+    if plain_name(name) in (*COUNTERS, "epoch"):  # steps are those of the training
+        return name
     prefix = "validation/" if split is VALIDATION else "test/" if split is TEST else ""
     return name if said and said.split is not TRAINING else prefix + name
 

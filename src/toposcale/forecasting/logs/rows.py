@@ -18,7 +18,7 @@ MOST_NESTED = 8
 
 
 class LogError(ValueError):
-    """Log that has no reading, or more than one; the message follows the name of its file."""
+    """Log without one reading, which any reader or pass may find; the message follows the name of the file."""
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Log:
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
     form: format of the file. notes, low_confidence_reasons: on what was left out or
     changed. lines: line of each row, if known. headers: the rows before which a header stands, for each kind of header.
-    program: training program of a text log. metrics: columns that are other metrics than losses. needs_losses: whether a
-    log without a step and a loss is refused. names, series: once they are chosen, the names of the columns and float arrays
+    program: training program of a text log. metrics: columns that are other metrics than losses, None of a log that is
+    refused without a step and a loss. names, series: once they are chosen, the names of the columns and float arrays
     (rows,) by quantity; `columns` are the others then. totals: total steps that each row states, (rows,).
     """
 
@@ -40,8 +40,7 @@ class Log:
     lines: np.ndarray | None = None
     headers: Sequence[frozenset[int]] = ()
     program: str = ""
-    metrics: Sequence[str] = ()
-    needs_losses: bool = True
+    metrics: Sequence[str] | None = None
     names: dict[str, str] = field(default_factory=dict)
     series: dict[str, np.ndarray] = field(default_factory=dict)
     totals: np.ndarray | None = None

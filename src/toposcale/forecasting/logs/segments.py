@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from toposcale.forecasting.logs.rows import Log, LogError
+from toposcale.forecasting.runs.series import noise_of
 from toposcale.io.errors import counted
 
 SAME_LEVEL = 0.15
@@ -43,14 +44,15 @@ class Run:
 def keep_one_run(log: Log, number: int | None = None) -> list[float]:
     """Keep the rows of one run of a log, in the order of their steps; return the steps to which restarts went back.
 
-    number: the run to read, from 1. Raise LogError if there are several runs that nothing tells apart, if it has no run
-    of this number, or if its steps are in no order.
+    number: the run to read, from 1; without one, several runs that nothing tells apart are refused.
     """
     logged = _logged(log)
     if len(logged) > 1 and np.all(np.diff(log.steps[logged]) <= 0) and log.steps[logged[0]] > log.steps[logged[-1]]:
         log.keep(np.arange(len(log.steps))[::-1])
     _keep(log, np.arange(len(log.steps)), _stray(log, _logged(log)))
-    segments = _segments(log, _logged(log))
+    logged = _logged(log)
+    back = np.flatnonzero(np.diff(log.steps[logged]) < 0) + 1
+    segments = np.split(logged, np.union1d(back, _jumps(log, logged)).astype(int))
     runs = _runs(log, segments)
     _refuse_disorder(log, segments, sum(run.dropped for run in runs))
     run = _chosen(log, runs, number)
@@ -90,11 +92,6 @@ def _logs(losses: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(losses, 1e-12))
 
 
-def _scatter(logs: np.ndarray) -> float:
-    """Return the noise of the last log losses."""
-    return float(1.4826 * np.median(np.abs(np.diff(logs[-200:], 2))) / np.sqrt(6)) if len(logs) > 3 else 0.0
-
-
 def _level_at(steps: np.ndarray, logs: np.ndarray, step: float) -> float:
     """Return the log loss of the three rows around a step."""
     return float(np.median(logs[np.argsort(np.abs(steps - step), kind="stable")[:3]]))
@@ -114,19 +111,13 @@ def _stray(log: Log, logged: np.ndarray) -> np.ndarray:
         before, now, steps = _logs(log.main[rows]), _logs(log.main[last]), log.steps[rows]
         if len(before) < 5:
             continue
-        end, noise = float(np.median(before[-5:])), max(6 * _scatter(before), 1e-3)
+        end, noise = float(np.median(before[-5:])), max(6 * noise_of(before[-200:]), 1e-3)
         there = np.array([_level_at(steps, before, step) for step in log.steps[last]])
         repeats_last = (log.steps[last] == steps[-1]).all() and np.all(np.abs(now - end) > noise)
         is_of_end = np.all((there - end > max(noise, 0.03)) & (np.abs(now - end) < 0.5 * (there - end)))
         if repeats_last or is_of_end:
             return last
     return logged[:0]
-
-
-def _segments(log: Log, logged: np.ndarray) -> list[np.ndarray]:
-    """Return the rows with a loss in parts of which each goes back, or is of another run though its steps go on."""
-    back = np.flatnonzero(np.diff(log.steps[logged]) < 0) + 1
-    return np.split(logged, np.union1d(back, _jumps(log, logged)).astype(int))
 
 
 def _start(log: Log, before: int, first: int) -> int:
@@ -163,10 +154,7 @@ def _starts_again(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _refuse_disorder(log: Log, segments: Sequence[np.ndarray], n_void: int) -> None:
-    """Raise LogError if the steps go back so often that the rows are of several runs at once, or in no order.
-
-    n_void: rows that restarts would make void.
-    """
+    """Refuse steps that go back so often, or so many void rows, that the rows are of several runs, or in no order."""
     pairs = [*pairwise(segments)]
     restarts = sum(not _starts_again(log, *pair) for pair in pairs)
     lengths = [*map(len, segments)]
@@ -213,7 +201,7 @@ def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
     levels = [float(np.median(before[max(row - 3, 0) : row])), _level_at(steps, before, first)]
     changes = [abs(float(np.median(after[:3])) - level) for level in levels]
     changes.append(float(np.abs(after[0] - before[np.argmin(np.abs(steps - first))])))  # a few rows of a steep curve
-    return min(changes) <= max(SAME_LEVEL, 6 * _scatter(before))
+    return min(changes) <= max(SAME_LEVEL, 6 * noise_of(before[-200:]))
 
 
 def _chosen(log: Log, runs: Sequence[Run], number: int | None) -> Run:
@@ -255,10 +243,7 @@ def _described(log: Log, runs: Sequence[Run]) -> str:
 
 
 def _checked_evaluations(log: Log, rows: np.ndarray) -> np.ndarray:
-    """Return the evaluation at the end of rows whose step alone goes back, if any.
-
-    Raise LogError if the evaluations count steps of their own, or have several losses a step.
-    """
+    """Return an evaluation at the end whose step alone goes back; refuse steps of their own, and several losses a step."""
     validation = log.values("validation_loss")
     own = rows[np.isnan(log.main[rows]) & np.isfinite(validation[rows])]
     steps = log.steps[own]

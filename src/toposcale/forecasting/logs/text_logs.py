@@ -130,7 +130,7 @@ def read(content: bytes) -> Log:
     forms = [form for form in lines.forms.values() if len(form.rows)]
     steps, totals, are_bars = _step_lines(lines.n_rows, [form for form in forms if form.kind is Kind.STEP])
     forms = [form for form in forms if form.kind is not Kind.STEP]
-    bar_follows = not all(form.counts for form in forms) and _bar_follows(np.where(are_bars, steps, np.nan), forms)
+    bar_follows = _bar_follows(np.where(are_bars, steps, np.nan), forms)
     _give_steps(lines, forms, steps, totals, follows=bar_follows)
     forms = _without_launcher([form for form in forms if len(form.rows)], lines.left_out)
     for form in forms:
@@ -141,22 +141,22 @@ def read(content: bytes) -> Log:
     if len(without_step) > n_read:
         text = _line(content, without_step[0])
         remedy = next((what for axis, what in _OTHER_AXES.items() if re.search(axis, text, re.I)), _GIVE_STEPS)
-        count = counted(len(without_step), "line has", "lines have")
-        raise LogError(f"{count} a loss and no step; {remedy}")
+        raise LogError(f"{counted(len(without_step), 'line has', 'lines have')} a loss and no step; {remedy}")
     of_others = lines.left_out.pop(_OF_OTHERS, [])
     unread = sorted([*lines.left_out.pop(UNREAD, []), *of_others, *without_step])
+
+    def quoted(number: int) -> str:
+        return f"line {number:,} ({_line(content, number)[:80]!r})"
+
     left_out = [
-        f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: line {min(numbers):,} "
-        f"({_line(content, min(numbers))[:80]!r})"
+        f"{counted(len(numbers), 'line was', 'lines were')} left out ({reason}), the first: {quoted(min(numbers))}"
         for reason, numbers in lines.left_out.items()
     ]
-    count = counted(len(unread), "line with a loss was", "lines with a loss were")
-    missed = f"{count} not understood, the first: line {unread[0]:,}" if unread else ""
+    missed = f"{counted(len(unread), 'line with a loss was', 'lines with a loss were')} not understood, the first: "
     if len(unread) > MOST_UNREAD * (n_read + len(unread)):
-        first = min((form.lines[0] for form in forms if form.kind is Kind.TRAINING), default=0)
-        kinds = f" beside line {first:,} ({_line(content, first)[:80]!r}): give the lines of one kind" if first else ""
-        beside = kinds if unread[0] in of_others else ""
-        raise LogError(f"{missed} ({_line(content, unread[0])[:80]!r}){beside}; {TEXT_LOGS}")
+        read = [form.lines[0] for form in forms if form.kind is Kind.TRAINING and unread[0] in of_others]
+        beside = f" beside {quoted(min(read))}: give the lines of one kind" if read else ""
+        raise LogError(f"{missed}{quoted(unread[0])}{beside}; {TEXT_LOGS}")
     if not n_read:
         raise LogError("; ".join(["no line with a step and a loss", *left_out, TEXT_LOGS]))
     _name_counters(forms)
@@ -168,14 +168,13 @@ def read(content: bytes) -> Log:
         notes.append(f"the step of a loss is that of the progress bar {'after' if bar_follows else 'before'} it")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(columns)
-    return Log(columns, "text log", notes, [missed] if missed else [], at_lines, headers, program)
+    return Log(
+        columns, "text log", notes, [f"{missed}line {unread[0]:,}"] if unread else [], at_lines, headers, program
+    )
 
 
 def _step_lines(n: int, forms: Sequence[Form]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return steps and totals (n,) of lines that state them without a loss, NaN elsewhere, and which are progress bars.
-
-    Those of evaluations, which are shorter than the other, are left out.
-    """
+    """Return steps and totals of lines that state them without a loss (n,), and which are bars, without shorter bars."""
     steps, totals, are_bars = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
     for form in forms:
         counter = next((name for name in form.columns if name in COUNTERS), "batch")
