@@ -42,7 +42,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     if "step" not in names and counters:
         names["step"] = _counter_of_updates(log, counters)
     if "loss" not in names:
-        losses = {name: said for name in plain_of if name not in names.values() and (said := loss_name(name))}
+        losses = {name: loss for name in plain_of if name not in names.values() and (loss := loss_name(name))}
         names |= dict(_losses(log, losses))
     for quantity, aliases in (("learning_rate", RATES), ("gradient_norm", NORMS)):
         present = [name for alias in aliases for name in plain_of if plain_of[name] == alias]
@@ -67,7 +67,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
 def _named(log: Log, columns: Iterable[str], quantity: str, name: str) -> str:
     """Return the column that the user named, also by another spelling; raise LogError if there is none."""
     alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain_name(name)]
-    alike = alike or [one for one in columns if (said := loss_name(name)) and said == loss_name(one)]
+    alike = alike or [one for one in columns if (loss := loss_name(name)) and loss == loss_name(one)]
     if len(alike) != 1:
         raise LogError(f"no column {name} for the {quantity}; its columns are {listed(columns, 40)}")
     return alike[0]
@@ -117,19 +117,19 @@ def _counter_of_updates(log: Log, counters: Mapping[str, Any]) -> str:
     """Return the column that counts the updates of the weights; note if another counts more."""
     if len(counters) == 1:
         return next(iter(counters))
-    sure = {name: COUNTERS[plain_name(name)] for name in counters}
-    ranked = sorted(counters, key=lambda name: -sure[name])
+    kinds = {name: COUNTERS[plain_name(name)] for name in counters}
+    ranked = sorted(counters, key=lambda name: -kinds[name])
     steps = {name: known for name in ranked if _is_whole(known := numbers_or_nan(counters[name]))}
     best, *others = [*steps, *(name for name in ranked if name not in steps)]
     for name in others:
-        if name not in steps or sure[name] is Counter.TRACKER:
+        if name not in steps or kinds[name] is Counter.TRACKER:
             continue
-        if sure[name] is Counter.MICRO_STEP and _goes_back(steps[name]) and not _goes_back(steps[best]):
+        if kinds[name] is Counter.MICRO_STEP and _goes_back(steps[name]) and not _goes_back(steps[best]):
             continue  # it numbers the parts of a step
         ratio = _ratio(steps[name], steps[best])
         if abs(ratio - 1) < 1e-6 or np.isnan(ratio):
             continue
-        if sure[name] == sure[best] or ratio < 1:
+        if kinds[name] == kinds[best] or ratio < 1:
             raise LogError(f"columns {best} and {name} count differently; name one with --step-column (step_column)")
         log.notes.append(f"{name} advances {ratio:.3g} times as fast as {best}, which counts the updates")
         break
@@ -153,15 +153,15 @@ def _ratio(values: np.ndarray, others: np.ndarray) -> float:
 
 def _losses(log: Log, losses: Mapping[str, LossName]) -> Iterator[tuple[str, str]]:
     """Yield quantity and column of the training loss and the validation loss; a test loss counts without one."""
-    parts = [name for name, said in losses.items() if said.is_part and said.split is TRAINING]
+    parts = [name for name, loss in losses.items() if loss.is_part and loss.split is TRAINING]
     training, validation, test = (
-        {name: said for name, said in losses.items() if said.split is split and not said.is_part}
+        {name: loss for name, loss in losses.items() if loss.split is split and not loss.is_part}
         for split in (TRAINING, VALIDATION, TEST)
     )
     counts = {name: known_cells(log.columns[name]).sum() for name in training} if len(training) > 1 else {}
     if max(counts.values(), default=0) > 1:  # a single value is the mean of the training
-        training = {name: said for name, said in training.items() if counts[name] > 1}
-    has_part = any(said.is_part for said in losses.values())
+        training = {name: loss for name, loss in training.items() if counts[name] > 1}
+    has_part = any(loss.is_part for loss in losses.values())
     if training:
         name = _one_loss(log, training, has_part, "loss")
         yield "loss", name
@@ -178,7 +178,7 @@ def _losses(log: Log, losses: Mapping[str, LossName]) -> Iterator[tuple[str, str
 
 def _one_loss(log: Log, losses: Mapping[str, LossName], has_part: bool, quantity: str) -> str:
     """Return the column of one training loss or validation loss under several names; note the others."""
-    values = {name for name, said in losses.items() if not said.is_mean} or set(losses)
+    values = {name for name, loss in losses.items() if not loss.is_mean} or set(losses)
     plain = {name for name in values if losses[name].is_cross_entropy and not losses[name].is_total}
     hold_more = all(
         losses[name].is_total or (has_part and not losses[name].is_cross_entropy) for name in values - plain
@@ -225,7 +225,7 @@ def _refuse_missing(log: Log) -> None:
 
 def _step_of_axis(columns: Iterable[str]) -> str:
     """Return how steps follow from the column that counts something else; "" without one."""
-    by_unit = {found[1]: name for name in columns if (found := AXIS.fullmatch(plain_name(name)))}
+    by_unit = {axis[1]: name for name in columns if (axis := AXIS.fullmatch(plain_name(name)))}
     epoch = by_unit.pop("epoch", "")
     if "batch" in by_unit:
         return "(epoch - first epoch) x batches of an epoch + batch" if epoch else ""

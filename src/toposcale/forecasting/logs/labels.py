@@ -115,27 +115,27 @@ def _read_splits(log: Log, labels: Labels) -> None:
     validation: set[int] = set()
     for names in (VALIDATION, TEST):  # a test set counts if there is no validation set
         validation = validation or {code for code in with_loss - training if words[code] & names}
-    others = with_loss - training - validation
-    if not training and len(rest := {code for code in others if not words[code] & TEST}) == 1:
-        training, others = rest, others - rest
+    unknown = with_loss - training - validation
+    if not training and len(rest := {code for code in unknown if not words[code] & TEST}) == 1:
+        training, unknown = rest, unknown - rest
     changes = np.count_nonzero(np.diff(labels.codes[~np.isnan(loss)]))
     if not validation and changes < max(len(with_loss), 2):  # consecutive stages of the training
         return
-    if not training and (others or not validation):
+    if not training and (unknown or not validation):
         raise LogError(
             f"column {labels.column} has several kinds of rows ({labels.listed}), and which are of the "
             "training is unknown; keep only those"
         )
     is_validation = np.isin(labels.codes, list(validation)) & ~np.isnan(loss)
-    log.series["loss"] = np.where(is_validation | np.isin(labels.codes, list(others)), np.nan, loss)
+    log.series["loss"] = np.where(is_validation | np.isin(labels.codes, list(unknown)), np.nan, loss)
     if validation:
         log.series["validation_loss"] = np.where(is_validation & np.isnan(before), loss, before)
         for name in {"gradient_norm", "learning_rate"} & log.series.keys():
             log.series[name] = np.where(is_validation, np.nan, log.series[name])
         count = counted(int(is_validation.sum()), "loss is a validation loss", "losses are validation losses")
         log.notes.append(f"column {labels.column}: {count}")
-    if others:
-        dropped = listed(sorted(labels.texts[code] for code in others), 4)
+    if unknown:
+        dropped = listed(sorted(labels.texts[code] for code in unknown), 4)
         log.notes.append(f"column {labels.column}: the losses of {dropped} were left out")
     log.drop_empty_loss()
 
@@ -188,4 +188,4 @@ def _refuse_unknown_labels(log: Log) -> None:
 def _are_of_evaluations(steps: np.ndarray, codes: np.ndarray) -> bool:
     """Return whether all rows of one label, two or more, are at steps that other labels have too."""
     rows = (codes == code for code in np.unique(codes))
-    return any(own.sum() > 1 and np.isin(steps[own], steps[~own]).all() for own in rows)
+    return any(is_row.sum() > 1 and np.isin(steps[is_row], steps[~is_row]).all() for is_row in rows)

@@ -36,8 +36,8 @@ def drop_unmeasured(log: Log) -> None:
             log.notes.append(f"left out: {counted(lost, 'row')} with a loss and no step")
         log.keep(np.flatnonzero(~missing))
     for quantity in ("loss", "validation_loss"):
-        said = loss_name(log.names[quantity]) if quantity in log.series and quantity in log.names else None
-        if said and said.split is not TRAINING:
+        loss = loss_name(log.names[quantity]) if quantity in log.series and quantity in log.names else None
+        if loss and loss.split is not TRAINING:
             _drop_unmeasured_evaluations(log, quantity)
 
 

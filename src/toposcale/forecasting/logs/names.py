@@ -107,11 +107,11 @@ def split_of(name: str) -> frozenset[str] | None:
 
 def with_split(name: str, group: str) -> str:
     """Return a name with the split that its list or folder says and it does not say itself."""
-    split, said = split_of(group), loss_name(name)
+    split, loss = split_of(group), loss_name(name)
     if plain_name(name) in (*COUNTERS, "epoch"):  # steps are those of the training
         return name
     prefix = "validation/" if split is VALIDATION else "test/" if split is TEST else ""
-    return name if said and said.split is not TRAINING else prefix + name
+    return name if loss and loss.split is not TRAINING else prefix + name
 
 
 def is_step_or_loss(name: str) -> bool:
@@ -121,5 +121,5 @@ def is_step_or_loss(name: str) -> bool:
 
 def is_known(name: str) -> bool:
     """Return whether a column is read by its name."""
-    others = (*RATES, *NORMS, *LAST_STEP, *OF_THE_BATCH, PARAMETERS)
-    return is_step_or_loss(name) or plain_name(name) in others
+    quantities = (*RATES, *NORMS, *LAST_STEP, *OF_THE_BATCH, PARAMETERS)
+    return is_step_or_loss(name) or plain_name(name) in quantities

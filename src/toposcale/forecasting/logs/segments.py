@@ -245,26 +245,26 @@ def _described(log: Log, runs: Sequence[Run]) -> str:
 def _checked_evaluations(log: Log, rows: np.ndarray) -> np.ndarray:
     """Return an evaluation at the end whose step alone goes back; refuse steps of their own, and several losses a step."""
     validation = log.values("validation_loss")
-    own = rows[np.isnan(log.main[rows]) & np.isfinite(validation[rows])]
-    steps = log.steps[own]
+    evaluations = rows[np.isnan(log.main[rows]) & np.isfinite(validation[rows])]
+    steps = log.steps[evaluations]
     back = np.flatnonzero(np.diff(steps) < 0) + 1
-    if len(back) == 1 and back[0] == len(own) - 1 > 2:
-        return own[-1:]
+    if len(back) == 1 and back[0] == len(evaluations) - 1 > 2:
+        return evaluations[-1:]
     remedy = "; forecast the training loss alone by naming it with --loss-column, or give each evaluation its step"
     training = rows[~np.isnan(log.main[rows])]
-    position = np.searchsorted(training, own)
+    position = np.searchsorted(training, evaluations)
     inside = (position > 0) & (position < len(training))
     reached = log.steps[training[np.maximum(position, 1) - 1]] if len(training) else steps
     are_apart = np.abs(steps - reached) > 0.5 * np.maximum(reached, steps)
-    behind = len(own) > 2 and len(training) > 0 and np.all(position == len(training))
+    behind = len(evaluations) > 2 and len(training) > 0 and np.all(position == len(training))
     is_beyond = behind and (steps[-1] > 1.5 * reached[-1] or 10 * steps[-1] < reached[-1])
     if len(back) or (inside.sum() > 2 and np.mean(are_apart[inside]) > 0.5) or is_beyond:
         wrong = back[0] if len(back) else -1
         raise LogError(
-            f"the validation losses have steps of their own ({steps[wrong]:,.0f} at {log.place(own[wrong])}, where the "
-            f"training is at {reached[wrong]:,.0f}){remedy}"
+            f"the validation losses have steps of their own ({steps[wrong]:,.0f} at {log.place(evaluations[wrong])}, "
+            f"where the training is at {reached[wrong]:,.0f}){remedy}"
         )
-    pairs = np.unique(np.stack([steps, validation[own]]), axis=1)
+    pairs = np.unique(np.stack([steps, validation[evaluations]]), axis=1)
     if pairs.shape[1] > 1.5 * len(np.unique(steps)) and len(steps) > 3:
         raise LogError(f"most evaluations have several validation losses; give one of each step{remedy}")
-    return own[:0]
+    return evaluations[:0]

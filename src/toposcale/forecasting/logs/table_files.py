@@ -136,8 +136,8 @@ def _damage(content: bytes, separator: str, first_line: int) -> str:
         return reason + "give each column a name"
     if wrong == counts[-len(wrong) :] and len(wrong) > 1:
         return reason + "so do all lines from there on: give them a file of their own, with their own header"
-    others = f", and {len(wrong) - 1:,} more lines like it" if len(wrong) > 1 else ""
-    return reason + f"delete line {line:,}{others}"
+    more = f", and {len(wrong) - 1:,} more lines like it" if len(wrong) > 1 else ""
+    return reason + f"delete line {line:,}{more}"
 
 
 def _columns(data: pa.Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:

@@ -199,7 +199,7 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
     if _starts_with_number(literals) and 0 not in whole and not form.counts:
         form.names[0] = "step"
     form.names = {1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
-    losses = {at: said for at, name in form.names.items() if (said := loss_name(name)) and not said.is_part}
+    losses = {at: loss for at, name in form.names.items() if (loss := loss_name(name)) and not loss.is_part}
     if form.kind is Kind.LEFT_OUT or not losses:
         form.decimals = []
         if form.kind is Kind.LEFT_OUT:
@@ -211,7 +211,7 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
             form.kind = Kind.LEFT_OUT if form.reason else Kind.STEP
         return form
     form.losses = tuple(losses)
-    has_training = any(said.split is TRAINING for said in losses.values())
+    has_training = any(loss.split is TRAINING for loss in losses.values())
     form.kind = Kind.TRAINING if has_training else Kind.EVALUATION
     form.is_evaluation = any(line.fullmatch(key) for line in _EVALUATIONS)
     words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(literals[: min(losses) + 1])))
@@ -249,7 +249,7 @@ def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> st
     elif not has_unit and not (is_ratio and {*name.split("_")} & VALIDATION) and (counter := _counter(name, after, at)):
         column = counter if counter not in form.names.values() else ""
         most = END if COUNTERS[counter] > COUNTERS["micro_step"] else ""
-        following = found[1] if (found := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
+        following = match[1] if (match := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
     elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
         column, most = "epoch", "epochs"
     elif _MODEL_HAS.search(before) and re.match(r"[kmb]? param(?:eter)?s\b", after):
@@ -265,39 +265,39 @@ def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> st
 
 def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
-    said, words, after = loss_name(name), set(re.split(r"[^a-z]+", name)), literals[at + 1]
-    if BITS.search(name) or (said and BITS.match(after.lstrip(" (["))):
+    loss, words, after = loss_name(name), set(re.split(r"[^a-z]+", name)), literals[at + 1]
+    if BITS.search(name) or (loss and BITS.match(after.lstrip(" (["))):
         form.reason = "in bits; a loss must be in nats per token: bits per token x 0.6931"
         return ""
-    if said is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
+    if loss is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
         has_loss = any("loss" in literal for literal in literals) or any(map(loss_name, form.names.values()))
         if name == "eval" and not has_loss:
             form.reason = "an evaluation that is not called a loss, such as an accuracy"
             return ""
-        said = loss_name(f"{name}_loss")
+        loss = loss_name(f"{name}_loss")
         form.decimals.append(at)
-    if said is None and (found := text_of_evaluation(name)):
-        form.text, name = found
-        said = loss_name(name)
-    is_other = said is None and bool(words & (_NEVER | VALIDATION | TEST))
-    if said is None and "loss" in words and is_other:
+    if loss is None and (evaluation := text_of_evaluation(name)):
+        form.text, name = evaluation
+        loss = loss_name(name)
+    is_other = loss is None and bool(words & (_NEVER | VALIDATION | TEST))
+    if loss is None and "loss" in words and is_other:
         form.reason = "a best or mean loss, or an evaluation on another text"
-    if (said is None and "loss" in words and not is_other) or (said and after == "," and at + 2 < len(literals)):
+    if (loss is None and "loss" in words and not is_other) or (loss and after == "," and at + 2 < len(literals)):
         form.kind = Kind.LEFT_OUT  # a loss of an unknown kind, or a decimal comma
-    if said is None:
+    if loss is None:
         return ""
     content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
-    prefix = "validation_" if said.split is VALIDATION else "test_" if said.split is TEST else ""
+    prefix = "validation_" if loss.split is VALIDATION else "test_" if loss.split is TEST else ""
     column = prefix + "_".join(dict.fromkeys(content or ["loss"]))
-    return name if said.is_part or column in form.names.values() else column
+    return name if loss.is_part or column in form.names.values() else column
 
 
 def text_of_evaluation(name: str) -> tuple[str, str] | None:
     """Return the text and the plain rest of a name such as `eval/c4/cross_entropy`; None if it is another one."""
     first, *between = name.split("/")
     plain = f"{first}/{between.pop()}" if between else name
-    said = loss_name(plain)
-    is_cross_entropy = said is not None and said.is_cross_entropy and said.split is VALIDATION
+    loss = loss_name(plain)
+    is_cross_entropy = loss is not None and loss.is_cross_entropy and loss.split is VALIDATION
     return ("/".join(between), plain) if between and is_cross_entropy else None
 
 

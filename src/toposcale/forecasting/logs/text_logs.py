@@ -66,9 +66,9 @@ class _Lines:
     def _read(self, content: bytes, n_lines: int) -> None:
         form, fast = Form(), None
         for number, raw in zip(range(1, n_lines + 1), io.BytesIO(content), strict=False):
-            if fast is not None and (found := fast(raw)):
+            if fast is not None and (match := fast(raw)):
                 self.n_lines += 1
-                self._add(form, number, [*map(_number, found.groups())])
+                self._add(form, number, [*map(_number, match.groups())])
                 continue
             for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
                 self.n_lines += bool(piece)
@@ -254,15 +254,15 @@ def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals:
 def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]:
     """Return the forms but for those of a launcher whose lines alternate with those of the program that it launched."""
     for name in (name for name, grammar in GRAMMARS.items() if grammar.is_launcher):
-        own = [form for form in forms if name not in form.programs]
+        trained = [form for form in forms if name not in form.programs]
         lines, of_training = (
             np.sort(np.concatenate([[], *(form.lines for form in group if form.kind is Kind.TRAINING)]))
-            for group in ([form for form in forms if form not in own], own)
+            for group in ([form for form in forms if form not in trained], trained)
         )
         turns = len(np.unique(np.searchsorted(of_training, lines)))
         if 2 * turns > min(len(lines), len(of_training)) > 0:
             left_out[f"losses of {name}, beside those of its training"] += lines.astype(int).tolist()
-            return own
+            return trained
     return forms
 
 
@@ -321,13 +321,13 @@ def _understood(forms: Sequence[Form], program: str, left_out: _LinesByReason) -
     usual = max(rows_of, key=lambda opening: rows_of[opening], default="")
     group = [form for form in training if (program in form.programs if program else form.opening == usual)]
     whole = max(group, key=lambda form: len(form.rows), default=None)
-    others = [form for form in training if form not in group or (form is not whole and _is_cut(form, whole))]
-    read = [form for form in forms if form not in others]
+    excluded = [form for form in training if form not in group or (form is not whole and _is_cut(form, whole))]
+    read = [form for form in forms if form not in excluded]
     several = [form for form in read if form.text]
     if len({form.text for form in read if _has_validation(form)}) <= 1:
         several = []
-    for form in (*others, *several):
-        left_out[_OF_OTHERS if form in others else "evaluations on several texts"] += form.lines.tolist()
+    for form in (*excluded, *several):
+        left_out[_OF_OTHERS if form in excluded else "evaluations on several texts"] += form.lines.tolist()
     return [form for form in read if form not in several]
 
 
@@ -353,7 +353,7 @@ def _n_rows(forms: Sequence[Form]) -> int:
 
 
 def _split(name: str) -> frozenset[str] | None:
-    return said.split if (said := loss_name(name)) else None
+    return loss.split if (loss := loss_name(name)) else None
 
 
 def _has_validation(form: Form) -> bool:

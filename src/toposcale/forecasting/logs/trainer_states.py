@@ -27,22 +27,22 @@ def latest_state(path: Path) -> TrainerState | None:
     """
     if path.name == FILE_NAME:
         return TrainerState(path, read_state(path))
-    own, of_checkpoints = (
+    states, of_checkpoints = (
         [TrainerState(file, read_state(file)) for file in path.glob(pattern) if path.is_dir()]
         for pattern in (FILE_NAME, f"checkpoint-*/{FILE_NAME}")
     )
     latest = max(of_checkpoints, key=_last_step, default=None)
-    if not own or latest is None:
-        return latest or next(iter(own), None)
+    if not states or latest is None:
+        return latest or next(iter(states), None)
     name = latest.path.parent.name
-    if any(one != other for one, other in zip(_logged_losses(own[0]), _logged_losses(latest), strict=False)):
+    if any(one != other for one, other in zip(_logged_losses(states[0]), _logged_losses(latest), strict=False)):
         raise UserError(
             f"{path}: its {FILE_NAME} and that of {name} are of two trainings, since their losses differ; name the "
             "file of one"
         )
-    if _last_step(own[0]) >= _last_step(latest):
-        return own[0]
-    note = f"the {FILE_NAME} of the folder itself ends at step {_last_step(own[0]):,}: that of {name} is read"
+    if _last_step(states[0]) >= _last_step(latest):
+        return states[0]
+    note = f"the {FILE_NAME} of the folder itself ends at step {_last_step(states[0]):,}: that of {name} is read"
     return latest._replace(notes=(note,))
 
 
@@ -102,8 +102,8 @@ def trainings(checkpoints: Iterable[Path]) -> list[list[Path]]:
 
 def refuse_two_trainings(checkpoints: Iterable[Path]) -> None:
     """Raise UserError if the states in folders of checkpoints, in the order of their steps, are of two trainings."""
-    if len(found := trainings(checkpoints)) > 1:
-        one, other = found[0][0], found[1][0]
+    if len(runs := trainings(checkpoints)) > 1:
+        one, other = runs[0][0], runs[1][0]
         raise UserError(
             f"{one.parent}: {one.name} and {other.name} are of two trainings (their logs do not continue each other, or "
             "end at other steps); give each a folder of its own"
