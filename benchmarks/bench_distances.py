@@ -13,7 +13,7 @@ import numpy as np
 from gudhi import hera
 
 from benchmarks.timing import Line, beside, compare
-from toposcale.homology import diagram_distance
+from toposcale.homology import diagram_distances
 from toposcale.homology.distances import DistanceKind
 
 SIZES = (200, 1000)
@@ -79,7 +79,7 @@ def checked(
     """A row, after a check that all values agree to a relative `accuracy`, if one is given."""
 
     def ours() -> list[float]:
-        return [diagram_distance(a, b, kind=kind) for a, b in pairs]
+        return [diagram_distances(a, b, kinds=[kind])[kind] for a, b in pairs]
 
     def theirs() -> list[float]:
         return [reference(a, b) for a, b in pairs]

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from toposcale.landscape import hessian_eigenpairs, hessian_traces, loss_gradients, spectral_density
-from toposcale.landscape.curvature import HessianProduct, flatten
+from toposcale.landscape import hessian_eigenpairs, hessian_traces, spectral_density
+from toposcale.landscape.curvature import HessianProduct, flatten, loss_gradients
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from toposcale.landscape import (
-    cubical_diagram,
-    hessian_eigenpairs,
-    landscape_features,
-    loss_surface,
-    probe_loss,
-    random_directions,
-    segment_losses,
-    sharpness,
-    surface_edges,
-)
+from toposcale.landscape import hessian_eigenpairs, landscape_features, loss_surface, probe_loss, random_directions
+from toposcale.landscape.merge_tree import cubical_diagram, sharpness, surface_edges
+from toposcale.landscape.surface import segment_losses
 
 
 class Attention(nn.Module):

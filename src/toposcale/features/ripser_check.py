@@ -34,7 +34,7 @@ def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]])
         computed = ripser(np.asarray(points, dtype=np.float64), maxdim=len(by_dimension) - 1)["dgms"]
     finite = [np.asarray(diagram[np.isfinite(diagram[:, 1])], dtype=np.float64) for diagram in computed]
     pairs = zip(by_dimension, finite, strict=True)
-    largest = max(homology.diagram_distance(*pair, kind="bottleneck") for pair in pairs)
+    largest = max(homology.diagram_distances(*pair, kinds=["bottleneck"])["bottleneck"] for pair in pairs)
     return largest / homology.mean_pairwise_distance(homology.pairwise_distances(points))
 
 

@@ -2,7 +2,7 @@
 
 from toposcale.homology.diagrams import betti_curve, cloud_features, crocker, nan_features, summarize_diagram
 from toposcale.homology.dimension import persistent_homology_dimension
-from toposcale.homology.distances import diagram_distance, diagram_distances
+from toposcale.homology.distances import diagram_distances
 from toposcale.homology.neural_persistence import neural_persistence, neural_persistence_of_tree, spanning_tree_weights
 from toposcale.homology.representations import representation_topology_divergence
 from toposcale.homology.rips import (
@@ -29,12 +29,10 @@ __all__ = [
     "betti_curve",
     "cloud_features",
     "deep_graph_persistence",
-    "diagram_distance",
+    "diagram_distances",
     "h0_lifetimes",
     "nearest_distances",
     "neural_persistence",
-    "null_z_scores",
-    "pairwise_distances",
     "persistent_homology_dimension",
     "representation_topology_divergence",
     "rips_diagrams",

@@ -17,8 +17,10 @@ _ORDERS = {"wasserstein_1": 1, "wasserstein_2": 2, "bottleneck": 1}
 _FEW_BARS = 150  # up to here an assignment is faster than an alignment
 
 
-def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float:
-    """Compute the distance between two persistence diagrams by an exact optimal matching.
+def diagram_distances(
+    a: ArrayLike, b: ArrayLike, *, kinds: Sequence[DistanceKind] = KINDS
+) -> dict[DistanceKind, float]:
+    """Compute distances between two persistence diagrams by exact optimal matchings.
 
     A point is matched to a point at cost max(|birth - birth'|, |death - death'|), or to the diagonal at cost |death -
     birth| / 2.
@@ -27,33 +29,26 @@ def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float
     ----------
     a, b : array_like of shape (k, 2) and (l, 2)
         Diagrams of finite bars, in one unit.
-    kind : {"wasserstein_1", "wasserstein_2", "bottleneck"}
+    kinds : sequence of {"wasserstein_1", "wasserstein_2", "bottleneck"}
         `wasserstein_q` is the minimum of (sum cost^q)^(1/q) over all matchings, `bottleneck` that of the largest cost.
 
     Returns
     -------
-    float
-        Distance, in the unit of the diagrams.
+    dict of str to float
+        Distance by kind, in the unit of the diagrams.
 
     Raises
     ------
     ValueError
-        If a diagram is not of shape (k, 2) or holds NaN or infinity, or `kind` is unknown.
+        If a diagram is not of shape (k, 2) or holds NaN or infinity, or a kind is unknown.
 
     Examples
     --------
-    >>> diagram_distance([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kind="wasserstein_1")
-    2.0
+    >>> diagram_distances([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kinds=["wasserstein_1", "bottleneck"])
+    {'wasserstein_1': 2.0, 'bottleneck': 1.0}
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
-    return diagram_distances(a, b, kinds=(kind,))[kind]
-
-
-def diagram_distances(
-    a: ArrayLike, b: ArrayLike, *, kinds: Sequence[DistanceKind] = KINDS
-) -> dict[DistanceKind, float]:
-    """Return several distances between two persistence diagrams by kind; see `diagram_distance`."""
+    if unknown := set(kinds) - set(KINDS):
+        raise ValueError(f"kinds must be of {', '.join(KINDS)}; got {', '.join(sorted(unknown))}")
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
     diagonal = [np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0 for diagram in (first, second)]
@@ -64,7 +59,7 @@ def diagram_distances(
     if len(births) > _FEW_BARS and np.all(births == births[0]):
         a_lengths, b_lengths = (np.sort(np.abs(side[:, 1] - births[0])) / unit for side in (first, second))
         costs_by_kind = {"bottleneck": _paired_by_length(a_lengths, b_lengths)}
-        if kinds != ("bottleneck",):
+        if set(kinds) != {"bottleneck"}:
             costs_by_kind |= dict(zip(KINDS, _aligned(a_lengths, b_lengths), strict=False))
         return {kind: unit * costs_by_kind[kind] ** (1 / _ORDERS[kind]) for kind in kinds}
     by_birth, by_death = (np.abs(np.subtract.outer(first[:, end], second[:, end])) for end in (0, 1))

@@ -18,29 +18,9 @@ _DIFFERENCES_PER_PRODUCT = 64  # inner products in the time of a direct differen
 
 
 def pairwise_distances(points: ArrayLike) -> Floats:
-    """Compute Euclidean distances in float64 by direct differences.
+    """Return Euclidean distances (n, n) of points (n, d) in float64 by direct differences.
 
     Duplicates are at distance exactly 0; |x|^2 + |y|^2 - 2xy would lose half of the digits of small distances.
-
-    Parameters
-    ----------
-    points : array_like of shape (n, d)
-        Points as rows.
-
-    Returns
-    -------
-    ndarray of shape (n, n)
-        Distances, in the unit of `points`.
-
-    Raises
-    ------
-    ValueError
-        If `points` is not 2-D, is empty, holds NaN or infinity, or a squared distance overflows.
-
-    Examples
-    --------
-    >>> pairwise_distances([[0.0, 0.0], [3.0, 4.0]]).tolist()
-    [[0.0, 5.0], [5.0, 0.0]]
     """
     from scipy.spatial.distance import pdist, squareform  # slow to import: see docs/performance.md
 

@@ -75,40 +75,10 @@ def null_z_scores(
     seed: Sequence[SeedPart],
     observed: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Compare features of a weight matrix with two random-matrix null models.
+    """Return `{feature}_z_{null}` of a weight matrix (n_out, n_in): `z_score` beside two random-matrix null models.
 
-    The null models are `permuted`, the entries permuted within the matrix, and `gaussian`, independent normal entries
-    of the same mean and variance.
-
-    Parameters
-    ----------
-    weight : array_like of shape (n_out, n_in)
-        Weight matrix.
-    features : callable
-        Function of a float64 matrix (n_out, n_in) that returns numbers by name.
-    draws : int
-        Draws from each null model.
-    seed : sequence of int or str
-        Seed of the draws.
-    observed : mapping of str to float, optional
-        Features of `weight`, if already computed.
-
-    Returns
-    -------
-    dict of str to float
-        `{feature}_z_{null}`: (observed - null mean) / null standard deviation (divisor draws - 1), without units; NaN,
-        with a RuntimeWarning, where the standard deviation is 0 or a value is not finite.
-
-    Raises
-    ------
-    ValueError
-        If `weight` is not 2-D, is empty or holds NaN or infinity, or `draws` is below 2.
-
-    Examples
-    --------
-    >>> scores = null_z_scores([[0.0, 1.0, 2.0]], lambda w: {"first": w[0, 0]}, draws=20, seed=(42,))
-    >>> sorted(scores)
-    ['first_z_gaussian', 'first_z_permuted']
+    `permuted` has the entries permuted within the matrix, `gaussian` independent normal entries of the same mean and
+    variance. `features` returns numbers by name; `observed` are those of `weight`, if already computed.
     """
     matrix = as_finite_float64(weight, "weight")
     if draws < 2:

@@ -457,29 +457,7 @@ def _lanczos_quadrature(
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Compute the gradient of a loss with respect to every parameter.
-
-    Parameters
-    ----------
-    loss, parameters
-        As in `hessian_eigenpairs`.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Gradients in the parameters' shapes, loss per parameter, float64. Rows of matrices (n_out, n_in) are gradient
-        clouds.
-
-    Raises
-    ------
-    ValueError
-        If there is no parameter or one is not floating point.
-
-    Examples
-    --------
-    >>> loss_gradients(lambda p: (p["w"] ** 2).sum(), {"w": torch.tensor([1.0, 3.0])})["w"].tolist()
-    [2.0, 6.0]
-    """
+    """Return the gradient of a loss by the name of every parameter, in its shape, float64."""
     values = detached(parameters)
     point = joined(values).requires_grad_()
     with torch.enable_grad():

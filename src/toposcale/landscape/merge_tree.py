@@ -215,33 +215,11 @@ def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:
 
 
 def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndarray:
-    """Compute the sublevel persistence diagram of a grid of losses by its cubical complex.
+    """Return (birth, death) (m, 2), sorted, of the sublevel sets of a grid of losses by its cubical complex.
 
-    Parameters
-    ----------
-    values : array_like
-        Losses on a grid; non-finite ones enter last.
-    dimension : int
-        Homology dimension.
-    graph : {"grid4", "grid8"}
-        Losses on vertices, with a cell entering with its highest vertex (neighbours along the axes are joined), or on
-        top cells, with a face entering with its lowest cell (diagonal neighbours are joined as well).
-
-    Returns
-    -------
-    ndarray of shape (m, 2)
-        (birth, death) in the unit of the loss, sorted, float64. Pairs of zero persistence are left out, essential
-        classes die at infinity.
-
-    Raises
-    ------
-    ValueError
-        If `dimension` is negative or `graph` is unknown.
-
-    Examples
-    --------
-    >>> cubical_diagram([[0.0, 2.0, 1.0]], dimension=0, graph="grid4").tolist()
-    [[0.0, inf], [1.0, 2.0]]
+    `grid4` has the losses on vertices, and a cell enters with its highest vertex, so that neighbours along the axes are
+    joined; `grid8` on top cells, and a face enters with its lowest cell, so that diagonal neighbours are joined as well.
+    Non-finite losses enter last, pairs of zero persistence are left out, and essential classes die at infinity.
     """
     if graph not in GRID_GRAPHS:
         raise ValueError(f"graph: {graph!r} has no cubical complex; use one of {', '.join(GRID_GRAPHS)}")
@@ -259,33 +237,11 @@ def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndar
 
 
 def sharpness(values: ArrayLike) -> dict[str, float]:
-    """Compute how much the loss rises around the centre of a grid.
+    """Return how much the loss rises around the centre of a grid with an odd number of points along every axis.
 
-    Parameters
-    ----------
-    values : array_like
-        Losses on a grid with an odd number of points along every axis.
-
-    Returns
-    -------
-    dict of str to float
-        `sharpness_max`, `sharpness_mean`: largest and mean finite loss less that of the centre, in the unit of the
-        loss; `sharpness_relative`: 100 (largest - centre) / (1 + centre), Keskar's measure over the grid. All are NaN
-        if the centre is not finite, and the last one if it is -1 or less.
-
-    Raises
-    ------
-    ValueError
-        If an axis has an even number of points.
-
-    References
-    ----------
-    Keskar et al., ICLR 2017, arXiv:1609.04836.
-
-    Examples
-    --------
-    >>> sharpness([2.0, 1.0, 3.0])
-    {'sharpness_max': 2.0, 'sharpness_mean': 1.0, 'sharpness_relative': 100.0}
+    `sharpness_max`, `sharpness_mean`: largest and mean finite loss less that of the centre. `sharpness_relative`: 100
+    (largest - centre) / (1 + centre), Keskar's measure over the grid (ICLR 2017, arXiv:1609.04836), NaN for a centre of -1
+    or less. All are NaN if the centre is not finite.
     """
     values = np.asarray(values, dtype=np.float64)
     if not values.size or any(size % 2 == 0 for size in values.shape):
