@@ -147,22 +147,11 @@ def _nearest_edges(points: np.ndarray) -> np.ndarray:
     if count <= _NEIGHBOURS + 1:
         return _sorted_edges(np.array(list(itertools.combinations(range(count), 2))).reshape(-1, 2))
     tree = cKDTree(points)
+    eighth = tree.query(points, k=_NEIGHBOURS + 1)[0][:, -1]  # the first is the point itself
     edges = []
-    rows, n_asked = np.arange(count), min(count, 2 * _NEIGHBOURS + 1)
-    while len(rows):
-        distance, neighbour = tree.query(points[rows], k=n_asked)
-        distance[neighbour == rows[:, None]] = -1.0  # itself first, also among twins
-        order = np.argsort(distance, axis=1, kind="stable")
-        distance, neighbour = np.take_along_axis(distance, order, 1), np.take_along_axis(neighbour, order, 1)
-        eighth = distance[:, _NEIGHBOURS, None]
-        # Ties may go on beyond what was asked for: those rows are asked again.
-        open_ended = (distance[:, -1] <= eighth[:, 0] * (1 + _TIE)) & (n_asked < count)
-        tied = np.abs(distance - eighth) <= eighth * _TIE
-        group = np.where(tied, 1, np.where(distance < eighth, 0, 2))
-        order = np.lexsort((neighbour, group), axis=1)
-        nearest = np.take_along_axis(neighbour, order, 1)
-        near = nearest[~open_ended, : _NEIGHBOURS + 1]
-        neighbours = near[near != rows[~open_ended, None]].reshape(-1, _NEIGHBOURS)
-        edges.append(np.column_stack([np.repeat(rows[~open_ended], _NEIGHBOURS), neighbours.ravel()]))
-        rows, n_asked = rows[open_ended], min(count, 2 * n_asked)
+    for row, near in enumerate(tree.query_ball_point(points, eighth * (1 + _TIE))):
+        others = np.setdiff1d(near, row)
+        tied = np.linalg.norm(points[others] - points[row], axis=1) >= eighth[row] * (1 - _TIE)
+        nearest = others[np.argsort(tied, kind="stable")][:_NEIGHBOURS]
+        edges.append(np.column_stack([np.full(_NEIGHBOURS, row), nearest]))
     return np.unique(_sorted_edges(np.concatenate(edges)), axis=0)
