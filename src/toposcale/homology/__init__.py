@@ -27,7 +27,6 @@ from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_con
 # Names that only `toposcale.features` and tests use are not listed.
 __all__ = [
     "betti_curve",
-    "cloud_features",
     "deep_graph_persistence",
     "diagram_distances",
     "h0_lifetimes",

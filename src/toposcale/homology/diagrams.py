@@ -69,34 +69,10 @@ def summarize_diagram(diagram: ArrayLike) -> dict[str, float]:
 
 
 def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
-    """Compute summaries of the Vietoris-Rips diagrams of a point cloud.
+    """Return `h{k}_{name}` for every name of `summarize_diagram` of points (n, d), and their diagrams H0 to H`maxdim`.
 
-    Parameters
-    ----------
-    points : array_like of shape (n, d)
-        Points as rows.
-    maxdim : int
-        Largest homology dimension.
-
-    Returns
-    -------
-    features : dict of str to float
-        `h{k}_{name}` for every name of `summarize_diagram`, in the unit of `points`. Those with a unit again as
-        `h{k}_{name}_scaled`, divided by the mean pairwise distance: NaN, with a RuntimeWarning, if it is 0 or
-        undefined.
-    diagrams : list of ndarray of shape (k, 2)
-        The diagrams H0 to H`maxdim` of `rips_diagrams`.
-
-    Raises
-    ------
-    ValueError
-        If `points` is not 2-D, is empty or holds NaN or infinity.
-
-    Examples
-    --------
-    >>> features, diagrams = cloud_features([[0.0], [1.0], [3.0]])
-    >>> features["h0_total"], features["h0_total_scaled"]
-    (3.0, 1.5)
+    Those with a unit stand again as `h{k}_{name}_scaled`, divided by the mean pairwise distance: NaN, with a
+    RuntimeWarning, if it is 0 or undefined.
     """
     distances = pairwise_distances(points)
     diagrams = rips_diagrams_of_distances(distances, maxdim=maxdim)

@@ -120,11 +120,8 @@ def measure_landscape(
 ) -> Landscape:
     """Measure shape and curvature of a loss around a point of parameter space.
 
-    Features of "all": for every plane p and graph g `n_minima_p_g`, `n_saddles_p_g`, `average_persistence_p_g`,
-    `average_persistence_closed_p_g`, `total_persistence_p_g`, for grid graphs `h1_*_p_g`; `sharpness_*_p` and
-    `nonfinite_count_p`; `hessian_max`, `hessian_min`, `hessian_top_k`; with a ball `*_ball_aknn8` of the loss and
-    `*_bowl_aknn8` of the bowl; for every subspace of dimension k `*_subspace_k_aknn8` of the loss and `*_quadratic_k_aknn8`
-    of its quadratic model. Of "all" and every layer: `hessian_trace` and `hessian_trace_standard_error`.
+    The features of "all" are those of docs/method.md, with the names of plane, extent and graph. "all" and every layer have
+    `hessian_trace` and `hessian_trace_standard_error`.
 
     Parameters
     ----------

@@ -35,12 +35,9 @@ def subspace_trees(
 ) -> dict[str, MergeTree]:
     """Return the merge trees, by kind of `SUBSPACES`, of the minima in the cube |a_i| <= extent of theta + sum a_i d_i.
 
-    The d_i are eigenvectors of the Hessian over sqrt(|eigenvalue|), with the `signs` of their eigenvalues. From `starts`
-    points, theta and uniform random ones, the loss descends within the cube (L-BFGS-B). The ends are joined to their
-    nearest neighbours (`GRAPH`) and to the lowest; the height of an edge is the largest loss on it. So a quasi-convex loss
-    has exactly one minimum and no saddle, whatever the sample. A basin with the share p of the volume is missed with
-    probability (1 - p)^starts, and a curved path may be lower than every segment. Pairs count whose persistence is above
-    the share `threshold` of extent^2 / 2, by which the quadratic model (of gradient and eigenvalues) rises along an axis.
+    The d_i are eigenvectors of the Hessian over sqrt(|eigenvalue|), with the `signs` of their eigenvalues. How minima are
+    searched from `starts` points and joined: docs/method.md. Pairs count whose persistence is above the share `threshold`
+    of extent^2 / 2, by which the quadratic model (of gradient and eigenvalues) rises along an axis.
     """
     centre = detached(parameters)
     stacked = {name: torch.stack([direction[name] for direction in directions]) for name in centre}

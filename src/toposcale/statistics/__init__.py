@@ -9,7 +9,7 @@ from typing import Any
 _MODULES = {
     **{"between_runs": "freedman_lane", "permute_pairs": "run_permutation", "residual_test": "prewhitening"},
     **{"benjamini_hochberg": "multiple_testing", "holm": "multiple_testing", "testable_segment": "prewhitening"},
-    **{"fit_power_law_with_offset": "scaling", "spearman": "coefficients"},
+    "spearman": "coefficients",
 }
 __all__ = list(_MODULES)
 

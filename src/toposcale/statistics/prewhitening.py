@@ -1,17 +1,14 @@
 """Test of correlation for two series that both have memory and drift, as all series of a training run do.
 
-Each series is prewhitened: fitted by an autoregression of order 0 to 3 (chosen by AICc) around the trend a + b t + c
-log(1 + t) + d cos(pi t / (n - 1)) in the checkpoint number t = 0 .. n - 1, and by control series now and past. The
-residuals (innovations) of two unrelated series have independent signs, so that flipping signs gives the null
-distribution of their rank correlation. It keeps autocorrelation, drift, a unit root and noise that fades with the
-learning rate, which a permutation would not. All 2^n flips are counted by the Lugannani-Rice formula, without random
-numbers.
+Each series is prewhitened: fitted by an autoregression of order 0 to 3 (chosen by AICc) around a trend, and by control
+series now and past (docs/statistics.md). The residuals (innovations) of two unrelated series have independent signs, so
+that flipping signs gives the null distribution of their rank correlation. It keeps autocorrelation, drift, a unit root and
+noise that fades with the learning rate, which a permutation would not. All 2^n flips are counted by the Lugannani-Rice
+formula, without random numbers.
 
-The cosine is the shape of a decaying learning rate: without it five unrelated runs together have a false-positive rate of
-up to 13% at a significance level of 5%. Chosen among seven methods (`python -m studies.nulls.surrogates`;
-docs/statistics.md). A relation in the slow common trend alone is not found: one run cannot distinguish it from chance.
-The test keeps its false-positive rate on real nulls at evenly spaced checkpoints after the warm-up, and nowhere else
-(`make nulls`). In one test for several runs together a checkpoint's sign is flipped in all of them at once.
+The cosine in the trend is the shape of a decaying learning rate: without it five unrelated runs together have a
+false-positive rate of up to 13% at a significance level of 5%. The rate is kept on real nulls at evenly spaced checkpoints
+after the warm-up, and nowhere else (`make nulls`).
 """
 
 from dataclasses import dataclass

@@ -43,30 +43,6 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
 
     The interval holds every b that an F test with (1, K - 3) degrees of freedom does not reject, since resampling five
     models has far too low a coverage; beyond the range of b it is infinite.
-
-    Parameters
-    ----------
-    n_parameters : array_like of shape (K,)
-        Number of parameters N of each model, at least 4 of them different.
-    values : array_like of shape (K,)
-        Value of each model.
-
-    Returns
-    -------
-    ScalingFit
-        `coefficient` a, `exponent` b, its 95% interval (`exponent_low`, `exponent_high`), `offset` c and `r_squared`.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than 4 different N, or a value is not allowed.
-
-    Examples
-    --------
-    >>> from toposcale.statistics import fit_power_law_with_offset
-    >>> fit = fit_power_law_with_offset([1e6, 2e6, 4e6, 8e6], [3.0, 2.0, 1.5, 1.25])
-    >>> round(fit.exponent, 6), round(fit.offset, 6)
-    (-1.0, 1.0)
     """
     sizes, y = _checked(n_parameters, values, smallest=4)
     scale = geometric_mean(sizes)
