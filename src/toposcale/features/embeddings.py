@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from toposcale import homology
 from toposcale.features import spectra
-from toposcale.homology.validation import as_finite_float64
+from toposcale.homology.validation import as_finite
 from toposcale.io.schemas import ALL_LAYERS
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def principal_components(embeddings: ArrayLike, components: int) -> tuple[NDArra
     Identical points have no variance: a fraction of NaN. ValueError: not 2-D, empty, NaN, infinite; or `components` below
     1.
     """
-    points = as_finite_float64(embeddings, "embeddings")
+    points = as_finite(embeddings, "embeddings", np.float64)
     if components < 1:
         raise ValueError(f"components must be 1 or more, got {components}")
     points = points - points[0]  # makes equal points exactly 0, which subtracting the mean alone may not

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.validation import as_finite, as_finite_float64, as_matrix, undefined
+from toposcale.homology.validation import as_finite, as_matrix, undefined
 
 _BLOCK_ENTRIES = 1 << 20
 _BLOCK_ROWS = 2048  # from here on a block is no cheaper by the row, and of 4,096 columns it is 64 MB
@@ -189,7 +189,7 @@ def _centred_singular_values(points: ArrayLike, precision: float | None) -> NDAr
     Entries that are rounded by at most eps of themselves move no singular value by more than eps ||points||_F, which is
     also more than the rounding of the means and of the SVD when both are in float64. Twice that is the cutoff.
     """
-    matrix = as_finite_float64(points, "points")
+    matrix = as_finite(points, "points", np.float64)
     values = np.linalg.svd(matrix - matrix.mean(axis=0), compute_uv=False)
     if precision is None:
         precision = _EPSILON

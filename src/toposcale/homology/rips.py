@@ -8,7 +8,7 @@ from gudhi._ripser_ext import _full
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.spanning_tree import Edges, shortest_forest, shortest_of_each
-from toposcale.homology.validation import Floats, Indices, as_finite, as_finite_float64, undefined
+from toposcale.homology.validation import Floats, Indices, as_finite, undefined
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
@@ -24,7 +24,7 @@ def pairwise_distances(points: ArrayLike) -> Floats:
     """
     from scipy.spatial.distance import pdist, squareform  # slow to import: see docs/performance.md
 
-    return _refuse_overflow(squareform(pdist(as_finite_float64(points, "points"))))
+    return _refuse_overflow(squareform(pdist(as_finite(points, "points", np.float64))))
 
 
 def mean_pairwise_distance(distances: Floats) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.validation import Floats, as_finite_float64, undefined
+from toposcale.homology.validation import Floats, as_finite, undefined
 
 SeedPart = int | str
 _ROUNDING = 1e-12
@@ -46,7 +46,7 @@ def spectrum_surrogate(weight: ArrayLike, *, seed: Sequence[SeedPart]) -> Floats
     2007). So the Gram matrix of the columns is that of `weight`, while the left singular vectors, which place the rows,
     are random.
     """
-    matrix = as_finite_float64(weight, "weight")
+    matrix = as_finite(weight, "weight", np.float64)
     triangle = np.linalg.qr(matrix, mode="r")
     left, signed = np.linalg.qr(seeded_generator(seed).standard_normal((len(matrix), len(triangle))))
     return np.asarray((left * np.sign(np.diag(signed))) @ triangle)
@@ -80,7 +80,7 @@ def null_z_scores(
     `permuted` has the entries permuted within the matrix, `gaussian` independent normal entries of the same mean and
     variance. `features` returns numbers by name; `observed` are those of `weight`, if already computed.
     """
-    matrix = as_finite_float64(weight, "weight")
+    matrix = as_finite(weight, "weight", np.float64)
     if draws < 2:
         raise ValueError(f"draws must be 2 or more, got {draws}")
     observed = features(matrix) if observed is None else observed

@@ -25,14 +25,9 @@ def as_matrix(values: ArrayLike, name: str) -> NDArray:
     return matrix
 
 
-def as_finite_float64(values: ArrayLike, name: str) -> Floats:
-    """Return `values` as a non-empty finite 2-D float64 array (C order)."""
-    return as_finite(as_matrix(values, name).astype(np.float64, copy=False), name)
-
-
-def as_finite(values: ArrayLike, name: str) -> NDArray:
-    """Return `values` as a non-empty finite 2-D array of floats (C order) of its own precision."""
-    matrix = np.ascontiguousarray(as_matrix(values, name))
+def as_finite(values: ArrayLike, name: str, dtype: type[np.floating] | None = None) -> NDArray:
+    """Return `values` as a non-empty finite 2-D array of floats (C order), of its own precision or of `dtype`."""
+    matrix = np.ascontiguousarray(as_matrix(values, name), dtype)
     refuse_not_finite(matrix, name)
     return matrix
 

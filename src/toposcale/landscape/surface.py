@@ -1,7 +1,7 @@
 """Losses on a grid around a point of parameter space: random directions, and the principal plane of a trajectory."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -208,24 +208,23 @@ def losses_at(
     vectors = [joined({name: direction[name] for name in centre}) for direction in directions]
     work = partial(_losses, loss, centre, vectors)
     if threads == 1 and torch.get_num_threads() == 1:
-        _check_repeatable([grid[:1]], work, lambda chosen: [work(part) for part in chosen])
+        _check_repeatable(work, [grid[:1]], map)
         return work(grid)
     size = -(-len(grid) // (8 * threads))
     blocks = [grid[first : first + size] for first in range(0, len(grid), size)]
     some = [block[:1] for block in blocks[:: 4 if threads > 1 else len(blocks)]]
     # Worker threads, even a single one, so that the caller's own thread setting stays as it is.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        _check_repeatable(some, lambda part: pool.submit(work, part).result(), lambda chosen: [*pool.map(work, chosen)])
+        _check_repeatable(work, some, pool.map)
         return np.concatenate([*pool.map(work, blocks)])
 
 
 def _check_repeatable(
-    parts: Sequence[np.ndarray],
-    alone: Callable[[np.ndarray], np.ndarray],
-    together: Callable[[Sequence[np.ndarray]], list[np.ndarray]],
+    work: Callable[[np.ndarray], np.ndarray], blocks: Sequence[np.ndarray], run: Callable[..., Iterable[np.ndarray]]
 ) -> None:
-    """Raise a ValueError if points one after another have other losses than the same points at once."""
-    first, again = np.concatenate(together(parts)), np.concatenate([alone(part) for part in parts])
+    """Raise a ValueError if points that `run` maps one after another have other losses than all of them at once."""
+    first = np.concatenate([*run(work, blocks)])
+    again = np.concatenate([losses for block in blocks for losses in run(work, [block])])
     differ = np.flatnonzero(~((first == again) | (np.isnan(first) & np.isnan(again))))
     if len(differ):
         raise ValueError(

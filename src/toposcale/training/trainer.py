@@ -25,6 +25,7 @@ from toposcale.training.gpt import GPT, GPTShape
 _BATCH_STREAM = 1
 
 CLIPPING_EPSILON = 1e-6
+BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-8
 _MOMENTS = ("first_moment", "second_moment")
 
 
@@ -42,8 +43,6 @@ class TrainingSettings:
     warmup_steps: int = 200
     clip: float = 1.0
     seed: int = 42
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
     schedule: Schedule | ScheduleTable | None = None
 
     def __post_init__(self) -> None:
@@ -208,11 +207,11 @@ def adamw_step(
     weights, moments and the clipped gradient are of one shape (..., n_parameters).
     """
     rate, updates = settings.rates.rate(step), step + 1
-    beta1, beta2 = settings.betas
+    beta1, beta2 = BETAS
     weights *= 1 - rate * settings.weight_decay
     first_moment.lerp_(gradient, 1 - beta1)
     second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    spread = second_moment.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(settings.epsilon)
+    spread = second_moment.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(ADAM_EPSILON)
     weights.addcdiv_(first_moment, spread, value=-rate / (1 - beta1**updates))
 
 
