@@ -120,7 +120,9 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             imported.add_arguments(command)
             command.set_defaults(function=imported.run)
             options = re.findall(r"--[a-z-]+", command.format_usage())
-            parser.meant = dict(zip(options, options, strict=True)) | getattr(imported, "NAMES_IN_OTHER_TOOLS", {})
+            parser.meant = dict(zip(options, options, strict=True)) | (
+                command.get_default("names_in_other_tools") or {}
+            )
     return parser
 
 

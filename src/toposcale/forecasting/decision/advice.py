@@ -25,7 +25,7 @@ from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.decision.picture import draw
 from toposcale.forecasting.decision.reasons import NOT_STARTED, low_confidence_reasons, refuse_choice
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.law import Law
+from toposcale.forecasting.laws.law import ForecastCurve, Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import PublishedLaw
 from toposcale.forecasting.pictures import Drawn, rendered
@@ -135,9 +135,9 @@ class Advice(Drawn):
         return next((track for track in self.tracks if track.reference is reference), None)
 
     @cached_property
-    def forecast_curve(self) -> list[tuple[int, Prediction]]:
-        """Steps from the next one to the end, each with its forecast."""
-        return self.law.forecast_curve(self.run) if self.law else []
+    def forecast_curve(self) -> ForecastCurve | None:
+        """Forecast from the next step to the end."""
+        return self.law.forecast_curve(self.run) if self.law else None
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Return a row for each candidate."""
@@ -166,7 +166,7 @@ class Advice(Drawn):
             "forecast_high": end.high if end else None,
             "loss_noise": finite_or_none(run.noise) or None,
             "models_read": len(self.law.runs_) if self.law else 0,
-            "forecast_curve": self._forecast_columns(),
+            "forecast_curve": self.forecast_curve._asdict() if self.forecast_curve else {},
             "target_loss": self.request.target_loss if self._target else None,
             **(self._target.as_dict() if self._target else {}),
             "candidates": self.as_rows(),
@@ -182,13 +182,6 @@ class Advice(Drawn):
             "decay": self.decay.as_dict() if self.decay else None,
             "on_track": [track._asdict() for track in self.tracks],
         }
-
-    def _forecast_columns(self) -> dict[str, list[float]]:
-        """Return the forecast of every step to come, as columns."""
-        columns: dict[str, list[float]] = {"step": [step for step, _ in self.forecast_curve]}
-        for name, end in {"loss": "value", "low": "low", "high": "high"}.items():
-            columns[name] = [getattr(forecast, end) for _, forecast in self.forecast_curve]
-        return columns if self.forecast_curve else {}
 
     def _choice_values(self) -> dict[str, Any]:
         """Return the numbers of the choice; all None without one: the best of one candidate is not a finding."""
@@ -317,22 +310,7 @@ def advise_on(
 
 
 def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), request: Request = USUAL) -> Advice:
-    """Return the advice on a run that has not started: that of the published scaling law, and never confident.
-
-    Parameters
-    ----------
-    run : TrainingRun
-        The run as it is planned; its tokens per step are known.
-    others : sequence of TrainingRun, optional
-        Other sizes.
-    request : Request, optional
-        Compute to come, multiples of the size and target loss.
-
-    Returns
-    -------
-    Advice
-        Forecast and decision.
-    """
+    """Return the advice on a run that has not started: that of the published scaling law, and never confident."""
     advice, law = Advice(run, tuple(others), request), PublishedLaw()
     try:
         refuse_objective(run)

@@ -9,7 +9,6 @@ from typing import Any
 from toposcale import advise
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.decision.run_options import (
-    NAMES_IN_OTHER_TOOLS,
     OPTIONS,
     PLOT,
     add_option,
@@ -19,9 +18,6 @@ from toposcale.forecasting.decision.run_options import (
     option,
 )
 from toposcale.io.errors import UserError, printable
-
-__all__ = ["NAMES_IN_OTHER_TOOLS", "add_arguments", "run"]
-
 
 RUN_FILE = "progress.json"
 """The file of a run of the workflow that says what is known of each model and which files show its progress."""

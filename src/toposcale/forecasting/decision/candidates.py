@@ -79,15 +79,7 @@ class Candidate(NamedTuple):
 
 
 class DroppedCandidate(NamedTuple):
-    """A candidate that was named and is not weighed.
-
-    Parameters
-    ----------
-    name : str
-        Its name, as that of a candidate.
-    reason : str
-        Reason why it is left out, a clause.
-    """
+    """Name of a candidate that is not weighed, and the reason why, a clause."""
 
     name: str
     reason: str

@@ -205,26 +205,9 @@ def compare_runs(
 
 
 def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = None) -> RunComparison:
-    """Compare runs with the first of them.
+    """Compare runs of the same data with the first of them; UserError: no loss in common, or one of them diverged.
 
-    Parameters
-    ----------
-    law : Joint
-        Law that forecasts the ends; a copy of it is fitted to each unfinished run.
-    runs : sequence of TrainingRun
-        At least two, of the same data and tokenizer.
-    seed_noise : float, optional
-        Standard deviation of the loss between seeds, nats per token; by default estimated from published replicates.
-
-    Returns
-    -------
-    RunComparison
-        Differences now and at the end, and the speed-up, for each run after the first.
-
-    Raises
-    ------
-    UserError
-        If runs have no loss in common, or one of them diverged.
+    law: a copy of it is fitted to each unfinished run. seed_noise: as in `compare_runs`.
     """
     for run in runs:
         try:

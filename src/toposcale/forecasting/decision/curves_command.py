@@ -6,7 +6,6 @@ from typing import Any
 
 from toposcale import compare_runs
 from toposcale.forecasting.decision.run_options import (
-    NAMES_IN_OTHER_TOOLS,
     OPTIONS,
     PLOT,
     add_option,
@@ -16,8 +15,6 @@ from toposcale.forecasting.decision.run_options import (
     option,
 )
 from toposcale.io.errors import UserError, printable
-
-__all__ = ["NAMES_IN_OTHER_TOOLS", "add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,20 +28,9 @@ BILLION = 1e9
 
 
 class DecayCandidate(NamedTuple):
-    """A decay and the loss at its end.
+    """A decay from a step to the end of the training, the loss there, and whether it is the best one.
 
-    Parameters
-    ----------
-    start : int
-        Step at which the decay begins; it ends with the training.
-    shape : str
-        Shape of the decay.
-    loss : Prediction
-        Loss at the end, nats per token.
-    probability : float
-        Probability that it is the best one.
-    expected_regret : float
-        Mean excess of its loss over that of the best one, nats per token.
+    probability: that of being the best. expected_regret: mean excess of its loss over that of the best, nats per token.
     """
 
     start: int
@@ -52,17 +41,10 @@ class DecayCandidate(NamedTuple):
 
 
 class DecayDecision(NamedTuple):
-    """Decays that end with the training, and what decaying now would give.
+    """Decays that end with the training, in ascending order of expected regret, and what decaying now would give.
 
-    Parameters
-    ----------
-    candidates : tuple of DecayCandidate
-        In ascending order of expected regret.
-    cooled : Prediction
-        Loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far.
-    worth : float
-        Decrease of `cooled` per further billion tokens at the present rate, nats per token; NaN if the tokens per step are
-        unknown.
+    cooled: loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far. worth: its
+    decrease per further billion tokens at the present rate, nats per token; NaN if the tokens per step are unknown.
     """
 
     candidates: tuple[DecayCandidate, ...]
@@ -95,24 +77,10 @@ def has_not_decayed(run: TrainingRun) -> bool:
 def when_to_decay(
     law: Law, run: TrainingRun, shapes: tuple[str, ...] = SHAPES, shares: tuple[float, ...] = SHARES
 ) -> DecayDecision | None:
-    """Compare decays of a run at a constant rate that all end with its training.
+    """Compare decays of a run at a constant rate that all end with its training; None: it decays, is unknown, or is over.
 
-    Parameters
-    ----------
-    law : Law
-        Law fitted to the run.
-    run : TrainingRun
-        The run so far.
-    shapes : tuple of str
-        Shapes of the decay.
-    shares : tuple of float
-        Lengths of the decay, as shares of the whole training; those that would have begun already are left out, and
-        one that begins now is added.
-
-    Returns
-    -------
-    DecayDecision or None
-        None if the rate has begun to decay or is unknown, or the run is over.
+    law: fitted to the run. shares: lengths of the decay, as shares of the whole training; those that would have begun
+    already are left out, and one that begins now is added.
     """
     if not has_steps_left(run) or not has_not_decayed(run):
         return None

@@ -1,13 +1,13 @@
 """Picture of an advice: the losses so far, the forecast of the rest, and what follows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toposcale.forecasting.decision.decay import DecayDecision
 from toposcale.forecasting.decision.expected_regret import WeighedCandidate
-from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.law import ForecastCurve
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
 
@@ -20,51 +20,20 @@ INK, CONTINUED, OTHERS = "#222222", "#0b2f6b", ("#b0347a", "#e08e0b", "#3a7d44",
 
 def draw(
     run: TrainingRun,
-    forecast: Sequence[tuple[int, Prediction]],
+    forecast: ForecastCurve | None,
     candidates: Sequence[WeighedCandidate],
     sentence: str,
     decay: DecayDecision | None = None,
 ) -> "Figure":
-    """Draw a run, its forecast and its candidates, and the final loss against the start of the decay.
-
-    Parameters
-    ----------
-    run : TrainingRun
-        The run of the decision.
-    forecast : sequence of (int, Prediction)
-        Future steps and their forecasts.
-    candidates : sequence of WeighedCandidate
-        Candidates with their final losses.
-    sentence : str
-        The advice, the title of the picture.
-    decay : DecayDecision, optional
-        Decays that end with the training.
-
-    Returns
-    -------
-    Figure
-        Picture of 7.2 x 3.6 inches, wider with decays.
-
-    Raises
-    ------
-    UserError
-        If matplotlib is not installed.
-    """
+    """Draw a run, its forecast and its candidates under the advice, and the final loss against the start of the decay."""
     figure = new_figure(9.6 if decay else 7.2)
     left, right, *rest = figure.subplots(1, 3 if decay else 2, width_ratios=[3, 1, 2][: 3 if decay else 2])
     right.sharey(left)
     right.tick_params(labelleft=False)
-    left.plot(run.steps, run.losses, color=INK, alpha=0.25, linewidth=0.8)
-    left.plot(*run.loss_curve, color=INK, label=run.metric)
+    shown = plot_losses(left, run, INK, label=run.metric)
     if forecast:
-        steps, ends = zip(*forecast, strict=True)
-        left.plot(steps, [end.value for end in ends], color=CONTINUED, linestyle="--", label="forecast, 95% interval")
-        fill_intervals(left, steps, ends, CONTINUED, 0.2)
-        # The steep fall of the first steps is left out of the range of the axis.
-        shown = run.loss_curve.losses[run.loss_curve.steps >= 0.05 * run.final_step]
-        values = [*shown, *(value for end in ends for value in (end.low, end.high))]
-        values += [value for weighed in candidates for value in (weighed.loss.low, weighed.loss.high)]
-        set_range(left, values)
+        shown += plot_forecast(left, forecast, CONTINUED, label="forecast, 95% interval")
+        set_range(left, shown + [value for weighed in candidates for value in (weighed.loss.low, weighed.loss.high)])
     left.set(xlabel="step", ylabel="loss (nats per token)")
     left.legend(frameon=False, fontsize=8)
     colours = iter(OTHERS * len(candidates))
@@ -91,6 +60,22 @@ def new_figure(width: float, height: float = 3.6) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def plot_losses(axes: "Axes", run: TrainingRun, colour: str, label: str, unit: float = 1.0) -> list[float]:
+    """Plot the losses of a run; return those to be shown, without the steep fall of the first steps. unit: of a step."""
+    steps, losses = run.loss_curve
+    axes.plot(run.steps * unit, run.losses, color=colour, alpha=0.25, linewidth=0.8)
+    axes.plot(steps * unit, losses, color=colour, label=label)
+    return [*losses[steps >= 0.05 * run.final_step]]
+
+
+def plot_forecast(axes: "Axes", forecast: ForecastCurve, colour: str, unit: float = 1.0, **line: Any) -> list[float]:
+    """Plot a forecast and its intervals; return their ends."""
+    steps = np.multiply(forecast.step, unit)
+    axes.plot(steps, forecast.loss, color=colour, linestyle="--", **line)
+    axes.fill_between(steps, forecast.low, forecast.high, color=colour, alpha=0.2, lw=0)
+    return [*forecast.low, *forecast.high]
+
+
 def set_range(axes: "Axes", values: Sequence[float]) -> None:
     """Set the range of the losses to these, with some room."""
     if len(values):
@@ -113,15 +98,9 @@ def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
         starts, losses = [row.start for row in rows], [row.loss for row in rows]
         axes.plot(starts, [loss.value for loss in losses], color=colour, label=shape)
         if shape == decay.best.shape:
-            fill_intervals(axes, starts, losses, colour, 0.15)
+            ends = [loss.low for loss in losses], [loss.high for loss in losses]
+            axes.fill_between(starts, *ends, color=colour, alpha=0.15, lw=0)
     axes.plot(decay.best.start, decay.best.loss.value, "o", color=INK)
     axes.set(xlabel="step at which the decay begins")
     axes.set_title("at the end, by decay", fontsize=8)
     axes.legend(frameon=False, fontsize=8)
-
-
-def fill_intervals(
-    axes: "Axes", x: Sequence[int] | np.ndarray, losses: Sequence[Prediction], colour: str, alpha: float
-) -> None:
-    """Fill the 95% intervals of losses."""
-    axes.fill_between(x, [loss.low for loss in losses], [loss.high for loss in losses], color=colour, alpha=alpha, lw=0)

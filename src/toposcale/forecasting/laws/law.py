@@ -32,6 +32,15 @@ class JointForecast(NamedTuple):
         return Prediction.of(float(self.losses[index]), float(np.sqrt(self.covariance[index, index])))
 
 
+class ForecastCurve(NamedTuple):
+    """Ascending steps, the losses forecast there, and the ends of their 95% intervals, nats per token, (steps,) each."""
+
+    step: list[int]
+    loss: list[float]
+    low: list[float]
+    high: list[float]
+
+
 class Law(ABC):
     """A law of the loss of a family of runs, for any number of parameters and any learning-rate schedule.
 
@@ -50,18 +59,7 @@ class Law(ABC):
 
     @abstractmethod
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
-        """Predict losses with the covariance of their errors, so that errors that targets share cancel in differences.
-
-        Parameters
-        ----------
-        targets : sequence of Target
-            Size, schedule and step of each loss.
-
-        Returns
-        -------
-        JointForecast
-            Losses and their covariance.
-        """
+        """Predict losses with the covariance of their errors, so that errors that targets share cancel in differences."""
 
     def compare(self, targets: Sequence[Target], reference: int) -> JointForecast:
         """Predict losses for their differences alone, which a law may know better; the loss of `reference` stays."""
@@ -92,18 +90,9 @@ class Law(ABC):
         """Forecast the loss of a run of the family, which may not have started, at the end of its schedule or at a step."""
         return self.predict([run.target(step)])[0]
 
-    def forecast_curve(self, run: TrainingRun) -> list[tuple[int, Prediction]]:
-        """Forecast the losses of a run from its next step to the end of its schedule.
-
-        Parameters
-        ----------
-        run : TrainingRun
-            A run of the family, which may not have started.
-
-        Returns
-        -------
-        list of (int, Prediction)
-            Up to `FORECAST_POINTS` steps, geometrically spaced, and their forecasts.
-        """
-        steps = np.unique(np.rint(np.geomspace(run.progress.step + 1, run.final_step, FORECAST_POINTS)))
-        return [(int(step), self.forecast(run, int(step))) for step in steps]
+    def forecast_curve(self, run: TrainingRun) -> ForecastCurve:
+        """Forecast the losses of a run from its next step to the end, at up to `FORECAST_POINTS` steps."""
+        every = np.geomspace(run.progress.step + 1, run.final_step, FORECAST_POINTS)
+        steps = np.unique(np.rint(every)).astype(int).tolist()
+        ends = [self.forecast(run, step) for step in steps]
+        return ForecastCurve(steps, [end.value for end in ends], [end.low for end in ends], [end.high for end in ends])

@@ -25,14 +25,9 @@ def flop(n_parameters: Any, tokens: Any) -> Any:
 
 
 class Progress(NamedTuple):
-    """Progress of a run.
+    """Progress of a run: the last step of which anything is known, and the last measured loss, nats per token.
 
-    Parameters
-    ----------
-    step : int
-        Last step of which anything is known; a row without a loss is not progress.
-    loss : float
-        Last measured loss, nats per token; of a log alone the median of its last rows; NaN without one.
+    A row without a loss is not progress. Of a log alone the loss is the median of its last rows; NaN without one.
     """
 
     step: int
