@@ -1,6 +1,6 @@
 """Points of a loss curve, and those that a law reads of a training log."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -18,6 +18,12 @@ class Curve(NamedTuple):
     steps: np.ndarray
     losses: np.ndarray
 
+    @classmethod
+    def finite(cls, steps: np.ndarray, values: np.ndarray) -> Self:
+        """Return the finite values (rows,), each with its step."""
+        usable = np.isfinite(values)
+        return cls(steps[usable], values[usable])
+
     @property
     def is_empty(self) -> bool:
         """Return whether there is no point."""
@@ -28,16 +34,15 @@ class Curve(NamedTuple):
         """Level at the end: the median of the last three points; NaN without a point."""
         return float(np.median(self.losses[-3:])) if len(self.losses) else np.nan
 
-    def since(self, step: float) -> "Curve":
+    def since(self, step: float) -> Self:
         """Return the points from a step on."""
         later = self.steps >= step
-        return Curve(self.steps[later], self.losses[later])
+        return self._replace(steps=self.steps[later], losses=self.losses[later])
 
 
 def after_warmup(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> Curve:
     """Return the finite values (rows,) from the end of the warm-up on, spikes included."""
-    usable = np.isfinite(values)
-    return Curve(steps[usable], values[usable]).since(max(schedule.warmup_steps, 1))
+    return Curve.finite(steps, values).since(max(schedule.warmup_steps, 1))
 
 
 def is_outlier(steps: np.ndarray, values: np.ndarray, schedule: LearningRateSchedule) -> np.ndarray:

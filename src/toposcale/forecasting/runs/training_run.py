@@ -145,10 +145,10 @@ class TrainingRun:
         """
         order = last_of_each(np.asarray(log["step"], dtype=np.float64))
         rows = {name: np.asarray(values, dtype=np.float64)[order] for name, values in log.items()}
-        metric = newest_metric(metrics, rows["step"], rows["loss"])
-        notes = (*notes, *_notes_on(metric, metrics))
+        name, metric, note = _metric_to_forecast(metrics, Curve.finite(rows["step"], rows["loss"]))
+        notes = [*notes, *([note] if note else [])]
         if repeated := len(np.asarray(log["step"])) - len(order):
-            notes += (logged_again(repeated),)
+            notes.append(logged_again(repeated))
         grid = np.union1d(metric.steps, np.asarray(checkpoints, dtype=np.float64))
         return cls(
             facts,
@@ -157,9 +157,9 @@ class TrainingRun:
             losses=rows["loss"],
             gradient_norms=rows.get("gradient_norm", np.empty(0)),
             checkpoint_steps=grid,
-            checkpoint_losses=on_grid(grid, metric.steps, metric.values),
-            metric=metric_name(metric.name),
-            notes=notes,
+            checkpoint_losses=on_grid(grid, *metric),
+            metric=metric_name(name),
+            notes=tuple(notes),
             low_confidence_reasons=tuple(low_confidence_reasons),
         )
 
@@ -237,8 +237,7 @@ class TrainingRun:
     @cached_property
     def metric_curve(self) -> Curve:
         """Measured values of the metric at the checkpoints."""
-        usable = np.isfinite(self.checkpoint_losses)
-        return Curve(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
+        return Curve.finite(self.checkpoint_steps, self.checkpoint_losses)
 
     @property
     def measured(self) -> Curve:
@@ -298,34 +297,19 @@ class TrainingRun:
         return float(np.median((metric.losses - np.interp(np.log(metric.steps), np.log(steps), losses))[-3:]))
 
 
-class Metric(NamedTuple):
-    """A measured loss: its name in the tables, and its finite values at ascending steps (n,)."""
+def _metric_to_forecast(metrics: Mapping[str, Series], logged: Curve) -> tuple[str, Curve, str]:
+    """Return name and values of the metric to forecast, and why the validation loss is not, where there is one.
 
-    name: str
-    steps: np.ndarray
-    values: np.ndarray
-
-
-def newest_metric(metrics: Mapping[str, Series], steps: np.ndarray, losses: np.ndarray) -> Metric:
-    """Return the metric to forecast: one that was measured in the second half of the log (rows,), else the log itself."""
-    seen = steps[np.isfinite(losses)]
+    It is one that was measured in the second half of the log, else the log itself.
+    """
+    note = ""
     for name in (VALIDATION_LOSS, TRAINING_LOSS):
-        metric = _finite(name, metrics)
-        if len(metric.steps) and metric.steps[-1] >= 0.5 * seen.max(initial=0):
-            return metric
-    return Metric(TRAINING_LOSS, seen, losses[np.isfinite(losses)])
-
-
-def _finite(name: str, metrics: Mapping[str, Series]) -> Metric:
-    """Return the finite values of a metric."""
-    steps, values = in_order(metrics.get(name, ((), ())))
-    return Metric(name, steps[np.isfinite(values)], values[np.isfinite(values)])
-
-
-def _notes_on(metric: Metric, metrics: Mapping[str, Series]) -> tuple[str, ...]:
-    """Return why the validation loss is not the metric, where there is one."""
-    if metric.name == VALIDATION_LOSS or not np.size(metrics.get(VALIDATION_LOSS, ((), ()))[0]):
-        return ()
-    measured = _finite(VALIDATION_LOSS, metrics).steps
-    last = f"its last is of step {measured[-1]:,.0f}, in the first half of the log" if len(measured) else ""
-    return (f"the validation loss was not read: {last or 'none of it is a number'}",)
+        steps, values = in_order(metrics.get(name, ((), ())))
+        measured = Curve.finite(steps, values)
+        if not measured.is_empty and measured.steps[-1] >= 0.5 * logged.steps.max(initial=0):
+            return name, measured, note
+        if name == VALIDATION_LOSS and len(steps):
+            in_first_half = f"its last is of step {measured.steps.max(initial=0):,.0f}, in the first half of the log"
+            because = "none of it is a number" if measured.is_empty else in_first_half
+            note = f"the validation loss was not read: {because}"
+    return TRAINING_LOSS, logged, note
