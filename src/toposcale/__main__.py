@@ -85,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """Parser that names the command or option that was probably meant."""
 
-    meant: dict[str, str] = {}  # noqa: RUF012
-    """Options of the subcommand by their names: its own, and those in other tools."""
+    options: Sequence[str] = ()
+    """Options of the subcommand."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line."""
@@ -95,9 +95,12 @@ class _Parser(argparse.ArgumentParser):
             message += f"; did you mean {near[0]}?"
         before, _, unknown = message.partition("unrecognized arguments: ")
         if not before and unknown:
+            from toposcale.forecasting.decision.run_options import NAMES_IN_OTHER_TOOLS
+
+            meant = NAMES_IN_OTHER_TOOLS | dict(zip(self.options, self.options, strict=True))
             option = next((word.partition("=")[0] for word in unknown.split() if word.startswith("-")), "")
-            if near := get_close_matches(option, self.meant, 1):
-                message += f"; did you mean {self.meant[near[0]]}?"
+            if near := get_close_matches(option, [name for name in meant if meant[name] in self.options], 1):
+                message += f"; did you mean {meant[near[0]]}?"
             elif not option:
                 message += "; an option takes one value, so give it again for each: --sizes 50e6 --sizes 100e6"
         super().error(message)
@@ -119,10 +122,7 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             imported = import_module(f"toposcale.{module}")
             imported.add_arguments(command)
             command.set_defaults(function=imported.run)
-            options = re.findall(r"--[a-z-]+", command.format_usage())
-            parser.meant = dict(zip(options, options, strict=True)) | (
-                command.get_default("names_in_other_tools") or {}
-            )
+            parser.options = re.findall(r"--[a-z-]+", command.format_usage())
     return parser
 
 

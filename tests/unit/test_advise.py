@@ -187,7 +187,7 @@ def test_sizes_are_named_as_people_write_them(number, text):
 
 def test_what_means_nothing_for_a_known_run_is_named():
     given = {"n_parameters": 1e8, "tokens_per_step": 500_000, "schedule": SCHEDULE, "steps": FINAL}
-    with pytest.raises(UserError, match="known: unknown field colour; a run has count_parameters, curve"):
+    with pytest.raises(UserError, match="known run 1: unknown field colour; a run has count_parameters, curve"):
         toposcale.advise(columns(), **given, known=[{"curve": columns(), "colour": 3}])
 
 

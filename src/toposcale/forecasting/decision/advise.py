@@ -1,7 +1,6 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.amounts import amount
+from toposcale.forecasting.amounts import amount, number, parameters
 from toposcale.forecasting.decision.advice import Advice, advise_before_start, advise_on
 from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, Request
-from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number, parameters, states_file
 from toposcale.forecasting.runs.checks import refuse_curve
 from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance
-from toposcale.forecasting.runs.from_curve import read_curve, run_of_curve
+from toposcale.forecasting.runs.run_input import CurveInput, RunInput, run_arguments, states_file, without_none
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
@@ -128,68 +126,75 @@ def advise(
     Traceback (most recent call last):
     toposcale.io.errors.UserError: this run: not known and not in the curve: tokens_per_step (--tokens-per-step); ...
     """
-    arguments = {argument: value for argument, value in locals().items() if argument in RUN_ARGUMENTS}
     for argument in unknown:
         near = get_close_matches(argument, [*signature(advise).parameters], 1)
         raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
-    stated = RunInput.of(**arguments)
-    training = run_of_curve(read_curve(stated), stated)
+    stated = RunInput(
+        curve,
+        name,
+        n_parameters=n_parameters,
+        tokens_per_step=tokens_per_step,
+        schedule=schedule,
+        steps=steps,
+        warmup_steps=warmup_steps,
+        loss_column=loss_column,
+        step_column=step_column,
+        run=run,
+        unique_tokens=unique_tokens,
+        epochs=epochs,
+        optimizer=optimizer,
+        objective=objective,
+        count_parameters=count_parameters,
+    )
+    training = stated.training_run(stated.read())
     given = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
-    family = [_known_run(other, index, training, arguments) for index, other in enumerate(given, 1)]
+    others = [_known_run(other, index, training, stated) for index, other in enumerate(given, 1)]
     starts = {parameters(str(size), "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
-    family += [training.unstarted(model=amount(size), n_parameters=round(size)) for size in sorted(starts)]
+    others += [training.unstarted(model=amount(size), n_parameters=round(size)) for size in sorted(starts)]
     request = Request(
         remaining=number(remaining, "remaining", None),
         multiples=() if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES),
         target_loss=number(target_loss, "target_loss", None),
     )
-    return advise_before_start(training, family, request) if curve is None else advise_on(training, family, request)
+    return advise_before_start(training, others, request) if curve is None else advise_on(training, others, request)
 
 
-def _known_run(known: Any, index: int, run: TrainingRun, arguments: Mapping[str, Any]) -> TrainingRun:
-    """Return another run of the family; what is not stated of it is as in `run`, which was made from `arguments`.
+def _known_run(known: Any, index: int, run: TrainingRun, of_run: RunInput) -> TrainingRun:
+    """Return another run of the family from a mapping of arguments; what it does not state is as in `run`, of `of_run`.
 
-    known: a mapping of arguments; index: its index in the list, for messages. The schedule is that of its log if none is
-    stated and the log contradicts the schedule of `run`.
+    index: its index in the list, for messages.
     """
     if not isinstance(known, Mapping):
         raise UserError(
             f'known run {index}: a mapping such as {{"curve": "losses.csv", "n_parameters": 25e6}}, but it is {known!r:.60}'
         )
-    curve = known.get("curve")
-    stated = {"name": Path(curve).name if isinstance(curve, str | Path) else f"known run {index}"}
-    stated |= {key: value for key, value in known.items() if value is not None}
-    if unknown := sorted(set(stated) - set(RUN_ARGUMENTS)):
-        raise UserError(f"known: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(RUN_ARGUMENTS))}")
+    stated = run_arguments(without_none(known), f"known run {index}")
     if not {"curve", "n_parameters"} <= set(stated):
         raise UserError(f"{stated['name']}: a run has a curve and n_parameters")
-    stated = {key: arguments[key] for key in _OF_READING} | stated
     try:
-        other = _under_a_schedule(stated, run, {key: arguments[key] for key in _OF_SCHEDULE})
+        other = _under_a_schedule(stated, run, of_run)
         refuse_curve(other)
     except NoForecast as error:
         raise UserError(f"{stated['name']}: {error}; leave it out") from None
     return other
 
 
-def _under_a_schedule(stated: Mapping[str, Any], run: TrainingRun, of_schedule: Mapping[str, Any]) -> TrainingRun:
-    """Return a known run with its stated schedule, or else that of `run`, or else that of its own log."""
+def _under_a_schedule(stated: dict[str, Any], run: TrainingRun, of_run: RunInput) -> TrainingRun:
+    """Return a known run with its stated schedule, or that of `run`, or, where its log contradicts that, its own."""
     assumed = UNKNOWN.with_provenance(
         Provenance.ASSUMED,
         tokens_per_step=run.tokens_per_step,
         optimizer=run.facts.optimizer,
         unique_tokens=np.nan if "epochs" in stated else run.facts.unique_tokens,
     )
+    alone = {key: getattr(of_run, key) for key in _OF_READING} | stated
+    of_schedule = {} if states_file(stated.get("schedule")) else {key: getattr(of_run, key) for key in _OF_SCHEDULE}
+    given = RunInput(**of_schedule | alone)
+    losses = given.read()
     if stated.keys() & set(_OF_SCHEDULE):
-        inherited = {} if states_file(stated.get("schedule")) else of_schedule
-        given = RunInput.of(**{**inherited, **stated})
-        return run_of_curve(read_curve(given), given, assumed)
-    alone = RunInput.of(**stated)
-    losses = read_curve(alone)
-    like = run.schedule if of_schedule["schedule"] is None and of_schedule["steps"] is None else None
+        return given.training_run(losses, assumed)
     try:
-        return run_of_curve(losses, RunInput.of(**{**of_schedule, **stated}), assumed, like)
+        is_stated = of_run.schedule is not None or of_run.steps is not None
+        return given.training_run(losses, assumed, None if is_stated else run.schedule)
     except UserError:
-        last = int(losses.columns["step"].max())
-        facts = alone.facts.with_provenance(Provenance.ASSUMED, final_step=last)
-        return run_of_curve(losses, replace(alone, facts=facts), assumed)
+        return RunInput(**alone).run_as_read(losses, assumed)

@@ -6,12 +6,12 @@ A difference is B minus A; a negative one means that B is better.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toposcale.forecasting.amounts import number
 from toposcale.forecasting.decision.comparison_picture import draw_comparison
 from toposcale.forecasting.decision.differences import (
     Axis,
@@ -29,9 +29,8 @@ from toposcale.forecasting.decision.differences import (
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.pictures import Drawn
-from toposcale.forecasting.runs.arguments import RUN_ARGUMENTS, CurveInput, RunInput, number
 from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
-from toposcale.forecasting.runs.from_curve import read_curve, run_as_read
+from toposcale.forecasting.runs.run_input import CurveInput, RunInput, run_arguments
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
@@ -184,17 +183,12 @@ def compare_runs(
     runs = []
     for letter, curve in zip(ascii_uppercase, curves, strict=False):
         stated: Mapping[str, Any] = curve if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve}
-        path = stated["curve"]
-        fields = {"name": Path(path).name if isinstance(path, str | Path) else letter, **facts, **stated}
-        if unknown := sorted(set(fields) - set(RUN_ARGUMENTS)):
-            raise UserError(
-                f"{fields['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(RUN_ARGUMENTS))}"
-            )
+        arguments = run_arguments({**facts, **stated}, letter)
         try:
-            given = RunInput.of(**fields)
-            runs.append(run_as_read(read_curve(given), given))
+            given = RunInput(**arguments)
+            runs.append(given.run_as_read(given.read()))
         except UserError as error:
-            name = f"{fields['name']}: "
+            name = f"{arguments['name']}: "
             raise UserError(name + f"{error}".removeprefix(name)) from None
     if len({run.model for run in runs}) < len(runs):
         runs = [

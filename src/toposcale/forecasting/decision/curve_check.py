@@ -9,11 +9,10 @@ from toposcale.forecasting.decision.reasons import SMOOTHED, unit_remarks
 from toposcale.forecasting.decision.wording import NOT_SMOOTHED
 from toposcale.forecasting.laws.joint import refuse_run
 from toposcale.forecasting.logs.loss_curves import LossCurve
-from toposcale.forecasting.runs.arguments import CurveInput, RunInput
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
 from toposcale.forecasting.runs.facts import RunFacts
-from toposcale.forecasting.runs.from_curve import logged_facts, read_curve, run_as_read
 from toposcale.forecasting.runs.metrics import metric_name
+from toposcale.forecasting.runs.run_input import CurveInput, RunInput
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
 from toposcale.io.errors import NoForecast, UserError, listed
 
@@ -50,12 +49,12 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
       unknown         parameters, tokens per step, last step
       no advice       it has fewer than 5 losses after the warm-up
     """
-    given = RunInput.of(curve, name, **arguments)
-    losses = read_curve(given)
+    given = RunInput(curve, name, **arguments)
+    losses = given.read()
     yield from _columns(losses, name)
-    yield from _facts(given.facts.merged(logged_facts(losses, given.count_parameters)))
+    yield from _facts(given.facts_of(losses))
     yield from (f"  note: {text}" for text in (*losses.notes, *losses.low_confidence_reasons))
-    run = run_as_read(losses, given)
+    run = given.run_as_read(losses)
     try:
         refuse_curve(run)
     except NoForecast as error:

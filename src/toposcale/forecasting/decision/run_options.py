@@ -49,8 +49,7 @@ def add_option(parser: argparse.ArgumentParser, name: str, **settings: Any) -> N
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add every option of a run, which takes a value for each of `several` runs; the parser holds its names elsewhere."""
-    parser.set_defaults(names_in_other_tools=NAMES_IN_OTHER_TOOLS)
+    """Add every option of a run, which takes a value for each of `several` runs."""
     for name, meaning in OPTIONS.items():
         if several:
             kind = str if name in _TEXTS else _amount_or_none

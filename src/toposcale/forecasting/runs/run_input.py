@@ -1,0 +1,324 @@
+"""What users state about a training run, its loss curve, and the run that both make."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from toposcale.forecasting.amounts import number, parameters
+from toposcale.forecasting.logs import trainer_states
+from toposcale.forecasting.logs.loss_curves import LOG, LossCurve, of_columns, read
+from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance, RunFacts
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.forecasting.runs.schedules import MOST_STEPS, SHAPES, Schedule, ScheduleTable, schedule_of
+from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.io.errors import UserError, listed
+from toposcale.io.files import read_json
+
+CurveInput = str | Path | Mapping[str, Any] | Any
+"""A file, a folder, columns by name such as a data frame, a series of losses by step, (n, 2) steps and losses, or rows."""
+
+LEAST_TOKENS, MOST_TOKENS = 64, 1e12
+"""Bounds on the tokens per step."""
+
+LEAST_RATIO = 1e-3
+"""Without a peak, a minimum rate is a ratio to it; a value below this bound must be a rate."""
+
+NEEDED = {
+    "n_parameters": "n_parameters{of} (--n-parameters)",
+    "tokens_per_step": "tokens_per_step (--tokens-per-step)",
+    "final_step": "schedule (--schedule), or steps (--steps), the last step of the run",
+}
+"""Facts that an advice needs, and how they are stated; of: the model whose adapter the weights are."""
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """A loss curve, and what its user states about the run: the arguments of `advise`, None where not stated.
+
+    A curve of None has not started; without `count_parameters` weights are left unread. UserError: a fact is out of bounds.
+    """
+
+    curve: CurveInput | None
+    name: str
+    n_parameters: Any = None
+    tokens_per_step: Any = None
+    schedule: Mapping[str, Any] | str | Path | None = None
+    steps: Any = None
+    warmup_steps: Any = None
+    loss_column: str | None = None
+    step_column: str | None = None
+    run: Any = None
+    unique_tokens: Any = None
+    epochs: Any = None
+    optimizer: str = ""
+    objective: str = ""
+    count_parameters: CountParameters | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.facts, self._reading  # what is out of bounds is refused before a file is read
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """Facts that are stated."""
+        for what, example in {"optimizer": "adamw", "objective": "next-token"}.items():
+            if not isinstance(text := getattr(self, what), str):
+                raise UserError(f'{what}: a name such as "{example}", but it is {text!r:.60}')
+        of_a_step = ": a step reads sequences x tokens per sequence (--tokens-per-step)"
+        tokens = number(self.tokens_per_step, "tokens_per_step", LEAST_TOKENS, MOST_TOKENS, of_a_step)
+        size = parameters(self.n_parameters, "n_parameters")
+        of_schedule, stated = self._schedule_fields, self._stated_schedule
+        return RunFacts(
+            self.name,
+            round(size) if size else np.nan,
+            tokens or np.nan,
+            final_step=of_schedule.get("steps") if stated is None else stated.steps,
+            warmup_steps=of_schedule.get("warmup_steps"),
+            optimizer=self.optimizer,
+            objective=self.objective,
+            unique_tokens=number(self.unique_tokens, "unique_tokens", 1) or np.nan,
+            epochs=number(self.epochs, "epochs", 0.01) or np.nan,
+        )
+
+    @cached_property
+    def _schedule_fields(self) -> dict[str, Any]:
+        """Fields of the schedule, those of the run where it does not state them; none of a file."""
+        steps, warmup_steps = whole_number(self.steps, "steps", 1), whole_number(self.warmup_steps, "warmup_steps")
+        of_run = without_none({"steps": steps, "warmup_steps": warmup_steps})
+        if self.schedule is None:
+            return of_run
+        if states_file(self.schedule):
+            options = {"steps": "steps (--steps)", "warmup_steps": "warmup_steps (--warmup-steps)"}
+            if of_run and Path(self.schedule).exists():
+                unused = " and ".join(options[name] for name in of_run)
+                raise UserError(f"{unused}: not used with the schedule file {self.schedule}")
+            return {}
+        if not isinstance(self.schedule, Mapping | str):
+            raise UserError(
+                f"schedule: a shape ({', '.join(SHAPES)}), a mapping of its fields, or a file, but it is a "
+                f"{type(self.schedule).__name__}"
+            )
+        shape = {"shape": self.schedule} if isinstance(self.schedule, str) else self.schedule
+        return _checked(of_run | without_none(shape))
+
+    @property
+    def _is_relative(self) -> bool:
+        """Whether the schedule is in units of its peak, which the log has."""
+        stated = self._schedule_fields.keys()
+        return isinstance(self.schedule, Mapping | str) and "steps" in stated and not {"peak", "at"} & stated
+
+    @cached_property
+    def _stated_schedule(self) -> Schedule | ScheduleTable | None:
+        if self.schedule is None:
+            return None
+        in_units = {"peak": 1.0} if self._is_relative else {}
+        return schedule_of(in_units | self._schedule_fields or self.schedule)
+
+    @cached_property
+    def _reading(self) -> dict[str, Any]:
+        """Options of the reader of logs."""
+        run = whole_number(self.run, "run (--run)", 1)
+        return {"loss_column": self.loss_column, "step_column": self.step_column, "run": run}
+
+    def read(self) -> LossCurve:
+        """Read the curve of a file, a folder or columns; None is that of a run that has not started."""
+        curve = self.curve
+        if curve is None:
+            return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
+        if isinstance(curve, str | Path):
+            trainer_states.refuse_two_trainings(trainer_states.checkpoints_in(Path(curve)))
+            losses = read(curve, **self._reading)
+            _refuse_without_losses(losses)
+            where = losses.trainer.path if losses.trainer else curve
+        else:
+            named, where = _by_name(curve), "the loss curve"
+            losses = of_columns({str(key): named[key] for key in named}, **self._reading)
+        _refuse_other_units(losses, where)
+        return losses
+
+    def facts_of(self, losses: LossCurve) -> RunFacts:
+        """Return the facts that are stated, or that the curve or the weights beside it have."""
+        return self.facts.merged(_logged_facts(losses, self.count_parameters))
+
+    def run_as_read(self, losses: LossCurve, assumed: RunFacts = UNKNOWN) -> TrainingRun:
+        """Return the run of a curve that was read, whatever is unknown; without a known end it ends at its last row."""
+        last = int(losses.columns["step"].max(initial=1))
+        return self.training_run(losses, assumed.with_provenance(Provenance.ASSUMED, final_step=last), needed=())
+
+    def training_run(
+        self,
+        losses: LossCurve,
+        assumed: RunFacts = UNKNOWN,
+        like: LearningRateSchedule | None = None,
+        needed: Sequence[str] = tuple(NEEDED),
+    ) -> TrainingRun:
+        """Return the run of a curve that was read; UserError names what is missing, and what was left out of the curve.
+
+        assumed: facts where neither the user nor the log states them. like: the schedule and its end if the user states
+        none. needed: the facts without which there is an error; of the others only the last step has to be known.
+        """
+        try:
+            facts = self.facts_of(losses).merged(assumed)
+            if like is not None:
+                facts = facts.with_provenance(Provenance.ASSUMED, final_step=like.final_step)
+            if missing := [NEEDED[name] for name in needed if not facts.is_known(name)]:
+                of = f" of {facts.adapter_of}, of which the weights there are an adapter" if facts.adapter_of else ""
+                unknown = "; ".join(missing).format(of=of)
+                raise UserError(f"{facts.model}: not known and not in the curve: {unknown}: give it")
+            facts = facts.with_unique_tokens()
+            return TrainingRun.of(
+                facts,
+                self._learning_rates(losses, facts, like),
+                losses.log(),
+                losses.metric_series(),
+                checkpoints=_trained_to(losses),
+                notes=(*losses.notes, *facts.notes()),
+                low_confidence_reasons=losses.low_confidence_reasons,
+            )
+        except UserError as error:
+            raise UserError("; ".join((f"{error}", *losses.notes))) from None
+
+    def _learning_rates(
+        self, losses: LossCurve, facts: RunFacts, like: LearningRateSchedule | None
+    ) -> LearningRateSchedule:
+        """Return the schedule of a curve: the one that is stated, or `like`, or that of its log."""
+        stated, final_step, warmup_steps = self._stated_schedule, int(facts.final_step or 1), facts.warmup_steps
+        steps, rates = (losses.log()[name] for name in ("step", "learning_rate"))
+        if self._is_relative and isinstance(stated, Schedule):
+            stated = stated.at_peak_of(steps, rates)
+        _refuse_late_rows(facts.model, losses.columns["step"], facts.tokens_per_step, final_step)
+        if warmup_steps and warmup_steps >= final_step:
+            raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {final_step:,}")
+        if like is None or not like.is_known:
+            return LearningRateSchedule.of_log(final_step, steps, rates, stated, warmup_steps)
+        is_logged = bool(np.isfinite(rates).any())
+        return replace(like, stated_warmup=warmup_steps, warmup_logged=is_logged, provenance=ScheduleProvenance.GIVEN)
+
+
+def without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are not None."""
+    return {key: value for key, value in arguments.items() if value is not None}
+
+
+def run_arguments(stated: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return what is stated of a run with its name: the one there, or that of its file, or else `name`.
+
+    Raise UserError for what is no argument of `RunInput`.
+    """
+    curve = stated.get("curve")
+    arguments = {"name": Path(curve).name if isinstance(curve, str | Path) else name, **stated}
+    known = sorted(field.name for field in fields(RunInput))
+    if unknown := sorted(arguments.keys() - known):
+        raise UserError(f"{arguments['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(known)}")
+    return arguments
+
+
+def states_file(schedule: Any) -> TypeGuard[str | Path]:
+    """Return whether a schedule is a file, which states all of it."""
+    return isinstance(schedule, str | Path) and schedule not in SHAPES
+
+
+def _checked(stated: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a schedule as numbers; raise UserError for one out of bounds, or without an end."""
+    stated |= {key: whole_number(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated}
+    stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
+    if "steps" not in stated and "at" not in stated:
+        raise UserError("schedule: steps, the last step of the run, is missing")
+    if "peak" not in stated and 0 < stated.get("final", 0) < LEAST_RATIO:
+        raise UserError(
+            f"final (--final): {stated['final']:g} without a peak is a ratio to it: give the peak too (--peak), or a ratio "
+            "such as 0.1"
+        )
+    return stated
+
+
+def whole_number(value: Any, what: str, least: int = 0) -> int | None:
+    """Return a whole number of steps, or None."""
+    parsed = number(value, what, least, MOST_STEPS)
+    if parsed is not None and parsed % 1:
+        raise UserError(f"{what}: {parsed:g}, but it must be a whole number")
+    return None if parsed is None else int(parsed)
+
+
+def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:
+    """Raise UserError if the curve continues after the end of the schedule."""
+    if (end := int(steps.max(initial=0))) > 1.01 * final_step:
+        are_tokens = end / tokens_per_step <= 1.01 * final_step and not np.any(steps % tokens_per_step)
+        raise UserError(
+            f"{name}: the curve goes to step {end:,}, but the schedule ends at step {final_step:,}"
+            + ("; its steps are tokens: divide them by the tokens per step (--tokens-per-step)" if are_tokens else "")
+        )
+
+
+def _by_name(curve: Any) -> Any:
+    """Return the columns of a curve by name; raise UserError for an object that is none."""
+    if hasattr(curve, "index") and getattr(curve, "ndim", 2) == 1:  # a series
+        return {"step": np.asarray(curve.index), "loss": np.asarray(curve)}
+    if hasattr(curve, "keys"):
+        return curve
+    if isinstance(curve, list | tuple) and curve and all(isinstance(row, Mapping) for row in curve):
+        import pandas as pd  # slow to import, and files do not need it
+
+        return pd.DataFrame(list(curve))
+    if getattr(curve, "ndim", 0) == 2 and curve.shape[1] == 2:
+        return {"step": curve[:, 0], "loss": curve[:, 1]}
+    raise UserError(
+        "curve: a file, a folder, columns by name such as a data frame, a series of losses whose index is the step, an "
+        f"array (n, 2) of steps and losses, or a list of rows by name, but it is a {type(curve).__name__}"
+    )
+
+
+def _refuse_without_losses(losses: LossCurve) -> None:
+    """Raise UserError if no entry of the log of a Trainer has a loss; an empty log is that of a start."""
+    if (state := losses.trainer) is None or not (history := state.content["log_history"]):
+        return
+    columns = [losses.columns[name] for name in ("loss", "validation_loss") if name in losses.columns]
+    if not any(np.isfinite(values).any() for values in columns):
+        keys = dict.fromkeys(key for entry in history if isinstance(entry, dict) for key in entry)
+        raise UserError(
+            f"{state.path}: no entry of its log_history has a step and a loss (as numbers); its keys are {listed(keys, 20)}"
+        )
+
+
+def _refuse_other_units(losses: LossCurve, where: str | Path) -> None:
+    """Raise UserError if a loss is 0 or less, as those of policies and flows may be."""
+    for name in ("loss", "validation_loss"):
+        if (low := np.fmin.reduce(losses.columns.get(name, ()), initial=np.inf)) <= 0:
+            raise UserError(
+                f"{where}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
+            )
+
+
+def _logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -> RunFacts:
+    """Return the facts of a run that the curve states, and the weights beside it where they can be counted."""
+    if (state := losses.trainer) is None:
+        return UNKNOWN.with_provenance(
+            Provenance.LOGGED,
+            n_parameters=losses.n_parameters or np.nan,
+            tokens_per_step=float(losses.tokens_per_step or np.nan),
+            final_step=losses.final_step or None,
+        )
+    folder, base = state.path.parent, ""
+    if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
+        base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
+    size, inner = 0, 0
+    with suppress(UserError, OSError):  # no weights there
+        if count_parameters is not None:
+            size, inner = count_parameters(Path(base) if base else folder)
+    logged, epochs = trainer_states.facts(state.content, inner), state.content.get("epoch")
+    of_run = [epochs / step * logged["final_step"] for step in _trained_to(losses) if epochs and logged["final_step"]]
+    return UNKNOWN.with_provenance(
+        Provenance.LOGGED,
+        tokens_per_step=float(logged["tokens_per_step"] or np.nan),
+        final_step=logged["final_step"],
+        epochs=of_run[0] if of_run else np.nan,
+    ).with_provenance(Provenance.WEIGHTS, n_parameters=size or np.nan, adapter_of=base)
+
+
+def _trained_to(losses: LossCurve) -> list[int]:
+    """Return the step of a Trainer's state, none of other files: a checkpoint, whose loss may not be logged."""
+    return [step] if losses.trainer and (step := int(losses.trainer.content["global_step"])) else []
