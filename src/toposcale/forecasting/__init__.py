@@ -5,9 +5,9 @@ law is fitted to a run and the others of its family, and predicts the loss at a 
 size that has not started: ``Joint().fit(run, others).predict([run.target()])`` returns a `Prediction` for each target. The
 other laws (`PowerLaw`, `MultiPowerLaw`, `Chinchilla`) are fitted in the same way.
 
-`candidates` lists what could be done with the compute that is left, a `Decision` weighs them by their expected regret, and
-`advise` does all of this from a log: it returns an `Advice`. `compare_runs` compares runs with each other, and `on_track`
-with what is known of others. `NoForecast` is raised where there is no forecast, with the reason.
+A `Decision` weighs what could be done with the compute that is left by its expected regret, and a `Track` compares the
+loss with that of other runs. `advise` does all of this from a log and returns an `Advice`; `compare_runs` compares runs
+with each other. `NoForecast` is raised where there is no forecast, with the reason.
 """
 
 from importlib import import_module
@@ -16,9 +16,9 @@ from typing import Any
 _MODULES = {
     "forecasting.decision.advice": ("Advice", "advise_on"),
     "forecasting.decision.advise": ("advise",),
-    "forecasting.decision.candidates": ("Candidate", "CandidateKind", "Request", "candidates"),
+    "forecasting.decision.candidates": ("Candidate", "CandidateKind", "Request"),
     "forecasting.decision.expected_regret": ("Decision", "WeighedCandidate"),
-    "forecasting.decision.on_track": ("Track", "on_track", "tracks_of"),
+    "forecasting.decision.on_track": ("Track",),
     "forecasting.decision.compare_runs": ("RunComparison", "RunPair", "compare_runs"),
     "forecasting.decision.differences": ("Difference", "SpeedUp"),
     "forecasting.laws.chinchilla": ("Chinchilla",),

@@ -105,31 +105,7 @@ def candidates(
     the schedule rescaled to use all of the compute. Scale up: every other size of `others`, and multiples of this one, from
     scratch, under its own schedule, or that of `run`, rescaled to the steps that the compute pays for.
 
-    Parameters
-    ----------
-    run : TrainingRun
-        The run that is decided on.
-    others : sequence of TrainingRun
-        Other runs of its family, also sizes that have not started.
-    remaining : float, optional
-        Compute that will still be spent, FLOP; by default what the schedule needs.
-    multiples : sequence of float, default=(2, 4)
-        Multiples of the number of parameters that are candidates.
-
-    Returns
-    -------
-    list of Candidate
-        Empty where the compute does not pay for one step.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunFacts, TrainingRun, candidates
-    >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
-    >>> facts = RunFacts("25M", 25_000_000, tokens_per_step=500_000)
-    >>> run = TrainingRun(facts, schedule, steps=np.array([1000, 2000]), losses=np.array([4.0, 3.5]))
-    >>> [(candidate.name, candidate.steps) for candidate in candidates(run, [])]
-    [('continue', 2000), ('scale up to 2 x 25M', 1000), ('scale up to 4 x 25M', 500)]
+    remaining: FLOP that will still be spent; by default what the schedule needs. Empty where they do not pay for one step.
     """
     return [way for way in considered(run, others, remaining, multiples) if isinstance(way, Candidate)]
 

@@ -61,34 +61,8 @@ class Track(NamedTuple):
         return self.since is None
 
 
-def on_track(law: Law, run: TrainingRun) -> Track:
-    """Compare the losses of a run with the forecasts of a law that did not read it.
-
-    Parameters
-    ----------
-    law : Law
-        Law fitted to finished runs of the family, or the published law.
-    run : TrainingRun
-        A run with a loss.
-
-    Returns
-    -------
-    Track
-        Comparison at the last step.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from toposcale.forecasting import Joint, LearningRateSchedule, RunFacts, TrainingRun, on_track
-    >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(100, 4001, 100)
-    >>> *family, run = (
-    ...     TrainingRun(RunFacts("", n, 500_000.0), schedule, checkpoint_steps=steps, checkpoint_losses=losses)
-    ...     for n in (10**7, 2 * 10**7, 4 * 10**7, 3 * 10**7)
-    ...     for losses in [1.7 + 400 * n**-0.34 + 20 * steps**-0.5]
-    ... )
-    >>> on_track(Joint(check=False).fit(family[-1], family), run.first(0.5)).is_on_track
-    True
-    """
+def _track(law: Law, run: TrainingRun) -> Track:
+    """Compare the losses of a run, at least one, with the forecasts of a law that did not read it."""
     steps, losses = run.loss_curve
     unseen = run.unstarted(model="")
     expected, covariance = law.predict_jointly([unseen.target(int(step)) for step in steps])
@@ -110,27 +84,8 @@ def on_track(law: Law, run: TrainingRun) -> Track:
 def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Track, ...]:
     """Compare the losses of a run with finished runs of its family, and with published runs.
 
-    Parameters
-    ----------
-    run : TrainingRun
-        The run that is decided on.
-    family : sequence of TrainingRun, optional
-        Runs of the same data and tokenizer; unfinished ones are ignored.
-
-    Returns
-    -------
-    tuple of Track
-        By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; then by the published
-        law. Empty without a loss above 0; no published law below 25M parameters or without the tokens of a step.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from toposcale.forecasting import LearningRateSchedule, RunFacts, TrainingRun, tracks_of
-    >>> schedule, steps = LearningRateSchedule(4000, np.full(4001, 1e-3)), np.arange(100, 2001, 100)
-    >>> run = TrainingRun(RunFacts("", 25_000_000, 5e5), schedule, steps=steps, losses=3 + 20 * steps**-0.5)
-    >>> [track.reference.value for track in tracks_of(run)]
-    ['published']
+    By the family from `FEWEST_SIZES` finished sizes on, if the learning-rate schedule is known; then by the published law.
+    Empty without a loss above 0; no published law below 25M parameters or without the tokens of a step.
     """
     if run.loss_curve.is_empty or lowest_loss(run) <= 0:
         return ()
@@ -140,4 +95,4 @@ def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Tra
         laws.append(Joint(check=False).fit(largest_run(finished), finished))
     if has_published_level(run):
         laws.append(PublishedLaw())
-    return tuple(on_track(law, run) for law in laws)
+    return tuple(_track(law, run) for law in laws)

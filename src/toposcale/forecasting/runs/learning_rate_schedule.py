@@ -75,26 +75,8 @@ class LearningRateSchedule:
     ) -> Self:
         """Return the schedule of a log: the one that was given, else that of its rows, else a line or cosine through them.
 
-        Parameters
-        ----------
-        final_step : int
-            Step at which the run ends.
-        steps, rates : array-like of shape (n_rows,)
-            Rows of a log or a table, also of steps to come; NaN is unknown.
-        given : Schedule or ScheduleTable, optional
-            Schedule that the user states.
-        warmup_steps : float, optional
-            Steps of a linear warm-up before the first row.
-
-        Returns
-        -------
-        LearningRateSchedule
-            Schedule with its provenance; where it is not known to the end, with the reason.
-
-        Raises
-        ------
-        UserError
-            If the log contradicts the given schedule.
+        steps, rates: rows of a log or a table (n_rows,), also of steps to come; NaN is unknown. given: schedule that the
+        user states; UserError: the log contradicts it. warmup_steps: of a linear warm-up before the first row.
         """
         at, logged = in_order((steps, rates))
         usable = np.isfinite(logged) & (at >= 0)
