@@ -166,7 +166,7 @@ landscapes: $(VENV)/.runtime
 check-gpu: $(VENV)/.runtime
 	$(BIN)/python -m benchmarks.check_gpu
 
-# The pages that are written from the code: keys of the configuration, tables, figures, claims, constants of the law, and the rules
+# The pages that are written from the code: keys of the configuration, tables, figures, claims, and the rules
 # as Snakemake draws them.
 reference: $(VENV)/.runtime
 	$(BIN)/python workflow/config_reference.py

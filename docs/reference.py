@@ -18,7 +18,6 @@ from PIL import Image
 
 from toposcale.figures import FIGURES
 from toposcale.figures.style import missing_reason
-from toposcale.forecasting.laws.priors import CONSTANTS
 from toposcale.io.files import write_text
 from toposcale.reproduction.claims import CLAIMS, ClaimAnswer
 
@@ -46,20 +45,6 @@ def copy_pictures(figures: Path) -> None:
         # Not the median cut, which gives the colours of thin lines away.
         few_colours = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         few_colours.save(target, optimize=True)
-
-
-def constants() -> str:
-    """Return docs/constants.md: every number of the law beside its prior."""
-    rows = [
-        f"| `{name}`: {value.meaning} | {value:g} | {value.unit} | {value.learnt_from} | {value.judged_on} |"
-        for name, value in CONSTANTS.items()
-    ]
-    return _page(
-        "The constants of the law",
-        "`src/toposcale/forecasting/laws/priors.py`",
-        "The numbers of [the law](law.md) beside its prior, with what each was learnt from and judged on.",
-        ["| constant | value | unit | learnt from | judged on |", "| --- | --- | --- | --- | --- |", *rows],
-    )
 
 
 def claims() -> str:
@@ -172,7 +157,7 @@ def _printed(*arguments: str) -> str:
     return done.stdout
 
 
-PAGES = {"constants.md": constants, "claims.md": claims, "gallery.md": gallery}
+PAGES = {"claims.md": claims, "gallery.md": gallery}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The constants of the law and their prior, learnt from published families; docs/constants.md has the table.
+"""The constants of the law and their prior, learnt from published families.
+
+docs/constants.md has the table: what each constant was learnt from, and what it was judged on.
 
 `python -m studies.decisions priors` learns these numbers from the curves of the published runs, once from all of them and
 once with each source left out: a family is never judged with a prior that was learnt from it.
@@ -8,159 +10,77 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-
-class Constant(float):
-    """A constant of the law: a number with its unit, its meaning, what it was learnt from, and what it was judged on."""
-
-    unit: str
-    meaning: str
-    learnt_from: str
-    judged_on: str
-
-    def __new__(
-        cls, value: float, unit: str = "", meaning: str = "", learnt_from: str = "", judged_on: str = "not by itself"
-    ) -> Self:
-        """Make the number; only a copy has no unit."""
-        constant = super().__new__(cls, value)
-        constant.unit, constant.meaning = unit, meaning
-        constant.learnt_from, constant.judged_on = learnt_from, judged_on
-        return constant
-
-
-_STATED, _UNRECORDED, _ABLATION = "stated beforehand", "not recorded", "ablation of published decisions"
-_MUENNIGHOFF = "24 runs of Muennighoff et al. 2023 (arXiv 2305.16264) on C4, of 1 to 44 epochs"
-_YOUNG = "98 of 99 decision points of cs336-zli12 on web text lie inside"
-_FIRST = "forecasts of thirteen sources from 100 to 6,000 steps (`python -m studies.decisions young`)"
-_FIRST_JUDGED = "the same: 96% of the forecasts after it lie inside, 77% of those before, and 48% before 2e7 tokens"
-_OWN = "own trainings of 3K to 301K parameters and 600 steps; of five of 400 steps 4 ends lie outside at 80 steps"
-_OWN_JUDGED = "the same: the intervals cover 98 to 100% from 120 steps on, at 301K 58 to 83% before 300 steps"
-_RATIOS = "684 published runs: all next-token losses lie from .56 (code) to 1.40, past the warm-up"
-
 # Average of both models and its check, see `joint`.
-SECOND_WEIGHT = Constant(0.2, "1", "prior weight of the second model", _STATED, _ABLATION)
-END_SD = Constant(
-    0.015,
-    "nats",
-    "standard deviation of an end around all that its own curve says",
-    _UNRECORDED,
-    "240 random laws, on which nothing was chosen: the 95% intervals cover 89%",
-)
-SAME_RUN_CORR = Constant(
-    0.982,
-    "1",
-    "correlation of this scatter between ends of one run under several schedules: differences scatter by 0.003 nats",
-    _UNRECORDED,
-)
-SURFACE_SD = Constant(
-    0.085,
-    "nats",
-    "standard deviation of an end around the published scaling law; a hundredfold a decade outside the published sizes",
-    _UNRECORDED,
-    "published decisions, in view of which it was chosen: docs/decisions.md tells how often confident answers are right",
-)
-FLAT_OFFSET_SD = Constant(
-    10.0,
-    "nats",
-    "standard deviation of an offset from that law that a family shares: its level says nothing",
-    _STATED,
-    "as SURFACE_SD",
-)
-CALIBRATION = Constant(
-    0.9,
-    "1",
-    "factor on the standard deviations for a run under way with a stated optimizer or another finished size",
-    "interval scores of the published runs, which are lowest at 0.6",
-    "published decisions: at 0.8 the coverage of one group is 83%",
-)
-SD_PER_DECADE = Constant(
-    0.05, "nats", "standard deviation that each decade outside the published sizes adds", _UNRECORDED
-)
-EARLY_INFLATION = Constant(1.5, "1", "factor on the standard deviations before two warm-ups", _UNRECORDED)
-MAX_CHECK_ERROR = Constant(
-    6.0,
-    "SD",
-    "error of the forecast of the present, from half of what was seen, above which there is none",
-    _UNRECORDED,
-)
+SECOND_WEIGHT = 0.2
+"""Prior weight of the second model."""
+END_SD = 0.015
+"""Standard deviation of an end around all that its own curve says, nats."""
+SAME_RUN_CORR = 0.982
+"""Correlation of this scatter between ends of one run under several schedules: differences scatter by 0.003 nats."""
+SURFACE_SD = 0.085
+"""Standard deviation of an end around the published scaling law, nats; a hundredfold a decade outside published sizes."""
+FLAT_OFFSET_SD = 10.0
+"""Standard deviation of an offset from that law that a family shares, nats: its level says nothing."""
+CALIBRATION = 0.9
+"""Factor on the standard deviations for a run under way with a stated optimizer or another finished size."""
+SD_PER_DECADE = 0.05
+"""Standard deviation that each decade outside the published sizes adds, nats."""
+EARLY_INFLATION = 1.5
+"""Factor on the standard deviations before two warm-ups."""
+MAX_CHECK_ERROR = 6.0
+"""Error of the forecast of the present, from half of what was seen, above which there is none, in standard deviations."""
 
 # Family and model discrepancy, see `family_law` and `discrepancy`.
-FIRST_STEPS_EXPONENT = Constant(
-    1.8, "1", "exponent of the cost of the first steps", "the first three sources of published runs", _ABLATION
-)
-REPETITION_EXPONENT = Constant(
-    0.88,
-    "1",
-    "exponent of the repetitions of a text (tokens read over unique tokens, less 1)",
-    _MUENNIGHOFF,
-    "the same runs, to a fifth of the cost",
-)
-OVERFIT_EXPONENT = Constant(
-    0.66,
-    "1",
-    "exponent of the parameters over the unique tokens",
-    _MUENNIGHOFF,
-    "the same runs, to a fifth of the cost",
-)
-REDUCIBLE_SHARE = Constant(
-    0.5,
-    "1",
-    "the last loss less L0, in the prior, as a share of what the published scaling law has still to lose",
-    "stated after cs336-zli12 was seen; shares from .35 to .75 forecast alike",
-    "forecasts from 100 to 6,000 steps of the other sources",
-)
-DISCREPANCY_GROWTH = Constant(
-    1.0, "1", "the discrepancy at a share s of the training time so far is s to minus this power", _STATED, _ABLATION
-)
-TIME_CORR_LENGTH = Constant(1.5, "1", "correlation length of the discrepancy in log training time", _STATED)
-SIZE_CORR_LENGTH = Constant(3.0, "1", "correlation length of the discrepancy in log size", _STATED)
-SAME_SIZE_CORR = Constant(
-    0.8, "1", "correlation of the discrepancies of two runs of one size at one training time", _STATED, _ABLATION
-)
-MIN_NOISE_SD = Constant(0.003, "nats", "least standard deviation of the noise of a point", _UNRECORDED)
+FIRST_STEPS_EXPONENT = 1.8
+"""Exponent of the cost of the first steps."""
+REPETITION_EXPONENT = 0.88
+"""Exponent of the repetitions of a text (tokens read over unique tokens, less 1)."""
+OVERFIT_EXPONENT = 0.66
+"""Exponent of the parameters over the unique tokens."""
+REDUCIBLE_SHARE = 0.5
+"""The last loss less L0, in the prior, as a share of what the published scaling law has still to lose."""
+DISCREPANCY_GROWTH = 1.0
+"""The discrepancy at a share s of the training time so far is s to minus this power."""
+TIME_CORR_LENGTH = 1.5
+"""Correlation length of the discrepancy in log training time."""
+SIZE_CORR_LENGTH = 3.0
+"""Correlation length of the discrepancy in log size."""
+SAME_SIZE_CORR = 0.8
+"""Correlation of the discrepancies of two runs of one size at one training time."""
+MIN_NOISE_SD = 0.003
+"""Least standard deviation of the noise of a point, nats."""
 
 # Published runs around the published scaling law, see `published_law`.
-LEVEL_SD = Constant(
-    0.34,
-    "nats",
-    "standard deviation around the published scaling law that the runs of a family share (text, tokenizer)",
-    "22 published families, of which the 95% intervals cover 21",
-    ".30 to .34 at decision points of other sources, web texts alone",
-)
-RUN_SD = Constant(
-    0.106,
-    "nats",
-    "standard deviation of each run around it",
-    "845 published pairs of ends, of whose differences the 95% intervals cover 95%",
-    ".10 to .13 at decision points of other sources, web texts alone",
-)
-YOUNG_TOKENS = Constant(1e8, "tokens", "tokens seen below which runs scatter more", _YOUNG, "no other source")
-YOUNG_SD_PER_DECADE = Constant(
-    1.2, "nats", "standard deviation that each decade of tokens below adds", _YOUNG, "no other source"
-)
-MIN_STEPS = Constant(700.0, "steps", "steps seen before which there is no forecast", _FIRST, _FIRST_JUDGED)
-MIN_TOKENS = Constant(5e7, "tokens", "tokens seen before which there is no forecast", _FIRST, _FIRST_JUDGED)
-MIN_TOKENS_PER_PARAMETER = Constant(
-    2.0, "1", "tokens seen per parameter that suffice for a smaller model", _STATED, "22M models of cs336-zli12 alone"
-)
-MAX_SMALL_SIZE = Constant(1e5, "parameters", "size up to which `MIN_SMALL_STEPS` suffice", _OWN, _OWN_JUDGED)
-MIN_SMALL_STEPS = Constant(
-    120.0, "steps", "steps seen before which there is no forecast of such models", _OWN, _OWN_JUDGED
-)
-MIN_LEVEL_RATIO = Constant(0.5, "1", "least loss of a pretraining over that of the published scaling law", _RATIOS)
-MAX_LEVEL_RATIO = Constant(1.45, "1", "largest loss of a pretraining over that of the published scaling law", _RATIOS)
-UNIFORM_LOSS = Constant(
-    11.0, "nats", "loss with which a training from scratch begins", "a uniform guess among 60,000 tokens"
-)
+LEVEL_SD = 0.34
+"""Standard deviation around the published scaling law that the runs of a family share (text, tokenizer), nats."""
+RUN_SD = 0.106
+"""Standard deviation of each run around it, nats."""
+YOUNG_TOKENS = 1e8
+"""Tokens seen below which runs scatter more."""
+YOUNG_SD_PER_DECADE = 1.2
+"""Standard deviation that each decade of tokens below adds, nats."""
+MIN_STEPS = 700.0
+"""Steps seen before which there is no forecast."""
+MIN_TOKENS = 5e7
+"""Tokens seen before which there is no forecast."""
+MIN_TOKENS_PER_PARAMETER = 2.0
+"""Tokens seen per parameter that suffice for a smaller model."""
+MAX_SMALL_SIZE = 1e5
+"""Size up to which `MIN_SMALL_STEPS` suffice, parameters."""
+MIN_SMALL_STEPS = 120.0
+"""Steps seen before which there is no forecast of such models."""
+MIN_LEVEL_RATIO = 0.5
+"""Least loss of a pretraining over that of the published scaling law."""
+MAX_LEVEL_RATIO = 1.45
+"""Largest loss of a pretraining over that of the published scaling law."""
+UNIFORM_LOSS = 11.0
+"""Loss with which a training from scratch begins, nats."""
 
 # Any forecast, see `prediction`.
-MAX_LOSS_RATIO = Constant(2.0, "1", "largest factor between a plausible forecast and the present loss", _UNRECORDED)
-MAX_RELATIVE_SD = Constant(
-    0.15,
-    "1",
-    "largest standard deviation of a plausible forecast, as a share",
-    "1,992 forecasts of published runs: all but one are at most .136 wide, so that no coverage is known beyond",
-    "the one above it (xlstm) missed the end by 1.2 nats",
-)
+MAX_LOSS_RATIO = 2.0
+"""Largest factor between a plausible forecast and the present loss."""
+MAX_RELATIVE_SD = 0.15
+"""Largest standard deviation of a plausible forecast, as a share."""
 
 
 class Gaussian(NamedTuple):
@@ -265,6 +185,3 @@ PUBLISHED = Prior(
     b_by_size=0.085,
 )
 """Learnt from all published families."""
-
-CONSTANTS = {name: value for name, value in vars().items() if isinstance(value, Constant)}
-"""Constants of the law by name."""

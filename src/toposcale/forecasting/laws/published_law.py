@@ -72,7 +72,7 @@ def refuse_level(run: TrainingRun) -> None:
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
     # A loss in the warm-up has no upper bound, so only the lower bound applies at first.
-    points = [(float(run.progress.step), run.loss_curve.level, float(priors.MAX_LEVEL_RATIO))]
+    points = [(float(run.progress.step), run.loss_curve.level, priors.MAX_LEVEL_RATIO)]
     if logged.any():
         points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
     for step, loss, highest in points:
@@ -108,10 +108,10 @@ def refuse_young(run: TrainingRun) -> None:
     """Raise NoForecast where fewer steps or tokens were seen than a forecast needs."""
     if not has_steps_left(run):
         return
-    step, steps = run.progress.step, float(priors.MIN_STEPS)
+    step, steps = run.progress.step, priors.MIN_STEPS
     tokens = min(priors.MIN_TOKENS, priors.MIN_TOKENS_PER_PARAMETER * run.n_parameters)
     if run.n_parameters <= priors.MAX_SMALL_SIZE:
-        steps, tokens = float(priors.MIN_SMALL_STEPS), 0.0
+        steps, tokens = priors.MIN_SMALL_STEPS, 0.0
     first = ceil(np.nanmax([steps, tokens / run.tokens_per_step]))
     if step >= first:
         return
