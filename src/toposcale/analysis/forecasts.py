@@ -103,7 +103,7 @@ def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[st
                 continue  # no other size: nothing to say, and nothing was asked
             prediction = Prediction.none(str(law))
         elif not training.schedule.is_known:
-            prediction = Prediction.none(training.schedule.unknown_because or "its schedule is not known")
+            prediction = Prediction.none(training.schedule.unknown_because)
         else:
             prediction = law.forecast(training)
         row = _row(training, prediction, prediction, np.nan, finals[training.model])

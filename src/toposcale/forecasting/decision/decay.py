@@ -58,13 +58,9 @@ class DecayDecision(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object `decay` of the advice as JSON."""
-        rows = [
-            {"start": row.start, "shape": row.shape, "loss": row.loss.value, "loss_low": row.loss.low}
-            | {"loss_high": row.loss.high, "probability": row.probability, "expected_regret": row.expected_regret}
-            for row in self.candidates
-        ]
-        ends = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
-        return {"candidates": rows, **ends, "nats_per_billion_tokens": finite_or_none(self.worth)}
+        cooled = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
+        rows = [row._asdict() | row.loss.columns("loss") for row in self.candidates]
+        return {"candidates": rows, **cooled, "nats_per_billion_tokens": finite_or_none(self.worth)}
 
 
 def has_not_decayed(run: TrainingRun) -> bool:

@@ -53,15 +53,16 @@ class WeighedCandidate(NamedTuple):
 
     def as_row(self) -> dict[str, str | float]:
         """Return the columns of the table `candidates` and of the JSON, by name."""
-        row: dict[str, str | float] = {
+        return {
             "candidate": self.candidate.name,
             "kind": self.candidate.kind.value,
             "n_parameters": round(self.candidate.target.n_parameters),
             "steps": self.candidate.steps,
+            **self.loss.columns("loss"),
+            **self.gain.columns("gain"),
+            "probability": self.probability,
+            "expected_regret": self.expected_regret,
         }
-        for name, prediction in (("loss", self.loss), ("gain", self.gain)):
-            row |= {name: prediction.value, f"{name}_low": prediction.low, f"{name}_high": prediction.high}
-        return row | {"probability": self.probability, "expected_regret": self.expected_regret}
 
 
 class Decision(NamedTuple):
@@ -123,10 +124,7 @@ def decide(
     if implausible:
         decision = weigh(law, [candidate for candidate in among if candidate.name not in implausible])
         dropped += tuple(
-            DroppedCandidate(
-                name, f"its forecast, {loss.value:.4g} ({loss.low:.4g} to {loss.high:.4g}), is not plausible"
-            )
-            for name, loss in implausible.items()
+            DroppedCandidate(name, f"its forecast, {loss:.4g}, is not plausible") for name, loss in implausible.items()
         )
     return decision._replace(dropped=dropped)
 

@@ -110,7 +110,7 @@ def unit_remarks(run: TrainingRun) -> Iterator[str]:
 def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
     """Yield the reasons for low confidence in the forecast of a run, whatever is decided by it."""
     if not run.schedule.is_known:
-        yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because or 'none was given'}"
+        yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because}"
     if run.schedule.warmup_assumed:
         yield "whether the learning rate had a warm-up is unknown"
     if not is_checkable(run):

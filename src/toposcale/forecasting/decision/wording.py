@@ -116,15 +116,10 @@ def finished(run: TrainingRun) -> str:
     return "; ".join((text, *run.notes))
 
 
-def why_schedule_unknown(run: TrainingRun) -> str:
-    """Return why the learning rate is not known to the end; "" where it is."""
-    return "" if run.schedule.is_known else run.schedule.unknown_because or "no learning rate is known"
-
-
 def schedule(run: TrainingRun) -> str:
     """Return the learning rate now and at the end, and its provenance."""
     if not run.schedule.is_known:
-        return f"unknown: {why_schedule_unknown(run)}"
+        return f"unknown: {run.schedule.unknown_because}"
     now, end = run.schedule.rate_at(run.progress.step), run.schedule.rate_at(run.final_step)
     if end < NEGLIGIBLE_RATE * run.schedule.peak_rate:
         end = 0.0
@@ -138,7 +133,7 @@ def end(forecast: Prediction, law: Law) -> str:
     """Return the forecast of the end, and from how many runs it is."""
     n_others = len(law.runs_) - 1
     read = f", from this run and {n_others} other{'s' * (n_others > 1)}" if n_others > 0 else ""
-    return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
+    return f"{forecast:.4g}{read}"
 
 
 def track(track: Track, run: TrainingRun) -> str:
@@ -167,15 +162,15 @@ def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
 
 def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
     """Yield when to decay, and the loss of a decay that begins now."""
-    best, cooled = decision.best, decision.cooled
+    best = decision.best
     where = "now" if best.start <= run.progress.step else f"at step {best.start:,}"
     share = percent(1 - best.start / run.final_step)
     yield (
-        f"start {where}, over the last {share} ({best.shape}): {best.loss.value:.4g} ({best.loss.low:.4g} to "
-        f"{best.loss.high:.4g}) at step {run.final_step:,}, expected regret {best.expected_regret:.3f}"
+        f"start {where}, over the last {share} ({best.shape}): {best.loss:.4g} at step {run.final_step:,}, "
+        f"expected regret {best.expected_regret:.3f}"
     )
     yield (
-        f"from now over {COOLDOWN:.0%} of the steps so far: {cooled.value:.4g} ({cooled.low:.4g} to {cooled.high:.4g}); "
+        f"from now over {COOLDOWN:.0%} of the steps so far: {decision.cooled:.4g}; "
         f"each further billion tokens is worth {decision.worth:.2g} nats"
     )
 
@@ -214,11 +209,11 @@ def wrapped(lines: Sequence[str], width: int | None) -> str:
 
 def _cells(weighed: WeighedCandidate) -> list[str]:
     """Return the texts of a row of the table."""
-    loss, gain, name = weighed.loss, weighed.gain, weighed.candidate.name
+    name = weighed.candidate.name
     return [
         name,
-        f"{loss.value:.3f} ({loss.low:.3f} to {loss.high:.3f})",
-        "" if name == CONTINUE else f"{gain.value:.3f} ({gain.low:.3f} to {gain.high:.3f})",
+        f"{weighed.loss:.3f}",
+        "" if name == CONTINUE else f"{weighed.gain:.3f}",
         percent(weighed.probability),
         f"{weighed.expected_regret:.3f}",
         f"{weighed.candidate.compute:.2g}",
@@ -254,7 +249,8 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
     if not is_checkable(run):
         yield "the curve follows the law: it has too few points to check that, so no answer is confident"
     if not run.schedule.is_known:
-        yield f"the learning rate stays as it is, since {why_schedule_unknown(run)}; a decay to come is in no forecast"
+        unknown = run.schedule.unknown_because
+        yield f"the learning rate stays as it is, since {unknown}; a decay to come is in no forecast"
 
 
 def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:

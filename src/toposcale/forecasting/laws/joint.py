@@ -123,10 +123,8 @@ class Joint(Law):
         except NoForecast as error:
             if run.schedule.is_known:
                 raise
-            unknown = run.schedule.unknown_because or "give its schedule"
-            raise NoForecast(
-                f"{error}; the reason may be its learning-rate schedule, which is unknown: {unknown}"
-            ) from error
+            unknown = f"its learning-rate schedule, which is unknown: {run.schedule.unknown_because}"
+            raise NoForecast(f"{error}; the reason may be {unknown}") from error
         end = self.forecast(run)
         refuse_forecast(run, end.value)
         if not end.is_plausible(run.loss_curve.level):

@@ -71,6 +71,13 @@ class Prediction:
         """Standard deviation of which the interval is the 95% one, nats per token."""
         return float((self.high - self.low) / (2 * NORMAL))
 
+    def columns(self, name: str) -> dict[str, float]:
+        """Return the value and the ends of the interval as the columns of a table: name, name_low and name_high."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+    def __format__(self, number: str) -> str:
+        return f"{self.value:{number}} ({self.low:{number}} to {self.high:{number}})"
+
     def is_plausible(self, present: float) -> bool:
         """Return whether it lies within a factor of 2 of the present loss, and its interval is not too wide."""
         is_near = present / MAX_LOSS_RATIO < self.value < present * MAX_LOSS_RATIO

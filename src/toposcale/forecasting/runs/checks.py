@@ -102,7 +102,7 @@ def refuse_decision_point(run: TrainingRun) -> None:
 def refuse_unknown_schedule(run: TrainingRun) -> None:
     """Raise NoForecast where the learning rates are not known to the end."""
     if not run.schedule.is_known:
-        raise NoForecast(run.schedule.unknown_because or "the learning-rate schedule is not known")
+        raise NoForecast(run.schedule.unknown_because)
 
 
 def refuse_forecast(run: TrainingRun, value: float) -> None:

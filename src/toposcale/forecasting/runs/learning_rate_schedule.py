@@ -63,6 +63,8 @@ class LearningRateSchedule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rates", read_only(self.rates))
+        if not (self.is_known or self.unknown_because):
+            object.__setattr__(self, "unknown_because", "no learning rate is known")
 
     @classmethod
     def of_log(
