@@ -8,15 +8,7 @@ from typing import Any
 
 from toposcale import advise
 from toposcale.forecasting.amounts import number_of
-from toposcale.forecasting.decision.run_options import (
-    OPTIONS,
-    PLOT,
-    add_option,
-    add_run_options,
-    amount,
-    arguments,
-    option,
-)
+from toposcale.forecasting.decision import run_options
 from toposcale.io.errors import UserError, printable
 
 RUN_FILE = "progress.json"
@@ -28,15 +20,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started; or "
     text += "the folder of a run of the workflow, for advice on each of its trainings"
     parser.add_argument("curve", metavar="CURVE", nargs="?", help=text)
-    add_run_options(parser)
+    run_options.add_run_options(parser)
     text = "parameters of a model that could be trained; may be given again"
-    add_option(parser, "sizes", type=amount, action="append", default=[], metavar="PARAMETERS", help=text)
+    run_options.add_option(
+        parser, "sizes", type=run_options.amount, action="append", default=[], metavar="PARAMETERS", help=text
+    )
     text = "another run of the family, all else as in this run but for what its log states; may be given again"
-    add_option(parser, "known", action="append", default=[], metavar="CURVE:PARAMETERS", help=text)
-    add_option(parser, "remaining", type=amount, metavar="FLOP", help="compute that will still be spent")
+    run_options.add_option(parser, "known", action="append", default=[], metavar="CURVE:PARAMETERS", help=text)
+    run_options.add_option(
+        parser, "remaining", type=run_options.amount, metavar="FLOP", help="compute that will still be spent"
+    )
     text = "a loss; the advice says when it is reached"
-    add_option(parser, "target_loss", type=float, metavar="LOSS", help=text)
-    parser.add_argument("--plot", metavar="FILE", help=PLOT)
+    run_options.add_option(parser, "target_loss", type=float, metavar="LOSS", help=text)
+    parser.add_argument("--plot", metavar="FILE", help=run_options.PLOT)
     parser.add_argument("--json", action="store_true", help="print the advice as JSON")
 
 
@@ -47,10 +43,10 @@ def run(given: argparse.Namespace) -> None:
     if given.curve and Path(given.curve, RUN_FILE).exists():
         _advise_run(given, width)
         return
-    options = {name: value for name in OPTIONS if (value := getattr(given, name)) is not None}
+    options = {name: value for name in run_options.OPTIONS if (value := getattr(given, name)) is not None}
     advice = advise(
         given.curve,
-        **arguments(options),
+        **run_options.arguments(options),
         sizes=given.sizes,
         known=[_known(text) for text in given.known],
         remaining=given.remaining,
@@ -67,8 +63,8 @@ def run(given: argparse.Namespace) -> None:
 def _advise_run(given: argparse.Namespace, width: int | None) -> None:
     from toposcale import advise_run  # it reads tables, which needs more than a curve does
 
-    not_used = (*OPTIONS, "sizes", "known", "remaining", "target_loss", "plot")
-    if stated := [option(name) for name in not_used if getattr(given, name)]:
+    not_used = (*run_options.OPTIONS, "sizes", "known", "remaining", "target_loss", "plot")
+    if stated := [run_options.option(name) for name in not_used if getattr(given, name)]:
         raise UserError(f"{' and '.join(stated)}: not used with the folder of a run; its configuration says it")
     advice = advise_run(given.curve)
     print(json.dumps(advice.as_json(), indent=1, allow_nan=False) if given.json else printable(advice.text(width)))

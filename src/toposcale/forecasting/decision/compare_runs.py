@@ -12,20 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toposcale.forecasting.amounts import number
+from toposcale.forecasting.decision import differences
 from toposcale.forecasting.decision.comparison_picture import draw_comparison
-from toposcale.forecasting.decision.differences import (
-    Axis,
-    Difference,
-    End,
-    SpeedUp,
-    as_json,
-    comparable_curves,
-    difference_at,
-    difference_of_ends,
-    end_of,
-    seed_deviation,
-    speed_up_of,
-)
+from toposcale.forecasting.decision.differences import Axis, Difference, End, SpeedUp
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.pictures import Drawn
@@ -84,7 +73,7 @@ class RunPair:
             "b": self.second.model,
             "differences": [row.as_dict() for row in (*self.now, self.end)],
             "end_is_forecast": self.end_is_forecast,
-            "speed_up": as_json(self.speed_up._asdict()) if self.speed_up else None,
+            "speed_up": differences.as_json(self.speed_up._asdict()) if self.speed_up else None,
             "note": self.note,
             "confident": self.is_confident,
             "low_confidence_reasons": list(self.reasons),
@@ -211,7 +200,7 @@ def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = 
         if not np.isfinite(run.progress.loss):
             raise UserError(f"{run.model}: it has no loss")
     first, *others = runs
-    ends = tuple(end_of(law, run) for run in runs)
+    ends = tuple(differences.end_of(law, run) for run in runs)
     pairs = (
         _pair(first, other, (ends[0], end), seed_noise, len(others))
         for other, end in zip(others, ends[1:], strict=True)
@@ -223,24 +212,24 @@ def _pair(
     first: TrainingRun, second: TrainingRun, ends: tuple[End, End], seed_noise: float | None, comparisons: int
 ) -> RunPair:
     """Compare two runs, with intervals that hold for so many comparisons together."""
-    curves = comparable_curves(first, second)
+    curves = differences.comparable_curves(first, second)
     if seed_noise is None:
-        seeds = float(np.hypot(seed_deviation(first), seed_deviation(second)))
+        seeds = float(np.hypot(differences.seed_deviation(first), differences.seed_deviation(second)))
     else:
         seeds = float(np.sqrt(2) * seed_noise)
     units = {Axis.STEPS: (1.0, 1.0), Axis.TOKENS: (first.tokens_per_step, second.tokens_per_step)}
     units[Axis.COMPUTE] = (first.flop_of_steps(1), second.flop_of_steps(1))
     known_units = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
     rows = {
-        axis: replace(difference_at(axis, *curves, unit, seeds), comparisons=comparisons)
+        axis: replace(differences.difference_at(axis, *curves, unit, seeds), comparisons=comparisons)
         for axis, unit in known_units.items()
     }
     # An axis is redundant if its units have the ratio of an axis before it.
     ratios = [one / other for one, other in known_units.values()]
     now = tuple(rows[axis] for i, axis in enumerate(rows) if not np.isclose(ratios[i], ratios[:i]).any())
     unit = Axis.TOKENS if Axis.TOKENS in known_units else Axis.STEPS
-    speed_up = speed_up_of(unit, curves, known_units[unit], rows[unit])
-    end = replace(difference_of_ends((first, second), ends, curves, seeds), comparisons=comparisons)
+    speed_up = differences.speed_up_of(unit, curves, known_units[unit], rows[unit])
+    end = replace(differences.difference_of_ends((first, second), ends, curves, seeds), comparisons=comparisons)
     reasons = () if end.reason else tuple(_reasons((first, second), ends))
     is_forecast = any(end.law is not None for end in ends)
     note = _rate_note(first, second, _before_the_ends(now, curves, ends))

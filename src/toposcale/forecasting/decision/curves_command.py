@@ -5,15 +5,7 @@ import json
 from typing import Any
 
 from toposcale import compare_runs
-from toposcale.forecasting.decision.run_options import (
-    OPTIONS,
-    PLOT,
-    add_option,
-    add_run_options,
-    amount,
-    arguments,
-    option,
-)
+from toposcale.forecasting.decision import run_options
 from toposcale.io.errors import UserError, printable
 
 
@@ -21,10 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     text = "losses of A, B, ..., as for advise; each is compared with A"
     parser.add_argument("curves", nargs="+", metavar="CURVE", help=text)
-    add_run_options(parser, several=True)
+    run_options.add_run_options(parser, several=True)
     text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
-    add_option(parser, "seed_noise", type=amount, metavar="NATS", help=text)
-    parser.add_argument("--plot", metavar="FILE", help=PLOT)
+    run_options.add_option(parser, "seed_noise", type=run_options.amount, metavar="NATS", help=text)
+    parser.add_argument("--plot", metavar="FILE", help=run_options.PLOT)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
 
@@ -36,15 +28,17 @@ def run(given: argparse.Namespace) -> None:
     runs: list[dict[str, Any]] = []
     for index, curve in enumerate(given.curves):
         options = {}
-        for name in OPTIONS:
+        for name in run_options.OPTIONS:
             values = getattr(given, name) or [None]
             if len(values) not in (1, count):
-                raise UserError(f"{option(name)}: one value, or one for each of the {count} curves (- for none)")
+                raise UserError(
+                    f"{run_options.option(name)}: one value, or one for each of the {count} curves (- for none)"
+                )
             value = values[index % len(values)]
             if value not in (None, "-"):
                 options[name] = value
         try:
-            runs.append({"curve": curve, **arguments(options)})
+            runs.append({"curve": curve, **run_options.arguments(options)})
         except UserError as error:
             raise UserError(f"{curve}: {error}") from None
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)

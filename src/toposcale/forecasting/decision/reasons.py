@@ -7,14 +7,7 @@ from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import SIZES_KNOWN, decades_away
-from toposcale.forecasting.runs.checks import (
-    LOWEST_LOSS,
-    USUAL_WARMUPS,
-    in_early_steps,
-    is_checkable,
-    looks_smoothed,
-    validation_departs,
-)
+from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -103,7 +96,7 @@ def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
 
 def unit_remarks(run: TrainingRun) -> Iterator[str]:
     """Yield that the loss is far too low for text, where it is."""
-    if run.loss_curve.level < LOWEST_LOSS:
+    if run.loss_curve.level < checks.LOWEST_LOSS:
         yield f"a loss of {run.loss_curve.level:.4g} can hardly be in nats per token"
 
 
@@ -113,7 +106,7 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
         yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because}"
     if run.schedule.warmup_assumed:
         yield "whether the learning rate had a warm-up is unknown"
-    if not is_checkable(run):
+    if not checks.is_checkable(run):
         yield "the curve has too few points after the warm-up to check the law on it"
     yield from unit_remarks(run)
     if law.inflation_ * NORMAL > MAX_CONFIDENT_ERROR:
@@ -123,9 +116,9 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
     yield from run.low_confidence_reasons
     if run.facts.adapter_of:
         yield ADAPTER
-    if in_early_steps(run):
-        yield f"fewer than {USUAL_WARMUPS} warm-ups have passed"
-    if validation_departs(run):
+    if checks.in_early_steps(run):
+        yield f"fewer than {checks.USUAL_WARMUPS} warm-ups have passed"
+    if checks.validation_departs(run):
         yield "the validation loss no longer follows the training loss"
-    if looks_smoothed(run):
+    if checks.looks_smoothed(run):
         yield SMOOTHED

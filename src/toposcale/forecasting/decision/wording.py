@@ -13,13 +13,7 @@ from toposcale.forecasting.decision.reasons import NO_CHOICE, to_check
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import SIZES_KNOWN
-from toposcale.forecasting.runs.checks import (
-    has_known_rates,
-    has_steps_left,
-    is_checkable,
-    lowest_loss,
-    smoothing_unknown_because,
-)
+from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.forecasting.runs.training_run import TrainingRun
 
@@ -153,7 +147,7 @@ def track(track: Track, run: TrainingRun) -> str:
 
 def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
     """Return a sentence for every comparison with other runs, or why there is none; empty without a loss in nats."""
-    if tracks or run.loss_curve.is_empty or lowest_loss(run) <= 0:
+    if tracks or run.loss_curve.is_empty or checks.lowest_loss(run) <= 0:
         return [track(each, run) for each in tracks]
     if run.n_parameters < SIZES_KNOWN[0]:
         return [f"not known: published runs have {SIZES_KNOWN[0]:.2g} parameters and more"]
@@ -233,7 +227,7 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         return
     yield f"the {run.metric} that was read, up to step {int(run.measured.steps[-1]):,}, is in nats per token"
     yield from run.notes
-    if because := smoothing_unknown_because(run):
+    if because := checks.smoothing_unknown_because(run):
         yield f"{NOT_SMOOTHED}: {because}"
     yield "compute is 6 x parameters x tokens, in FLOP"
     if np.isnan(run.facts.unique_tokens):
@@ -246,7 +240,7 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
             "there was no warm-up: none was stated and no rates are logged; "
             "state its steps (--warmup-steps, warmup_steps), or 0"
         )
-    if not is_checkable(run):
+    if not checks.is_checkable(run):
         yield "the curve follows the law: it has too few points to check that, so no answer is confident"
     if not run.schedule.is_known:
         unknown = run.schedule.unknown_because
@@ -256,13 +250,13 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
 def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
     """Yield the assumptions about other runs of the family."""
     for other in others:
-        if not other.loss_curve.is_empty and has_steps_left(other) and other.schedule.is_known:
+        if not other.loss_curve.is_empty and checks.has_steps_left(other) and other.schedule.is_known:
             yield (
                 f"{other.model} is under way, at step {other.progress.step:,} of {other.final_step:,}; state its steps if "
                 "it ended there"
             )
-    unread = sorted(other.model for other in others if other.is_finished and not has_known_rates(other))
-    if unread and any(has_known_rates(other) for other in (*others, run)):
+    unread = sorted(other.model for other in others if other.is_finished and not checks.has_known_rates(other))
+    if unread and any(checks.has_known_rates(other) for other in (*others, run)):
         yield f"not read, since the learning rates are not known: {', '.join(unread)}"
 
 

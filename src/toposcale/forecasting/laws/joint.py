@@ -15,17 +15,7 @@ from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import PUBLISHED, Prior, decades_away
 from toposcale.forecasting.laws.published_law import published_losses, refuse_level, refuse_young
-from toposcale.forecasting.runs.checks import (
-    first_half,
-    has_known_rates,
-    in_early_steps,
-    is_checkable,
-    lowest_loss,
-    refuse_curve,
-    refuse_decision_point,
-    refuse_forecast,
-    refuse_objective,
-)
+from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -91,31 +81,14 @@ class Joint(Law):
         self.prior, self.check = prior, check
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
-        """Fit both models to a run and to its family.
+        """Fit both models to a run and to its family; NoForecast: it has no loss after the warm-up, or a check fails.
 
-        Finished runs whose learning rates are not known are left out where those of another run are.
-
-        Parameters
-        ----------
-        run : TrainingRun
-            The run that is decided on, as far as it has come.
-        others : sequence of TrainingRun, optional
-            Runs of its family: those of its own size are read, and two of each of the eight nearest sizes that differ from
-            it by a factor of at least 1.5.
-
-        Returns
-        -------
-        Joint
-            Itself.
-
-        Raises
-        ------
-        NoForecast
-            If the run has no loss after the warm-up, or a check fails.
+        Of the others those of its own size are read, and two of each of the eight nearest sizes that differ from it by a
+        factor of at least 1.5. Finished ones whose learning rates are not known are left out where those of another are.
         """
         if not self.check:
             return self._fit(run, others)
-        refuse_curve(run)
+        checks.refuse_curve(run)
         refuse_run(run)
         self._fit(run, others)
         try:
@@ -126,7 +99,7 @@ class Joint(Law):
             unknown = f"its learning-rate schedule, which is unknown: {run.schedule.unknown_because}"
             raise NoForecast(f"{error}; the reason may be {unknown}") from error
         end = self.forecast(run)
-        refuse_forecast(run, end.value)
+        checks.refuse_forecast(run, end.value)
         if not end.is_plausible(run.loss_curve.level):
             raise NoForecast(f"the forecast of its end, {end.value:.4g}, is not plausible")
         return self
@@ -153,10 +126,10 @@ class Joint(Law):
         The forecast is from half of what was seen; at least 1, and 1 with too few points. NoForecast: the curve does not
         follow the law.
         """
-        if not is_checkable(run):
-            return priors.EARLY_INFLATION if in_early_steps(run) else 1.0
+        if not checks.is_checkable(run):
+            return priors.EARLY_INFLATION if checks.in_early_steps(run) else 1.0
         steps, losses = run.loss_curve
-        law = Joint(self.prior, check=False).fit(first_half(run), others)
+        law = Joint(self.prior, check=False).fit(checks.first_half(run), others)
         then = law.forecast(run, round(steps[-1]))
         off = float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
         if off > priors.MAX_CHECK_ERROR:
@@ -196,10 +169,10 @@ class Joint(Law):
 
 def _readable(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the runs with a loss that say something of each other."""
-    begun = [run for run in runs if not run.loss_curve.is_empty and lowest_loss(run) > 0]
+    begun = [run for run in runs if not run.loss_curve.is_empty and checks.lowest_loss(run) > 0]
     # What a finished run lost under rates that nobody knows says nothing of another schedule.
-    if any(has_known_rates(run) for run in begun):
-        return [run for run in begun if has_known_rates(run) or not run.is_finished]
+    if any(checks.has_known_rates(run) for run in begun):
+        return [run for run in begun if checks.has_known_rates(run) or not run.is_finished]
     return begun
 
 
@@ -225,9 +198,9 @@ def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingR
 
 def refuse_run(run: TrainingRun) -> None:
     """Raise NoForecast where a sound curve has too few losses, comes too early, or is not that of a pretraining."""
-    refuse_objective(run)
+    checks.refuse_objective(run)
     if len(run.loss_curve.steps) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
-    refuse_decision_point(run)
+    checks.refuse_decision_point(run)
     refuse_young(run)
     refuse_level(run)

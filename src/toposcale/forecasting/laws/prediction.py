@@ -44,22 +44,9 @@ class Prediction:
 
     @classmethod
     def of(cls, value: float, deviation: float) -> Self:
-        """Return the forecast with an interval that is symmetric in the logarithm, since losses are positive.
+        """Return the forecast of a loss of this standard deviation; NoForecast: the loss is not positive.
 
-        Parameters
-        ----------
-        value, deviation : float
-            Loss and its standard deviation, nats per token.
-
-        Returns
-        -------
-        Prediction
-            Forecast with its 95% interval.
-
-        Raises
-        ------
-        NoForecast
-            If the loss is not positive.
+        Its interval is symmetric in the logarithm, since losses are positive.
         """
         if not value > 0:
             raise NoForecast("the law gives no positive loss")
