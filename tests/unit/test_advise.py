@@ -748,6 +748,16 @@ def test_the_end_of_a_known_run_under_another_schedule_is_assumed_at_its_last_ro
     assert known.facts.provenance("final_step") is Provenance.ASSUMED
 
 
+def test_a_known_run_under_another_schedule_ends_where_its_log_says(tmp_path):
+    rows = pd.DataFrame(columns() | {"learning_rate": np.linspace(1e-3, 9e-4, len(columns()["step"]))})
+    state = {"log_history": rows.to_dict("records"), "max_steps": 3000, "global_step": int(rows["step"].max())}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    other = {"curve": tmp_path / "trainer_state.json", "n_parameters": 1e7}
+    [known] = toposcale.advise(columns(), **GIVEN, known=[other]).others
+    assert known.final_step == 3000
+    assert known.facts.provenance("final_step") is Provenance.LOGGED
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
