@@ -59,7 +59,16 @@ class DecayDecision(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Return the object `decay` of the advice as JSON."""
         cooled = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
-        rows = [row._asdict() | row.loss.columns("loss") for row in self.candidates]
+        rows = [
+            {
+                "start": start,
+                "shape": shape,
+                **loss.columns("loss"),
+                "probability": probability,
+                "expected_regret": regret,
+            }
+            for start, shape, loss, probability, regret in self.candidates
+        ]
         return {"candidates": rows, **cooled, "nats_per_billion_tokens": finite_or_none(self.worth)}
 
 
