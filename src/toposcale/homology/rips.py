@@ -103,9 +103,9 @@ def h0_lifetimes(points: ArrayLike) -> Floats:
     """Compute the H0 lifetimes of a point cloud: the edge lengths of its Euclidean minimum spanning tree.
 
     Exact in float64: inner products only rule out pairs, with a rigorous error bound, and direct differences decide
-    about the rest. Takes O(n^2 d) time, mostly one matrix product, and beyond the input one float64 copy and a few
-    blocks of 64 MB. Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in 6
-    minutes. Many points closer to each other than the rounding of inner products (1e-6 of their norm) take up to the
+    about the rest. Takes O(n^2 d) time, mostly one matrix product, and beyond the input a copy in float64, one in
+    float32 and a few blocks. Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in
+    134 s. Many points closer to each other than the rounding of inner products (1e-6 of their norm) take up to the
     time of all direct differences.
 
     Parameters
