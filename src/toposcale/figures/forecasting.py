@@ -47,17 +47,12 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     return figure
 
 
-def final_losses(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return rows (model, step, value) of the validation loss, or else of the training loss."""
-    validation, training = panels.metric_series(metrics, VALIDATION_LOSS), panels.metric_series(metrics, TRAINING_LOSS)
-    return pd.concat([validation, training[~training["model"].isin(validation["model"])]])
-
-
 def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
     """Draw each model's loss, the forecasts of its end as fans from where they were made, and the learning rate beneath."""
-    losses = panels.finite(final_losses(metrics))
+    validation, training = panels.metric_series(metrics, VALIDATION_LOSS), panels.metric_series(metrics, TRAINING_LOSS)
+    losses = panels.finite(pd.concat([validation, training[~training["model"].isin(validation["model"])]]))
     usable = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
     usable = panels.finite(usable, ["forecast", "low", "high"])
     names = [name for name, _ in panels.in_order(usable["model"], models)]

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from toposcale.figures import panels
 from toposcale.figures.style import INK, SEQUENTIAL
@@ -49,7 +49,8 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         _draw_surface(left, surface, tree)
         _draw_tree(right, tree)
         left.set_title(plane_label(plane), loc="left")
-        right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
+        minima, saddles = "minimum" if tree.n_minima == 1 else "minima", "saddle" if tree.n_saddles == 1 else "saddles"
+        right.set_title(f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles} ({GRAPH})")
         notes.append(_not_finite(surface[2]))
     panels.add_note(figure, notes)
     return figure
@@ -65,13 +66,6 @@ def counted_tree(losses: np.ndarray) -> MergeTree:
     """Return the merge tree of a drawn surface, without pairs below 1% of its range."""
     least = persistence_threshold(losses, THRESHOLD, 0.0)
     return merge_tree(losses, grid_edges(losses.shape, GRAPH), threshold=least)
-
-
-def counts_in_words(tree: MergeTree) -> str:
-    """Return the counts of a tree in words: `1 minimum, 0 saddles`."""
-    minima = "minimum" if tree.n_minima == 1 else "minima"
-    saddles = "saddle" if tree.n_saddles == 1 else "saddles"
-    return f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles}"
 
 
 def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree) -> None:
@@ -132,7 +126,9 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
     # Below this share of the peak there are only the tails of the smoothing kernel.
     peak = usable["density"].max()
     axes.set(yscale="log", ylim=(peak * 1e-7, peak * 3), xlabel="Hessian eigenvalue (nats per squared weight)")
-    panels.decade_ticks(axes.yaxis)
+    axes.yaxis.set_major_locator(LogLocator(numticks=9))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("density (share per unit of eigenvalue)")
     panels.model_legend(figure, usable["model"], models)
     return figure

@@ -33,6 +33,8 @@ def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         return panels.missing_figure(f"no rows per layer for: {names}", model)
     if (n_steps := rows["step"].nunique()) < FEWEST_STEPS:
         return panels.missing_figure(f"at least {FEWEST_STEPS} checkpoints are needed, and there are {n_steps}", model)
+    import seaborn  # brings pyplot and scipy.stats with it, two seconds for the figures that need neither
+
     present = [feature for feature in BY_LAYER if (rows["feature"] == feature).any()]
     layers = sorted(rows["layer"].unique(), key=network_order)
     figure, axes_of = panels.new_grid(len(present), row_height=1.1 + 0.2 * len(layers), sharey=True, title=model)
@@ -43,14 +45,13 @@ def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         table = _ratios(table.reindex(index=layers))
         undefined += int((~np.isfinite(table.to_numpy())).sum())
         norm = _around_one(table)
-        colour_bar = {
-            "label": "relative to the first checkpoint (ratio)",
-            "location": "bottom",
-            "shrink": 0.9,
-            "aspect": 25,
-        }
-        colour_bar |= {"ticks": [norm.vmin, 1.0, norm.vmax], "format": "%.3g"}
-        panels.heat_map(axes, table, colour_bar, cmap=DIVERGING, yticklabels=False, norm=norm)
+        colour_bar = {"label": "relative to the first checkpoint (ratio)", "location": "bottom", "shrink": 0.9}
+        colour_bar |= {"aspect": 25, "ticks": [norm.vmin, 1.0, norm.vmax], "format": "%.3g"}
+        look = {"cmap": DIVERGING, "norm": norm, "rasterized": True, "cbar_kws": colour_bar}
+        seaborn.heatmap(table, ax=axes, xticklabels=False, yticklabels=False, **look)
+        axes.set(xlabel="", ylabel="")
+        axes.tick_params(axis="y", length=0, rotation=0)
+        axes.grid(visible=False)
         figure.axes[-1].minorticks_off()  # those of the colour bar
         _step_columns(axes, [int(step) for step in table.columns])
     axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [row_name(layer) for layer in layers])

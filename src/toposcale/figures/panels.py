@@ -24,19 +24,13 @@ COMPARED = dict(zip(("h0_total", WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature
 """Features of the weights that figures set side by side, and how they are drawn there."""
 
 
-def feature_series(features: pd.DataFrame, feature: str, source: str = "weights") -> pd.DataFrame:
-    """Return the rows (model, step, value, maybe low and high of a band) of a whole-model feature, by model and step."""
-    rows = whole_model(features)
-    return _over_training(rows[(rows["feature"] == feature) & (rows["source"] == source)])
-
-
 def metric_series(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the rows of a metric, as `feature_series`."""
+    """Return the rows (model, step, value, maybe low and high of a band) of a metric, by model and step."""
     return _over_training(metrics[metrics["metric"] == metric])
 
 
 class LabelledSeries(NamedTuple):
-    """Rows of one quantity, as `feature_series`, its axis label and its unit."""
+    """Rows of one quantity, as `metric_series`, its axis label and its unit."""
 
     rows: pd.DataFrame
     label: str
@@ -44,12 +38,14 @@ class LabelledSeries(NamedTuple):
 
 
 def labelled(tables: Mapping[str, pd.DataFrame], source: str, name: str) -> LabelledSeries:
-    """Return the series of a feature or, for source "metric", of a metric."""
+    """Return the series of a feature of the whole model or, for source "metric", of a metric."""
     in_nats = all_in_nats(tables.get("models", pd.DataFrame()))
     unit = unit_of(source, name, in_nats=in_nats)
     if source == METRIC_SOURCE:
         return LabelledSeries(metric_series(tables["metrics"], name), metric_label(name, in_nats=in_nats), unit)
-    return LabelledSeries(feature_series(tables["features"], name, source), feature_label(name, source), unit)
+    rows = whole_model(tables["features"])
+    rows = _over_training(rows[(rows["feature"] == name) & (rows["source"] == source)])
+    return LabelledSeries(rows, feature_label(name, source), unit)
 
 
 def _over_training(table: pd.DataFrame) -> pd.DataFrame:
@@ -267,21 +263,3 @@ def plain_log_ticks(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]) if narrow else LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(short_number))
     axis.set_minor_formatter(NullFormatter())
-
-
-def decade_ticks(axis: Axis) -> None:
-    """Label the powers of ten of a logarithmic axis as 1e+09."""
-    axis.set_major_locator(LogLocator(numticks=9))
-    axis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:.0e}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def heat_map(axes: Axes, table: pd.DataFrame, colour_bar: Mapping[str, Any], **options: Any) -> None:
-    """Draw `table` as a seaborn heat map; `colour_bar` goes to `Figure.colorbar`, `options` go to `seaborn.heatmap`."""
-    # Imported here: seaborn brings pyplot and scipy.stats with it, two seconds for the figures that need neither.
-    import seaborn
-
-    seaborn.heatmap(table, ax=axes, xticklabels=False, rasterized=True, cbar_kws=dict(colour_bar), **options)
-    axes.set(xlabel="", ylabel="")
-    axes.tick_params(axis="y", length=0, rotation=0)
-    axes.grid(visible=False)
