@@ -1,7 +1,6 @@
 """The advice on every run, and the regret of following it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -103,25 +102,23 @@ class DecisionPoint(NamedTuple):
 def decision_points(
     trainings: Sequence[TrainingRun], fractions: Sequence[float] = FRACTIONS, request: Request = USUAL
 ) -> list[DecisionPoint]:
-    """Return the decision points of runs under way now, and of finished ones at the first fraction with an advice."""
+    """Return the decision points of runs under way now, and of finished ones at the first fraction with an advice.
+
+    Where no fraction has one, the first of all says why.
+    """
     points = []
     for training in trainings:
         if has_steps_left(training):
             share = training.progress.step / training.final_step
             points.append(DecisionPoint(share, True, advise_on(training, trainings, request)))
-        else:
-            points.append(_point_of_finished(training, _smaller(training, trainings), fractions, request))
+            continue
+        smaller, earlier = _smaller(training, trainings), []
+        for share in sorted(fractions):
+            earlier.append(DecisionPoint(share, False, advise_on(training.first(share), smaller, request)))
+            if earlier[-1].advice.decision is not None:
+                break
+        points.append(earlier[-1] if earlier[-1].advice.decision is not None else earlier[0])
     return points
-
-
-def _point_of_finished(
-    training: TrainingRun, smaller: Sequence[TrainingRun], fractions: Sequence[float], request: Request
-) -> DecisionPoint:
-    """Return the first decision point of a finished run that has an advice, or else the first of all."""
-    advised = ((share, advise_on(training.first(share), smaller, request)) for share in sorted(fractions))
-    points = (DecisionPoint(share, False, advice) for share, advice in advised)
-    first = next(points)
-    return next((point for point in chain([first], points) if point.advice.decision is not None), first)
 
 
 def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:

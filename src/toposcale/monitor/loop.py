@@ -300,7 +300,15 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         atexit.unregister(self.close)
         if self._active:
             with self.guard():  # its time is not counted: the wait comes after the training
-                self._finish()
+                self._receive(self.timeout)
+                self._write_log()
+                self._show(self.last_step, {"monitor_share_of_time": self.cost.share})
+                if "evaluated" in self._warned:
+                    taken = self._log.snapshots
+                    self._say(f"{len(self._evaluated & taken)} of {len(taken)} snapshots have a validation loss")
+                self._say(str(self.cost))
+                if self._worker is not None:
+                    self._worker.end()
         self._active = False
         self._release()
 
@@ -311,17 +319,6 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     def _release(self) -> None:
         if self._lock is not None:
             self._lock.close()
-
-    def _finish(self) -> None:
-        self._receive(self.timeout)
-        self._write_log()
-        self._show(self.last_step, {"monitor_share_of_time": self.cost.share})
-        if "evaluated" in self._warned:
-            taken = self._log.snapshots
-            self._say(f"{len(self._evaluated & taken)} of {len(taken)} snapshots have a validation loss")
-        self._say(str(self.cost))
-        if self._worker is not None:
-            self._worker.end()
 
     def _compare_with_snapshots(self) -> None:
         """Warn once if evaluations and snapshots fall on different steps: such a loss is compared with no feature."""

@@ -74,12 +74,12 @@ class Picture(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A table of the run for the page; the file has `total` rows."""
+    """A table of the run for the page; the file has `total` rows, by default those that are shown."""
 
     name: str
     rows: pd.DataFrame
-    caption: str
-    total: int
+    caption: str = ""
+    total: int | None = None
 
 
 def listing(name: str, rows: pd.DataFrame) -> Listing:
@@ -163,11 +163,11 @@ def report(
         "report.html",
         is_own=is_own,
         several=several,
-        layers=table(Listing("layers", layers, layers_caption, len(layers))),
+        layers=table(Listing("layers", layers, layers_caption)),
         cards=cards(models, metrics, features, warnings.rows, advice),
         answers=answers,
         claims=None if claims is None else table(claimed(claims)),
-        counts="" if claims is None else counted(claims),
+        counts="" if claims is None else ", ".join(f"{(claims['answer'] == one).sum()} {one}" for one in ClaimAnswer),
         needs=[control for control in questions() if control.needs],
         left_out=left_out,
         first=first,
@@ -176,9 +176,9 @@ def report(
         listings=tables,
         groups=[group for group in GROUPS if group in groups],
         comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
-        warnings=table(warnings._replace(rows=warnings.rows[is_warning], total=int(is_warning.sum()))),
-        facts_left_out=table(Listing("left_out", facts_left_out, FACTS_CAPTION, len(facts_left_out))),
-        runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
+        warnings=table(warnings._replace(rows=warnings.rows[is_warning], total=None)),
+        facts_left_out=table(Listing("left_out", facts_left_out, FACTS_CAPTION)),
+        runtimes=table(Listing("runtimes", runtimes)),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, drawn)),
         config_text=config_text,
@@ -198,12 +198,7 @@ def claimed(claims: pd.DataFrame) -> Listing:
     decides = claims["test"] + untested.where(claims["reason"] != "", "")
     shown = claims[["statement", "answer", "numbers"]].assign(decides=decides)
     shown.insert(0, "claim", about)
-    return Listing("claims", shown, "", len(claims))
-
-
-def counted(claims: pd.DataFrame) -> str:
-    """Return the number of claims with each answer as text."""
-    return ", ".join(f"{(claims['answer'] == answer).sum()} {answer}" for answer in ClaimAnswer)
+    return Listing("claims", shown)
 
 
 def chart_data(looks: Mapping[str, Appearance], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
@@ -257,7 +252,7 @@ def table(listing: Listing) -> dict[str, Any]:
             {"model": row.get("model", ""), "group": _group(row), "cells": [cell(row[name]) for name, _ in columns]}
             for row in rows.to_dict("records")
         ],
-        "total": listing.total,
+        "total": len(rows) if listing.total is None else listing.total,
     }
 
 
