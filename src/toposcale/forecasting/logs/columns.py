@@ -115,8 +115,6 @@ def _floats(log: Log, name: str) -> np.ndarray:
 
 def _counter_of_updates(log: Log, counters: Mapping[str, Any]) -> str:
     """Return the column that counts the updates of the weights; note if another counts more."""
-    if len(counters) == 1:
-        return next(iter(counters))
     kinds = {name: COUNTERS[plain_name(name)] for name in counters}
     ranked = sorted(counters, key=lambda name: -kinds[name])
     steps = {name: known for name in ranked if _is_whole(known := numbers_or_nan(counters[name]))}
@@ -184,9 +182,9 @@ def _one_loss(log: Log, losses: Mapping[str, LossName], has_part: bool, quantity
         losses[name].is_total or (has_part and not losses[name].is_cross_entropy) for name in values - plain
     )
     chosen = plain if len(plain) == 1 and hold_more else values
-    first, *others = [name for name in losses if name in chosen]
-    if others:
-        first, *others = sorted([first, *others], key=lambda name: -known_cells(log.columns[name]).sum())
+    first, *others = sorted(
+        (name for name in losses if name in chosen), key=lambda name: -known_cells(log.columns[name]).sum()
+    )
     if any(_differ(log.columns[first], log.columns[name]) for name in others):
         named = " and ".join(name for name in losses if name in chosen)
         remedy = "remove one of them, or name the loss with --loss-column (loss_column)"

@@ -108,10 +108,8 @@ def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -
             f"not JSON from line {number:,} on: {text[start : start + 60]!r}; mend that object, or delete it"
         )
     fault = "holds two objects and is not JSON" if "}{" in line.replace(" ", "") else "is not JSON"
-    return LogError(
-        f"line {number:,} {fault}, one object a line: {line[:60]!r}; mend the line, or delete it: "
-        f"sed {number}d {path.name} > mended{suffix}"
-    )
+    remedy = f"mend the line, or delete it: sed {number}d {path.name} > mended{suffix}"
+    return LogError(f"line {number:,} {fault}, one object a line: {line[:60]!r}; {remedy}")
 
 
 def _entries(path: Path, content: dict[str, Any], suffix: str) -> Iterator[Any]:

@@ -29,6 +29,7 @@ SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
 )
 """Columns that label rows, in lower case: by split, process, run and metric; and columns of the values of a metric."""
 
+_MISSING = ("None", "nan")
 _RUN_TABLE = {"state", "created", "runtime", "user", "sweep", "tags", "notes"}
 
 
@@ -49,15 +50,11 @@ def labels_of(log: Log, names: Collection[str]) -> Iterator[Labels]:
     """Yield the columns of these names, in any case, that have more than one distinct value."""
     for column, values in log.columns.items():
         if column.strip().lower() in names:
-            values = np.asarray(values)
-            try:
-                cells = [None if cell is None or cell != cell else cell for cell in values.tolist()]
-            except (TypeError, ValueError):  # other objects, such as arrays
-                continue
-            if values.dtype == object:
-                cells = [None if cell is None else str(cell) for cell in cells]
-            code_of = {cell: at for at, cell in enumerate(dict.fromkeys(cell for cell in cells if cell is not None))}
-            texts = [f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in code_of]
+            cells = [str(cell) for cell in np.asarray(values).tolist()]
+            code_of = {
+                cell: at for at, cell in enumerate(dict.fromkeys(cell for cell in cells if cell not in _MISSING))
+            }
+            texts = [cell.removesuffix(".0") for cell in code_of]
             if len(texts) > 1:
                 yield Labels(column, texts, np.array([code_of.get(cell, -1) for cell in cells]))
 

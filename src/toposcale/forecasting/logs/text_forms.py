@@ -93,6 +93,7 @@ _JUNK, _NEVER, RANKS, _NO_COUNTER = word_sets(
     "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
     "previous next each ago",
 )
+_LEADING_JUNK = re.compile(f"^(?:(?:{'|'.join(sorted(_JUNK))})_)+")
 _MODEL_HAS = re.compile(
     r"(?:^|[^\w ] ?|\b(?:info|the|a|this|our|language|gpt|transformer) )(?:model|network) (?:has|with|contains) $"
 )
@@ -306,10 +307,7 @@ def _name(before: str) -> str:
     text = re.sub(r"\([^()]*\)", "", before[-200:]).rstrip(_NAME_END)
     text = _WRAPPERS.sub("", text).rstrip(_NAME_END)
     name = plain_name(_SEPARATORS.split(text)[-1].strip(" -")).removesuffix("_value")
-    words = name.split("_")
-    while words and words[0] in _JUNK and len(words) > 1:
-        words = words[1:]
-    name = "_".join(words) if re.search("[a-z]", name) else ""
+    name = _LEADING_JUNK.sub("", name) if re.search("[a-z]", name) else ""
     return {"trl": "train_loss", "tel": "val_loss"}.get(name, name)  # llm.c
 
 
