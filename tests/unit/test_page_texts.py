@@ -30,6 +30,7 @@ PAGES = {
         ROOT / "studies/README.md",  # the pages of the studies are their record, and are not for users
     ]
     if "ritten by `make reference`" not in (text := text_of(path))[:200]
+    and path.name != "constants.md"  # a table of numbers and their evidence, which test_constants holds to the code
 }
 NAME = re.compile(r"\bH[0-2]\b|arXiv[: ]?\d+\.\d+|[12]\d{3}(?=[),;])|[Ss]tud(?:y|ies) \d(?:,? (?:to|and) \d)?")
 """What has digits and is no number: homology, a paper, its year, a study of this project."""
