@@ -22,7 +22,7 @@ from toposcale.io.errors import UserError, listed, one_line
 from toposcale.io.files import locked, write_text
 
 # Packages whose version can change a number.
-PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "ruptures", "transformers", "tokenizers")
+PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "transformers", "tokenizers")
 CAUSE = ".cause.txt"
 """Suffix of the file beside a job's log that holds the reason of its failure in one line."""
 

@@ -52,3 +52,26 @@ def test_exact_pieces_and_constants():
     assert len(change_points([1.0, 2.0])) == 0
     with pytest.raises(ValueError, match="values"):
         change_points([1.0, np.nan, 2.0])
+
+
+def partitions(start, n):
+    """Yield all ways to cut points from `start` to n into segments of three or more, as lists of where these begin."""
+    if n - start >= 3:
+        yield [start]
+    for later in range(start + 3, n - 2):
+        yield from ([start, *begins] for begins in partitions(later, n))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_other_partition_into_lines_costs_less(seed):
+    rng = np.random.default_rng(seed)
+    series = rng.standard_normal(14) + 4 * (np.arange(14) >= rng.integers(3, 11))
+    scaled = (series - series.mean()) / np.ptp(series)
+    noise = np.median(np.abs(np.diff(scaled, 2))) / 0.6745 / np.sqrt(6.0)
+
+    def cost(begins):
+        pieces = np.split(scaled, begins[1:])
+        squares = [np.polyfit(np.arange(len(y)), y, 1, full=True)[1].sum() for y in pieces]
+        return sum(squares) + 6.0 * np.log(14) * noise**2 * len(pieces)
+
+    assert [0, *change_points(series)] == min(partitions(0, 14), key=cost)

@@ -11,7 +11,7 @@ _KEY = ["model", *SERIES_KEY]
 
 
 def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Make the tables transitions and change_points (PELT) of every feature and metric, from finite values."""
+    """Make the tables transitions and change_points of every feature and metric, from finite values."""
     series = with_metrics(features, metrics)
     series = series[np.isfinite(series["value"])].sort_values([*_KEY, "step"])
     transitions, points = [], []

@@ -1,19 +1,16 @@
 """Changes of the trend of a series: the largest one, and change points."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
-import ruptures
 from numpy.typing import ArrayLike, NDArray
-from ruptures.base import BaseCost
 
 from toposcale.statistics.coefficients import Floats
 
 SETTLED_SHARE = 0.1
 MIN_SEGMENT = 3
 PENALTY_FACTOR = 6.0
-"""PELT pays this times log(n) noise variances per change point; false alarms are measured in the tests."""
+"""A change point costs this times log(n) noise variances; false alarms are measured in the tests."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,11 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
 
 
 def change_points(values: ArrayLike) -> NDArray[np.int64]:
-    """Return the indices at which a new linear segment begins, by PELT with a line per segment (Killick et al. 2012).
+    """Return the indices at which a new linear segment begins: the optimal partition (Jackson et al. 2005).
 
-    Lines, so that a steady drift is not a change. The penalty is `PENALTY_FACTOR` log(n) noise variances, from the median
-    absolute second difference. A smooth bend beyond the noise is cut, and autocorrelated noise is taken for changes.
+    Lines, so that a steady drift is not a change. A segment has at least `MIN_SEGMENT` points. The penalty is
+    `PENALTY_FACTOR` log(n) noise variances, from the median absolute second difference. A smooth bend beyond the noise is
+    cut, and autocorrelated noise is taken for changes.
     """
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or not np.isfinite(series).all():
@@ -64,30 +62,29 @@ def change_points(values: ArrayLike) -> NDArray[np.int64]:
     # For white noise the second difference has six times its variance; 0.6745 is the median of |N(0, 1)|.
     noise = max(float(np.median(np.abs(np.diff(series, 2))) / 0.6745 / np.sqrt(6.0)), 1e-6)
     penalty = PENALTY_FACTOR * np.log(len(series)) * noise**2
-    search = ruptures.Pelt(custom_cost=_LineCost(), min_size=MIN_SEGMENT, jump=1).fit(series)
-    return np.asarray(search.predict(pen=penalty)[:-1], dtype=np.int64)
+    costs, n = _line_costs(series) + penalty, len(series)
+    # The least cost of the first k points, and where their last segment begins.
+    least, begins = np.full(n + 1, np.inf), np.zeros(n + 1, dtype=np.int64)
+    least[0] = 0.0
+    for end in range(MIN_SEGMENT, n + 1):
+        totals = (least + costs[:, end])[: end - MIN_SEGMENT + 1]
+        begins[end] = totals.argmin()
+        least[end] = totals[begins[end]]
+    points = [begins[n]]
+    while points[-1]:
+        points.append(begins[points[-1]])
+    return np.array(points[-2::-1], dtype=np.int64)
 
 
-class _LineCost(BaseCost):
-    """Residual sum of squares of a line through each segment, from a table of cumulative sums."""
-
-    model = "line"
-    min_size = MIN_SEGMENT
-
-    def fit(self, signal: Floats) -> Self:
-        self.signal = np.asarray(signal).reshape(len(signal), -1)
-        series, n = self.signal[:, 0], len(signal)
-        time = np.arange(n) - (n - 1) / 2
-        moments = [np.ones(n), time, time**2, series, series * time, series**2]
-        sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in moments]
-        # Of series[start:end] in row `start` and column `end`.
-        count, t, tt, y, ty, yy = (total[None, :] - total[:, None] for total in sums)
-        count = np.maximum(count, 1.0)
-        spread = tt - t * t / count
-        covariance = ty - t * y / count
-        explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
-        self._table = np.maximum(yy - y * y / count - explained, 0.0)
-        return self
-
-    def error(self, start: int, end: int) -> float:
-        return float(self._table[start, end])
+def _line_costs(series: Floats) -> Floats:
+    """Return the residual sum of squares of a line through series[start:end], in row `start` and column `end`."""
+    n = len(series)
+    time = np.arange(n) - (n - 1) / 2
+    moments = [np.ones(n), time, time**2, series, series * time, series**2]
+    sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in moments]
+    count, t, tt, y, ty, yy = (total[None, :] - total[:, None] for total in sums)
+    count = np.maximum(count, 1.0)
+    spread = tt - t * t / count
+    covariance = ty - t * y / count
+    explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
+    return np.maximum(yy - y * y / count - explained, 0.0)
