@@ -54,6 +54,15 @@ def test_a_folder_with_its_losses(here, capsys):
     }
 
 
+def test_losses_inside_the_checkpoints_need_no_file(here, capsys):
+    torch = pytest.importorskip("torch")
+    (here / "mine").mkdir()
+    for step in (10, 20):
+        torch.save({"model": {"w": torch.eye(3)}, "val_loss": 1 / step}, here / f"mine/step-{step}.pt")
+    written(capsys, "init", "mine")
+    assert "losses" not in Path("mine.yaml").read_text()
+
+
 def test_folders_of_several_runs_are_an_entry_each(here, capsys):
     save(here / "runs/a", 10, 20)
     save(here / "runs/b", 10, 20, 30)

@@ -236,6 +236,9 @@ def test_what_lies_beside_the_checkpoints_is_said(screen):
     assert "counted once, as they repeat another tensor: lm_head.weight" in screen["mamba"]["Left out"]
     with_embeddings = {name for name, lines in screen.items() if "config.json" in lines.get("Left out", "")}
     assert with_embeddings == {"gpt", "adapter"}  # of others nobody expects them
+    said = "no 10 features (too small): 4.weight; no ESD exponent α (too small): 0.weight"
+    assert screen["equation"]["Left out"] == said
+    assert not any(lines.get("Changed most", "").endswith("x 1") for lines in screen.values())
     for name in ("mlp", "graph"):
         assert "which are epochs" in screen[name]["Notes"]
 
@@ -266,6 +269,8 @@ SAYS = {
         "No topology of the whole model was measured",
         "lora_BA",
     ],
+    "gpt": ["1 language model", "masks tril", "final_step in its entry", "Forecasts and decisions"],
+    "graph": ["training loss 0.08333", "which are epochs", "features (too small): head.weight"],
     "flow": ["training loss -2 at step 40", "Which features follow the training loss?"],
     "one": ["1 checkpoint.", "At the only checkpoint; the largest norms come first."],
     "policy": ["none is known; name a file of losses"],
@@ -283,6 +288,8 @@ SAYS_NOT = {
     "mlp": ["language model of", "config.json"],
     "mamba": ["language model of", "config.json", "follow the validation loss"],
     "adapter": ["validation loss 3", "ripser"],
+    "gpt": ["follow the validation loss", "powerlaw_alpha ("],
+    "graph": ["language model of", "config.json", "follow the validation loss", "scaled, H", "x 1;", "x 1 "],
     "flow": ["language model of", "config.json", "nan"],
     "one": [*WITHOUT_A_LOSS, "The layers that changed most", "nats", "config.json", "Figures"],
     "policy": [*WITHOUT_A_LOSS, "nats", "config.json", "Loss over training"],
@@ -303,7 +310,7 @@ def test_the_page_of_one_kind_says_what_its_owner_needs_and_nothing_false(kind, 
     }
     own.snakemake("results/small/report.html")
     text, cells = text_of((own.results / "report.html").read_text())
-    assert f"Run “small”: 1 model 1 {'language model' if kind == 'adapter' else 'model'} of" in text
+    assert f"Run “small”: 1 model 1 {'language model' if kind in ('adapter', 'gpt') else 'model'} of" in text
     for said in SAYS[kind]:
         assert said in f"{text} {cells}", said
     for wrong in (*NOT_OF_ONE_MODEL, *NOT_OF_ONES_OWN, *SAYS_NOT[kind]):

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from toposcale.checkpoints.checkpoint import Checkpoint
+from toposcale.checkpoints.saved_numbers import LOSSES, saved_numbers
 from toposcale.checkpoints.sources import FolderSource, missing_parts, runs_in
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io.errors import UserError, counted, listed
@@ -62,9 +64,10 @@ def entry_of(name: str, source: FolderSource, steps: Sequence[int], base: Path) 
     lines = [f"  {name}:", "    kind: folder", f"    path: {relative(source.path, base)}"]
     if source.pattern:
         lines.append(f"    pattern: {source.pattern!r}")
-    if not source.trainer_state():
+    last = source.checkpoint(steps[-1])
+    if not source.trainer_state() and not LOSSES.keys() & saved_numbers(Checkpoint(last).content):
         lines += losses_of(source.path, base)
-    if reason := missing_parts(source.checkpoint(steps[-1])):
+    if reason := missing_parts(last):
         lines.append(f"    embeddings: false   # {reason}")
     return lines if source.trainer_state() else [*lines, _WARMUP]
 

@@ -144,8 +144,13 @@ def undefined_sentences(features: Mapping[str, Features]) -> list[str]:
     for layer, named in features.items():
         if layer != ALL_LAYERS and not is_product(layer) and (names := sorted(expected - named.keys())):
             lacking.setdefault(tuple(names), []).append(layer)
-    titles = {names: [lookup(name).title for name in names] for names in lacking}
-    return [f"no {listed(titles[names], 4)} (too small): {listed(small, 3)}" for names, small in lacking.items()]
+    sentences = []
+    for missing, small in lacking.items():
+        # Titles have commas of their own.
+        titles = [lookup(name).title for name in missing]
+        what = listed(titles, 3) if len(titles) <= 3 else f"{len(titles)} features"
+        sentences.append(f"no {what} (too small): {listed(small, 3)}")
+    return sentences
 
 
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings) -> np.ndarray:

@@ -123,7 +123,8 @@ def _changes(weights: pd.DataFrame) -> str:
         if name in first and name in last and first[name] > 0 and last[name] > 0
     }
     ordered = sorted(ratios, key=lambda name: -abs(np.log(ratios[name])))[:MOST_NAMED]
-    return "; ".join(f"{feature_name(name)} x {ratios[name]:.3g}" for name in ordered)
+    factors = {name: f"{ratios[name]:.3g}" for name in ordered}
+    return "; ".join(f"{feature_name(name)} x {factor}" for name, factor in factors.items() if factor != "1")
 
 
 def _odd(weights: pd.DataFrame) -> str:
