@@ -45,12 +45,9 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         surface = loss_grid(rows[rows["plane"] == plane])
         left = figure.add_subplot(len(planes), 2, 2 * index + 1, projection="3d")
         right = figure.add_subplot(len(planes), 2, 2 * index + 2)
-        tree = counted_tree(surface[2])
-        _draw_surface(left, surface, tree)
-        _draw_tree(right, tree)
+        tree = draw_surface_and_tree(left, right, surface, unit=LOSS_UNIT)
         left.set_title(plane_label(plane), loc="left")
-        minima, saddles = "minimum" if tree.n_minima == 1 else "minima", "saddle" if tree.n_saddles == 1 else "saddles"
-        right.set_title(f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles} ({GRAPH})")
+        right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
         notes.append(_not_finite(surface[2]))
     panels.add_note(figure, notes)
     return figure
@@ -68,10 +65,27 @@ def counted_tree(losses: np.ndarray) -> MergeTree:
     return merge_tree(losses, grid_edges(losses.shape, GRAPH), threshold=least)
 
 
-def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree) -> None:
-    """Draw a surface in space with its minima and saddles marked."""
+def counts_in_words(tree: MergeTree) -> str:
+    """Return the counts of a tree in words: `1 minimum, 0 saddles`."""
+    minima = "minimum" if tree.n_minima == 1 else "minima"
+    saddles = "saddle" if tree.n_saddles == 1 else "saddles"
+    return f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles}"
+
+
+def draw_surface_and_tree(
+    space: Axes, plane: Axes, surface: Surface, *, unit: str, logarithmic: bool = False
+) -> MergeTree:
+    """Draw a surface in space with its minima and saddles marked, and its merge tree; return the tree."""
+    tree = counted_tree(surface[2])
+    _draw_surface(space, surface, tree, unit=unit, logarithmic=logarithmic)
+    _draw_tree(plane, tree, unit=unit, logarithmic=logarithmic)
+    return tree
+
+
+def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
     x, y, losses = surface
     height = np.where(np.isfinite(losses), losses, np.nan)
+    height = np.log10(height) if logarithmic else height
     axes.computed_zorder = False  # type: ignore[attr-defined]  # the marks lie on top
     axes.plot_surface(  # type: ignore[attr-defined]
         *np.meshgrid(x, y), height, cmap=SEQUENTIAL, rcount=60, ccount=60, linewidth=0.15,
@@ -86,15 +100,17 @@ def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree) -> None:
     axes.set_xlabel("direction 1\n(weight units)", fontsize=8)
     axes.set_ylabel("direction 2\n(weight units)", fontsize=8)
     # The label of the third axis would stand outside a narrow panel.
-    axes.text2D(0.5, 0.96, f"height: loss ({LOSS_UNIT})", transform=axes.transAxes, ha="center", fontsize=8)  # type: ignore[attr-defined]
-    axes.zaxis.set_major_locator(MaxNLocator(4))  # type: ignore[attr-defined]
+    axes.text2D(0.5, 0.96, f"height: loss ({unit})", transform=axes.transAxes, ha="center", fontsize=8)  # type: ignore[attr-defined]
+    if logarithmic:
+        axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"{10.0**power:g}"))  # type: ignore[attr-defined]
+    axes.zaxis.set_major_locator(MaxNLocator(4, integer=logarithmic))  # type: ignore[attr-defined]
     axes.tick_params(labelsize=7, pad=0)
     axes.set_box_aspect((1, 1, 0.8), zoom=0.8)  # type: ignore[call-arg, arg-type]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
 
 
-def _draw_tree(axes: Axes, tree: MergeTree) -> None:
+def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
     """Draw a merge tree up to a little above its highest saddle, so that the basins have room; its stem goes on."""
     layout = merge_tree_layout(tree)
     axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
@@ -103,12 +119,14 @@ def _draw_tree(axes: Axes, tree: MergeTree) -> None:
         if len(nodes):
             axes.plot(*nodes.T, marker, color=colour, markersize=4, label=label)
     values = tree.values[np.isfinite(tree.values)]
-    if len(saddles):
+    if len(saddles) and not logarithmic:
         lowest, highest = layout.nodes[:, 1].min(), saddles[:, 1].max()
         values = np.array([lowest, min(highest + 0.3 * (highest - lowest), values.max())])
-    if len(values) and (room := 0.08 * float(np.ptp(values))):
+    if logarithmic:
+        axes.set(yscale="log", ylim=(values.min() / 1.5, values.max() * 1.5))
+    elif len(values) and (room := 0.08 * float(np.ptp(values))):
         axes.set_ylim(values.min() - room, values.max() + room)
-    axes.set(xlim=(-0.6, tree.n_minima - 0.4), xticks=[], xlabel="branches of the tree", ylabel=f"loss ({LOSS_UNIT})")
+    axes.set(xlim=(-0.6, tree.n_minima - 0.4), xticks=[], xlabel="branches of the tree", ylabel=f"loss ({unit})")
     axes.legend(loc="best")
 
 
