@@ -170,7 +170,6 @@ check-gpu: $(VENV)/.runtime
 # as Snakemake draws them.
 reference: $(VENV)/.runtime
 	$(BIN)/python workflow/config_reference.py
-	$(BIN)/python -c "from toposcale.io import schemas; print(schemas.reference(), end='')" > docs/tables.md
 	$(BIN)/python docs/reference.py
 	{ printf '# The rules of the default run\n\nDrawn by Snakemake; written by `make reference`.\n\n```mermaid\n'; \
 	  PYTHONHASHSEED=0 $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all --config run=reference; printf '```\n'; } > docs/rulegraph.md

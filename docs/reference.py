@@ -19,6 +19,7 @@ from PIL import Image
 from toposcale.figures import FIGURES
 from toposcale.figures.style import missing_reason
 from toposcale.io.files import write_text
+from toposcale.io.schemas import TABLES
 from toposcale.reproduction.claims import CLAIMS, ClaimAnswer
 
 DOCS = Path(__file__).parent
@@ -75,6 +76,25 @@ def claims() -> str:
         "[the seeds](../studies/paper_seeds/README.md)). *Opposite*: the contrary claim passes the same test. Every run "
         "that names sources under `reproduces` writes the same table, with the numbers behind each answer, as "
         "`tables/claims`.",
+        lines[:-1],
+    )
+
+
+def tables() -> str:
+    """Return docs/tables.md: every table, what a row is, its columns with type and meaning."""
+    lines = []
+    for name, described in TABLES.items():
+        lines += [f"## {name}", "", f"{described.about.capitalize()}.", ""]
+        lines += ["| column | type | meaning |", "| --- | --- | --- |"]
+        for column in described.columns:
+            bold = "**" if column.name in described.key else ""
+            lines.append(f"| {bold}`{column.name}`{bold} | {column.type} | {column.meaning} |")
+        lines.append("")
+    return _page(
+        "Tables",
+        "`src/toposcale/io/schemas.csv`",
+        "Tables lie in `results/{run}/tables/` as Parquet, the analyses as CSV too, the others on request (`make csv`). "
+        "Columns in **bold** identify a row.",
         lines[:-1],
     )
 
@@ -157,7 +177,7 @@ def _printed(*arguments: str) -> str:
     return done.stdout
 
 
-PAGES = {"claims.md": claims, "gallery.md": gallery}
+PAGES = {"claims.md": claims, "gallery.md": gallery, "tables.md": tables}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every table of a run: what a row is, its columns and its key, as `schemas.csv` states them; and docs/tables.md.
+"""Every table of a run: what a row is, its columns and its key, as `schemas.csv` states them.
 
 A table's name is the name of its file. In `schemas.csv` a row without a column says what a row of the table is; a column
 without a type means what the first rows say, which are of no table; `key` numbers the columns that identify a row, and by
@@ -94,21 +94,3 @@ def _table(name: str, about: str, rows: list[dict[str, str]], shared: Mapping[st
 
 TABLES: dict[str, Table] = _read()
 """Every table by its name, in the order of docs/tables.md."""
-
-
-def reference() -> str:
-    """Return docs/tables.md: every table, what a row is, its columns with type and meaning."""
-    lines = [
-        "# Tables",
-        "",
-        "Written by `make reference` from `src/toposcale/io/schemas.csv`; change that, not this page.",
-        "Tables lie in `results/{run}/tables/` as Parquet, the analyses as CSV too, the others on request (`make csv`). "
-        "Columns in **bold** identify a row.",
-    ]
-    for name, described in TABLES.items():
-        lines += ["", f"## {name}", "", f"{described.about.capitalize()}.", ""]
-        lines += ["| column | type | meaning |", "| --- | --- | --- |"]
-        for column in described.columns:
-            bold = "**" if column.name in described.key else ""
-            lines.append(f"| {bold}`{column.name}`{bold} | {column.type} | {column.meaning} |")
-    return "\n".join(lines) + "\n"
