@@ -146,10 +146,7 @@ def test_a_matrix_with_more_axes_than_numpy_has_is_left_out_of_every_format(tmp_
     ):
         table = toposcale.describe(source)
         assert list(table.index) == ["w", "all"]
-        assert table.attrs["notes"] == [
-            "left out: 1 tensor, 50% of the parameters (72-D: deep)",
-            "no ESD exponent α (too small): w",
-        ]
+        assert table.attrs["notes"] == ["not measured: 1 tensor, 50%, 72-D: deep", "no ESD exponent α (too small): w"]
 
 
 def test_weights_that_are_nested_without_end_are_found(tmp_path):

@@ -198,7 +198,7 @@ def test_weights_that_are_not_finite_are_told(file):
 def test_what_cannot_be_described():
     with pytest.raises(TypeError, match="not a list"):
         toposcale.features_of([1, 2])
-    with pytest.raises(UserError, match=r"no weight matrix in it; left out: 1 tensor, 100% .* \(1-D: bias\)"):
+    with pytest.raises(UserError, match=r"no weight matrix in it; not measured: 1 tensor, 100%, 1-D: bias"):
         toposcale.describe({"bias": np.ones(3)})
 
 
@@ -241,8 +241,8 @@ def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
     read = pd.read_csv(tmp_path / "out.csv")
     assert by_key(read) == by_key(toposcale.features_of(file, layers="*attn*"))
     assert said.stderr == (
-        "toposcale: left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)\n"
-        "toposcale: left out: 2 tensors, 52.5% of the parameters (not chosen)\n"
+        "toposcale: not measured: 1 tensor, 2.5%, 1-D: norm.weight\n"
+        "toposcale: not measured: 2 tensors, 52.5%, not chosen: h.0.mlp.weight, wte.weight\n"
         "toposcale: no ESD exponent α (too small): h.0.attn.weight\n"
     )
     table = run("describe", file, "--all").stdout.splitlines()
@@ -259,7 +259,7 @@ def test_the_first_screen_is_a_row_a_matrix_and_a_line_a_column(file):
     assert [line.split()[0] for line in lines[1:5]] == ["h.0.attn.weight", "h.0.mlp.weight", "wte.weight", "all"]
     assert [line.split()[0] for line in lines[6:12]] == list(SUMMARY.values())
     assert lines[12:] == [
-        "left out: 1 tensor, 2.5% of the parameters (1-D: norm.weight)",
+        "not measured: 1 tensor, 2.5%, 1-D: norm.weight",
         "no ESD exponent α (too small): h.0.attn.weight, h.0.mlp.weight, wte.weight",
     ]
     assert max(map(len, lines)) <= 80
@@ -359,8 +359,8 @@ def test_stacked_experts_and_kernels_are_matrices_everywhere(tmp_path):
     table = toposcale.describe(tmp_path / "moe.safetensors")
     assert table["shape"].drop("all").to_dict() == MATRICES
     assert table.attrs["notes"] == [
-        "left out: 3 tensors, 7.06% of the parameters (1-D: cls_token, experts.gate_up_proj_bias, norm)",
-        "not weights: 1 tensor, 0.201%: integers ids",
+        "not measured: 3 tensors, 7.05%, 1-D: cls_token, experts.gate_up_proj_bias, norm",
+        "not measured: 1 tensor, 0.201%, integers: ids",
         "no ESD exponent α (too small): blocks.w.0, blocks.w.1, conv.weight and 14 more",
     ]
     model = nn.Module()
@@ -479,7 +479,7 @@ def test_what_two_checkpoints_share_is_named_and_left_out(tmp_path, in_memory):
     table = toposcale.compare(first, second, features="norms")
     assert list(table.index) == ["head.weight", "all"]
     assert table.loc["all", "frobenius_norm"] == pytest.approx(table.loc["head.weight", "frobenius_norm"])
-    assert any("frozen, and left out: 3 tensors" in note for note in table.attrs["notes"])
+    assert any("the same at every checkpoint" in note for note in table.attrs["notes"])
     assert "base.weight" in toposcale.compare(second, last, features="norms").index
     # With itself a checkpoint shares everything, and nothing is left out.
     assert len(toposcale.compare(first, first, features="norms")) == 4

@@ -64,7 +64,7 @@ def test_parameters_that_are_not_trained_are_named_and_left_out(tmp_path, capfd)
         watching.step(model, 1.0)
         model[3].weight.requires_grad_(True)  # unfrozen: counted from here on
         watching.step(model, 1.0)
-    lines = [line for line in capfd.readouterr().err.splitlines() if "frozen" in line]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "the same at every checkpoint" in line]
     assert [line.partition("every checkpoint: ")[2] for line in lines] == ["0.weight, 3.weight", "0.weight"]
     norms = [np.linalg.norm(model[index].weight.detach().numpy().astype(np.float64)) for index in (1, 3)]
     assert set(features(tmp_path, 2)["layer"]) == {"1.weight", "all"}

@@ -230,10 +230,10 @@ def test_a_training_is_called_finished_only_where_its_end_is_known(screen):
 def test_what_lies_beside_the_checkpoints_is_said(screen):
     assert "best.pt: no step in the name" in screen["mlp"]["Left out"]
     assert "last.ckpt: no step in the name" in screen["with-lightning"]["Left out"]
-    assert "not weights: 1 tensor" in screen["gpt"]["Left out"]
+    assert "not measured: 1 tensor" in screen["gpt"]["Left out"]
     assert "tril" in screen["gpt"]["Left out"]
     assert "under ema" in screen["mamba"]["Left out"]
-    assert "counted once, as they repeat another tensor: lm_head.weight" in screen["mamba"]["Left out"]
+    assert "copies: lm_head.weight" in screen["mamba"]["Left out"]
     with_embeddings = {name for name, lines in screen.items() if "config.json" in lines.get("Left out", "")}
     assert with_embeddings == {"gpt", "adapter"}  # of others nobody expects them
     said = "no 10 features (too small): 4.weight; no ESD exponent α (too small): 0.weight"
@@ -269,7 +269,7 @@ SAYS = {
         "No topology of the whole model was measured",
         "lora_BA",
     ],
-    "gpt": ["1 language model", "masks tril", "final_step in its entry", "Forecasts and decisions"],
+    "gpt": ["1 language model", "masks: tril", "final_step in its entry", "Forecasts and decisions"],
     "graph": ["training loss 0.08333", "which are epochs", "features (too small): head.weight"],
     "flow": ["training loss -2 at step 40", "Which features follow the training loss?"],
     "one": ["1 checkpoint.", "At the only checkpoint; the largest norms come first."],

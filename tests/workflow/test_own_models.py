@@ -233,8 +233,8 @@ def test_masks_and_tensors_that_never_change_are_said_and_left_out(tmp_path):
     norms = features[features["feature"] == "frobenius_norm"].pivot(index="step", columns="layer", values="value")
     assert (norms["all"] == norms["moved"]).all()
     warnings = pd.read_parquet(own.results / "tables" / "warnings.parquet")["warning"]
-    assert warnings.str.contains("not weights: 1 tensor, 26.2%: masks mask", regex=False).sum() == 1
-    assert warnings.str.contains("frozen, and left out: 1 tensor, 36.9%", regex=False).sum() == 1
+    assert warnings.str.contains("not measured: 1 tensor, 26.2%, masks: mask", regex=False).sum() == 1
+    assert warnings.str.contains("not measured: 1 tensor, 36.9%, the same at every checkpoint", regex=False).sum() == 1
     # What changes at last was never frozen, so the others are measured again.
     save_file({"base": 2 * base, "mask": mask, "moved": base}, own.path / "files" / "step40.safetensors")
     own.snakemake("results/small/tables/warnings.parquet")

@@ -71,7 +71,7 @@ def test_malicious_checkpoints_beside_a_good_one_are_gaps(tmp_path):
     warnings = pd.read_parquet(workspace.results / "tables" / "warnings.parquet")["warning"]
     for reason in (*odd, "contains Python objects other than tensors, which are not loaded"):
         assert warnings.str.contains(reason).sum() == 1
-    assert warnings.str.startswith("empty: an empty matrix (0 x 96) is left out").sum() == 1
+    assert warnings.str.startswith("not measured: 1 tensor, 0%, empty: ").sum() == 1
     assert len(warnings) == 6  # the last one says that the model cannot read a text
 
 

@@ -4,14 +4,14 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.checkpoints.matrices import Layout, matrix_layouts, matrix_shapes, not_measured, split
+from toposcale.checkpoints.matrices import Layout, left_out, matrix_layouts, matrix_shapes, split
 from toposcale.io.bin_files import Arrays, load_plain, weights_beside
 from toposcale.io.errors import UserError, listed
 from toposcale.io.factors import second_factor
@@ -170,24 +170,16 @@ class Checkpoint:
         names = same.difference(*(pair for pair in pairs if not pair <= same))
         return names if self._layouts.keys() - names else set()
 
-    @property
-    def foreign_objects(self) -> list[str]:
-        """Sentences on other weights in the file, and on the Python objects in whose place nothing is made."""
-        names = sorted({name for part in self.parts if isinstance(part, Arrays) for name in part.foreign})
-        beside = [key for part in self.parts if isinstance(part, Arrays) for key in weights_beside(part.content)]
+    def left_out(self, frozen: Collection[str] = (), wants: Callable[[str], bool] | None = None) -> list[str]:
+        """Return a sentence on each kind of what is not measured, in the file or of its tensors (`matrices.left_out`)."""
+        in_memory = [part for part in self.parts if isinstance(part, Arrays)]
+        names = sorted({name for part in in_memory for name in part.foreign})
+        beside = [key for part in in_memory for key in weights_beside(part.content)]
         return [
             *([f"not read: further weights in the file, under {listed(beside, 3)}"] if beside else []),
             *([f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []),
+            *left_out(self.tensors, frozen, wants),
         ]
-
-    def left_out(self, frozen: Collection[str] = ()) -> list[str]:
-        """Return a sentence on each kind of what `matrices` leaves out."""
-        empty = [
-            f"{name}: an empty matrix ({' x '.join(map(str, shape))}) is left out"
-            for name, shape in self.shapes.items()
-            if len(shape) > 1 and 0 in shape
-        ]
-        return empty + self.foreign_objects + not_measured(self.tensors, frozen)
 
     @property
     def content(self) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ _TO_HEADS, _FROM_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel"), re.comp
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
+_VECTORS = "1-D"
 
 
 class Layout(NamedTuple):
@@ -71,56 +72,53 @@ def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
         yield ".".join([name, *map(str, index)]), matrix.T if layout.transposed else matrix
 
 
-def matrix_shapes(tensors: Mapping[str, Stored]) -> dict[str, tuple[int, int]]:
-    """Return the shapes (n_out, n_in) of the weight matrices in these tensors, by name."""
-    nothing, not_weights = np.zeros(1), left_out(tensors)
+def matrix_shapes(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> dict[str, tuple[int, int]]:
+    """Return the shapes (n_out, n_in) of the weight matrices in these tensors, by name, without those that never change."""
+    nothing, reasons = np.zeros(1), unmeasured(tensors, frozen)
     return {
         part: (matrix.shape[0], matrix.shape[1])
         for name, layout in matrix_layouts({name: tensor.shape for name, tensor in tensors.items()}).items()
-        if name not in not_weights
+        if name not in reasons
         for part, matrix in split(name, np.broadcast_to(nothing, layout.shape), layout)
     }
 
 
-def left_out(tensors: Mapping[str, Stored]) -> dict[str, str]:
-    """Return why tensors are not weight matrices, by name: they are no weights, or have another number of axes."""
+def unmeasured(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> dict[str, str]:
+    """Return why tensors are not measured, by name: no weights, frozen, or no matrices by the number of their axes."""
     layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
     reasons = {}
     for name, (shape, _, not_weight) in tensors.items():
-        if not_weight:
-            reasons[name] = not_weight
+        if not_weight or name in frozen:
+            reasons[name] = not_weight or "the same at every checkpoint"
         elif 0 in shape:
             reasons[name] = "empty"
         elif name not in layouts:
-            reasons[name] = f"{len(shape) if len(shape) > MOST_AXES else min(len(shape), 1)}-D"
+            reasons[name] = f"{len(shape)}-D" if len(shape) > MOST_AXES else _VECTORS
     return reasons
 
 
-def not_measured(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> list[str]:
-    """Return a sentence each on what is no weight, on copies, and on the tensors of these names, which never change."""
-    sizes = {name: math.prod(tensor.shape) for name, tensor in tensors.items() if tensor.not_weight != COPY}
-    by_kind: dict[str, list[str]] = {}
-    for name, tensor in tensors.items():
-        by_kind.setdefault("frozen" if name in frozen else tensor.not_weight, []).append(name)
-    copies, unchanged = by_kind.pop(COPY, []), by_kind.pop("frozen", [])
-    by_kind.pop("", None)  # the weights
+def left_out(
+    tensors: Mapping[str, Stored], frozen: Collection[str] = (), wants: Callable[[str], bool] | None = None
+) -> list[str]:
+    """Return a sentence on each kind of what is not measured, with its share of all entries; copies have none.
 
-    def share(names: Collection[str]) -> str:
-        percent = 100 * sum(sizes[name] for name in names) / max(1, sum(sizes.values()))
-        return f"{counted(len(names), 'tensor')}, {percent:.3g}%"
-
-    sentences = []
-    if kernels := [name for name, tensor in tensors.items() if _KERNEL.search(name) and len(tensor.shape) > 1]:
-        sentences.append(f"read as (in, out), as Flax and Keras store a kernel: {listed(kernels, 3)}")
-    if by_kind:
-        kinds = "; ".join(f"{kind} {listed(names, 3)}" for kind, names in by_kind.items())
-        sentences.append(f"not weights: {share([name for names in by_kind.values() for name in names])}: {kinds}")
-    if copies:
-        sentences.append(f"counted once, as they repeat another tensor: {listed(copies, 3)}")
-    if unchanged:
-        sentences.append(
-            f"frozen, and left out: {share(unchanged)}, the same at every checkpoint: {listed(unchanged, 3)}"
-        )
+    frozen: names of the tensors that never change. wants: whether the matrix of a name is chosen; None tells of no vectors.
+    """
+    sizes = {name: math.prod(tensor.shape) * (tensor.not_weight != COPY) for name, tensor in tensors.items()}
+    total, reasons = max(1, sum(sizes.values())), unmeasured(tensors, frozen)
+    if wants:
+        shapes = matrix_shapes(tensors, frozen)
+        sizes |= {name: math.prod(shape) for name, shape in shapes.items()}
+        reasons |= {name: "not chosen" for name in shapes if not wants(name)}
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if wants or reason != _VECTORS:
+            by_reason.setdefault(reason, []).append(name)
+    kernels = [name for name, tensor in tensors.items() if _KERNEL.search(name) and len(tensor.shape) > 1]
+    sentences = [f"read as (in, out), as Flax and Keras store a kernel: {listed(kernels, 3)}"] if kernels else []
+    for reason, names in by_reason.items():
+        share = 100 * sum(sizes[name] for name in names) / total
+        sentences.append(f"not measured: {counted(len(names), 'tensor')}, {share:.3g}%, {reason}: {listed(names, 3)}")
     return sentences
 
 

@@ -19,9 +19,7 @@ from toposcale.io import tables, weight_files
 from toposcale.io.bin_files import unwrapped
 from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.io.tensor_files import Stored
 
-_NOT_CHOSEN = "not chosen"
 Matrices = Iterator[tuple[str, np.ndarray]]
 Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
 """Function of the matrices and their number that returns the same matrices, such as `rich.progress.track`."""
@@ -298,11 +296,9 @@ def _measured(
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     checkpoint = _opened(source)
-    tensors, notes, frozen = checkpoint.tensors, checkpoint.foreign_objects, checkpoint.frozen(unchanged, whole=True)
-    shapes = matrices.matrix_shapes({name: tensor for name, tensor in tensors.items() if name not in frozen})
+    frozen = checkpoint.frozen(unchanged, whole=True)
+    shapes, notes = matrices.matrix_shapes(checkpoint.tensors, frozen), checkpoint.left_out(frozen, chosen.wants)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
-    notes += _left_out(tensors, {name: shape for name, shape in shapes.items() if name not in wanted}, frozen)
-    notes += matrices.not_measured(tensors, frozen)
     if checkpoint.is_only_file:
         notes.insert(0, f"{checkpoint.files[0].name}: the only file of weights there")
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
@@ -316,24 +312,6 @@ def _measured(
     if isinstance(source, str | os.PathLike):
         notes = adapter_sentences(os.fspath(source), features) + notes
     return _Measured(features, diagrams, measured, notes + weights.undefined_sentences(features))
-
-
-def _left_out(
-    tensors: Mapping[str, Stored], not_chosen: Mapping[str, tuple[int, int]], frozen: Collection[str]
-) -> Iterator[str]:
-    """Yield a sentence per kind of tensor that is left out: their number and their share of the parameters."""
-    weights = {name: tensor for name, tensor in tensors.items() if not tensor.not_weight}
-    shapes = {**{name: tensor.shape for name, tensor in weights.items()}, **not_chosen}
-    n_parameters = max(1, sum(math.prod(tensor.shape) for tensor in weights.values()))
-    changing = {name: tensor for name, tensor in weights.items() if name not in frozen}
-    by_kind: dict[str, list[str]] = {}
-    for name, kind in (matrices.left_out(changing) | dict.fromkeys(not_chosen, _NOT_CHOSEN)).items():
-        by_kind.setdefault(kind, []).append(name)
-    for kind, names in by_kind.items():
-        count = f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}"
-        share = sum(math.prod(shapes[name]) for name in names) / n_parameters
-        names_or_kind = kind if len(names) > 3 or kind == _NOT_CHOSEN else f"{kind}: {', '.join(names)}"
-        yield f"left out: {count}, {100 * share:.3g}% of the parameters ({names_or_kind})"
 
 
 def _opened(source: Any) -> Checkpoint:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.matrices import matrix_layouts, not_measured, split
+from toposcale.checkpoints.matrices import left_out, matrix_layouts, split
 from toposcale.features.weights import WeightSettings
 from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
@@ -387,7 +387,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         if not named:  # nothing is trained, so nothing is left out
             named = {name: value.detach() for name, value in parameters.items()}
         stored = {name: Stored(tuple(value.shape), str(value.dtype)) for name, value in parameters.items()}
-        for sentence in not_measured(stored, parameters.keys() - named.keys()):
+        for sentence in left_out(stored, parameters.keys() - named.keys()):
             self._say_once(sentence, sentence)
         layouts = matrix_layouts({name: tuple(value.shape) for name, value in named.items() if not is_buffer(name)})
         weights = {
