@@ -252,7 +252,7 @@ def test_the_heading_counts_the_models(n_models):
 def test_a_caption_names_the_largest_model_only_where_there_are_several():
     heat_map, overview = FIGURES["layer_heat_map"], FIGURES["overview"]
     assert heat_map.full_caption(1) == heat_map.caption
-    assert heat_map.full_caption(2) == f"{heat_map.caption} Of the largest model."
+    assert heat_map.full_caption(2) == f"{heat_map.caption} Of a model of the largest size."
     assert overview.full_caption(2) == overview.caption
     assert not any("largest model" in entry.caption for entry in FIGURES.values())
 

@@ -27,7 +27,9 @@ class FigureEntry(NamedTuple):
 
     def full_caption(self, n_models: int) -> str:
         """Return the caption, with the model that is drawn where the run has several."""
-        return f"{self.caption} Of the largest model." if self.of == "model" and n_models > 1 else self.caption
+        return (
+            f"{self.caption} Of a model of the largest size." if self.of == "model" and n_models > 1 else self.caption
+        )
 
 
 _overview = partial(FigureEntry, "Overview", "weights")
