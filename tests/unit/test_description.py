@@ -242,7 +242,7 @@ def test_the_command_prints_a_table_and_csv_to_the_last_digit(file, tmp_path):
     assert by_key(read) == by_key(toposcale.features_of(file, layers="*attn*"))
     assert said.stderr == (
         "toposcale: not measured: 1 tensor, 2.5%, 1-D: norm.weight\n"
-        "toposcale: not measured: 2 tensors, 52.5%, not chosen: h.0.mlp.weight, wte.weight\n"
+        "toposcale: not measured: 2 tensors, 52.5%, not chosen\n"
         "toposcale: no ESD exponent α (too small): h.0.attn.weight\n"
     )
     table = run("describe", file, "--all").stdout.splitlines()

@@ -21,7 +21,7 @@ _TO_HEADS, _FROM_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel"), re.comp
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
-_VECTORS = "1-D"
+_VECTORS, _NOT_CHOSEN = "1-D", "not chosen"
 
 
 class Layout(NamedTuple):
@@ -109,7 +109,7 @@ def left_out(
     if wants:
         shapes = matrix_shapes(tensors, frozen)
         sizes |= {name: math.prod(shape) for name, shape in shapes.items()}
-        reasons |= {name: "not chosen" for name in shapes if not wants(name)}
+        reasons |= {name: _NOT_CHOSEN for name in shapes if not wants(name)}
     by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         if wants or reason != _VECTORS:
@@ -118,7 +118,8 @@ def left_out(
     sentences = [f"read as (in, out), as Flax and Keras store a kernel: {listed(kernels, 3)}"] if kernels else []
     for reason, names in by_reason.items():
         share = 100 * sum(sizes[name] for name in names) / total
-        sentences.append(f"not measured: {counted(len(names), 'tensor')}, {share:.3g}%, {reason}: {listed(names, 3)}")
+        of_names = "" if reason == _NOT_CHOSEN else f": {listed(names, 3)}"
+        sentences.append(f"not measured: {counted(len(names), 'tensor')}, {share:.3g}%, {reason}{of_names}")
     return sentences
 
 
