@@ -274,6 +274,9 @@ SAYS = {
     "flow": ["training loss -2 at step 40", "Which features follow the training loss?"],
     "one": ["1 checkpoint.", "At the only checkpoint; the largest norms come first."],
     "policy": ["none is known; name a file of losses"],
+    "rnn": ["none is known; name a file of losses", "weight_ih_l1 and 1 more", "The layers that changed most"],
+    "equation": ["training loss 2.5e-05 at step 40", "no forecast: it is not known to be a language model"],
+    "with-lightning": ["validation loss 0.025 at step 40", "last.ckpt: no step in the name"],
 }
 NOT_OF_ONE_MODEL = (
     *("The buttons show and hide models", "Which forecast of the final loss", "in every configuration"),
@@ -293,6 +296,9 @@ SAYS_NOT = {
     "flow": ["language model of", "config.json", "nan"],
     "one": [*WITHOUT_A_LOSS, "The layers that changed most", "nats", "config.json", "Figures"],
     "policy": [*WITHOUT_A_LOSS, "nats", "config.json", "Loss over training"],
+    "rnn": [*WITHOUT_A_LOSS, "language model of", "nats", "config.json", "Loss over training"],
+    "equation": ["language model of", "config.json", "follow the validation loss"],
+    "with-lightning": ["language model of", "config.json", "follow the training loss"],
 }
 
 
