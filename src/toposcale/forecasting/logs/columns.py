@@ -34,7 +34,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
 
     `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then.
     """
-    columns = {name: values for name, values in log.columns.items() if name not in (log.metrics or ())}
+    columns = {name: values for name, values in log.columns.items() if name not in log.metrics}
     names = {quantity: _named(log, columns, quantity, name) for quantity, name in chosen.items()}
     # W&B adds columns for the extremes of a metric.
     plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
@@ -58,7 +58,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
         names["loss"] = values[0]
     order = ("step", "loss", "gradient_norm", "learning_rate", "validation_loss")
     log.names = {name: names[name] for name in order if name in names}
-    if log.metrics is None:
+    if log.needs_losses:
         _refuse_bits(log)
         _refuse_missing(log)
     _make_series(log)
@@ -85,14 +85,12 @@ def _make_series(log: Log) -> None:
     losses = {log.names[name]: log.series[name] for name in ("loss", "validation_loss") if name in log.names}
     if losses and not any(np.isfinite(values).any() for values in losses.values()):
         raise LogError(f"{' and '.join(losses)} holds no number")
-    log.series |= {name: np.asarray(log.columns[name], dtype=np.float64) for name in log.metrics or ()}
+    log.series |= {name: np.asarray(log.columns[name], dtype=np.float64) for name in log.metrics}
     log.series.setdefault("step", np.empty(0))
     log.columns = {
         name: values
         for name, values in log.columns.items()
-        if name not in (*log.names.values(), *(log.metrics or ()))
-        and getattr(values, "ndim", 1) == 1
-        and len(values) == n_rows
+        if name not in (*log.names.values(), *log.metrics) and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
     }
     log.totals = next(iter(log.others(LAST_STEP).values()), None)
     log.drop_empty_loss()

@@ -146,7 +146,7 @@ def _log_of_state(state: trainer_states.TrainerState) -> Log:
     ]
     metrics = tuple(dict.fromkeys(name for row in evaluations for name in row if name != "validation_loss"))
     columns = columns_of_entries(rows, (*_TRAINER_KEYS, *metrics))
-    log = Log(columns, "state of a Trainer", [*state.notes], metrics=metrics)
+    log = Log(columns, "state of a Trainer", [*state.notes], metrics=metrics, needs_losses=False)
     if left_out := len(history) - len(entries):
         log.notes.append(f"{left_out} of {len(history):,} entries have no step: they were left out")
     return log

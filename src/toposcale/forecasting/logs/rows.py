@@ -28,7 +28,7 @@ class Log:
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
     form: format of the file. notes, low_confidence_reasons: on what was left out or changed. lines: line of each row, if
     known. headers: the rows before which a header stands, for each kind of header. program: training program of a text
-    log. metrics: columns that are other metrics than losses, None of a log that is refused without a step and a loss.
+    log. metrics: columns that are other metrics than losses. needs_losses: whether it is refused without a step and a loss.
     names, series: once they are chosen, the names of the columns and float arrays (rows,) by quantity; `columns` are the
     others then. totals: total steps that each row states, (rows,).
     """
@@ -40,7 +40,8 @@ class Log:
     lines: np.ndarray | None = None
     headers: Sequence[frozenset[int]] = ()
     program: str = ""
-    metrics: Sequence[str] | None = None
+    metrics: Sequence[str] = ()
+    needs_losses: bool = True
     names: dict[str, str] = field(default_factory=dict)
     series: dict[str, np.ndarray] = field(default_factory=dict)
     totals: np.ndarray | None = None
