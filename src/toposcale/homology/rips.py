@@ -177,8 +177,8 @@ def nearest_distances(points: ArrayLike, most_rows: int | None = None) -> Floats
     squares = np.zeros(len(distinct))  # a repeated row is at distance 0
     search, alone = _NeighbourSearch(cloud[distinct]), np.arange(len(distinct))
     for block in search.blocks(np.unique(rows[copies[rows] == 1])):
-        start, _, found = search.candidates(block, alone, -math.inf)
-        squares[start] = found
+        start, _, nearest = search.candidates(block, alone, -math.inf)
+        squares[start] = nearest
     return np.sqrt(squares)[rows]
 
 

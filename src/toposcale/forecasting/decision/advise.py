@@ -148,15 +148,15 @@ def advise(
     )
     training = stated.training_run(stated.read())
     given = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
-    others = [_known_run(other, index, training, stated) for index, other in enumerate(given, 1)]
+    family = [_known_run(other, index, training, stated) for index, other in enumerate(given, 1)]
     starts = {parameters(str(size), "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
-    others += [training.unstarted(model=amount(size), n_parameters=round(size)) for size in sorted(starts)]
+    family += [training.unstarted(model=amount(size), n_parameters=round(size)) for size in sorted(starts)]
     request = Request(
         remaining=number(remaining, "remaining", None),
         multiples=() if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES),
         target_loss=number(target_loss, "target_loss", None),
     )
-    return advise_before_start(training, others, request) if curve is None else advise_on(training, others, request)
+    return advise_before_start(training, family, request) if curve is None else advise_on(training, family, request)
 
 
 def _known_run(known: Any, index: int, run: TrainingRun, of_run: RunInput) -> TrainingRun:

@@ -224,9 +224,8 @@ def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals:
     """
     places = np.flatnonzero(~np.isnan(steps))
     steps, totals = np.append(steps[places], np.nan), np.append(totals[places], np.nan)  # the last one is of no line
-    first, again = np.full(
-        (2, len(steps)), lines.n_rows
-    )  # the first row of each step, and the first that repeats a form
+    # The first row of each step, and the first that repeats a form.
+    first, repeated = np.full((2, len(steps)), lines.n_rows)
     counted = np.full(lines.n_rows, -1)
     for form in forms:
         at = np.searchsorted(places, form.rows) - (not follows)
@@ -234,13 +233,13 @@ def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals:
             counted[form.rows] = form.rows
         else:
             np.minimum.at(first, at, form.rows)
-            np.minimum.at(again, at[1:][np.diff(at) == 0], form.rows[1:][np.diff(at) == 0])
+            np.minimum.at(repeated, at[1:][np.diff(at) == 0], form.rows[1:][np.diff(at) == 0])
     counted = np.maximum.accumulate(counted)
     epochs, ends = (_stated(lines.n_rows, lines.facts, name) for name in ("epochs", "optimization_steps"))
     for form in (form for form in forms if not form.counts):
         rows, columns = form.rows, form.columns
         at = np.searchsorted(places, rows) - (not follows)
-        is_known = ~np.isnan(steps[at]) & (rows < again[at]) & (counted[rows] < first[at])
+        is_known = ~np.isnan(steps[at]) & (rows < repeated[at]) & (counted[rows] < first[at])
         of_epoch = np.round(columns.get("epoch", np.nan) * ends[rows] / np.maximum(epochs[rows], 1))
         columns["step"] = np.where(is_known, steps[at], of_epoch)
         columns[END] = np.where(is_known, totals[at], ends[rows] + 0 * of_epoch)
