@@ -38,7 +38,7 @@ Input = Part | str | Sequence[Part | str]
 
 
 class Recipe(NamedTuple):
-    """What a rule makes its files with: its script, its settings, and what it reads.
+    """Recipe of the files of a rule: its script, its settings, and what it reads.
 
     settings, reads: by name; a value, or a function of the wildcards that returns it. title: of a rule of tables, its
     message. modules: those of the library that the script loads by name. of_model: the files of every checkpoint carry the

@@ -78,6 +78,7 @@ class Table(NamedTuple):
 
 
 def _read() -> dict[str, Table]:
+    """Return the tables that `schemas.csv` states, by name."""
     with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         rows = {name: list(of_table) for name, of_table in groupby(csv.DictReader(file), itemgetter("table"))}
     shared = {row["column"]: row for row in rows.pop("")}

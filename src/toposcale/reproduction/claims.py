@@ -58,7 +58,7 @@ class NotTested(Exception):
 
 
 class Outcome(NamedTuple):
-    """Whether a claim and its contrary pass the test, and the numbers behind that."""
+    """Outcome of the test of a claim: whether it and its contrary pass, and the numbers behind that."""
 
     holds: Any
     contrary: Any

@@ -1,4 +1,4 @@
-"""What users state about a training run, its loss curve, and the run that both make."""
+"""Input of a training run: its loss curve, the facts that users state, and the run that both make."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -107,7 +107,7 @@ class RunInput:
 
     @property
     def _is_relative(self) -> bool:
-        """Whether the schedule is in units of its peak, which the log has."""
+        """True if the schedule is in units of its peak, which the log has."""
         stated = self._schedule_fields.keys()
         return isinstance(self.schedule, Mapping | str) and "steps" in stated and not {"peak", "at"} & stated
 
