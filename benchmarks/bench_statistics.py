@@ -56,7 +56,7 @@ def rows() -> Iterator[Line]:
         return result
 
     timed(verdict_tables, features, metrics, models)
-    timed(scaling_tables, features, metrics, models, seed=1)
+    timed(scaling_tables, features, metrics, models)
     timed(transition_tables, features, metrics)
     timed(early_stopping_tables, features, metrics)
     yield Row("statistics of a paper run, 12 tables", total, LIMIT)

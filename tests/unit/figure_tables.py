@@ -245,7 +245,7 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "models": models,
         "training": training,
         **analysed(features, metrics),
-        **scaling_tables(whole, metrics, models, seed=1, resamples=20),
+        **scaling_tables(whole, metrics, models),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "forecasts": forecasts,
         "advice": advice_table(decision_points(histories)),

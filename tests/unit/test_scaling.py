@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.statistics.scaling import bootstrap_exponents, fit_power_law, fit_power_law_with_offset
+from toposcale.statistics.scaling import fit_power_law, fit_power_law_with_offset
 
 SIZES = np.array([2936.0, 7408, 20640, 46368, 97200])
 
@@ -36,27 +36,6 @@ def coverage(law, n_draws, noise):
 def test_intervals_hold_the_planted_exponent_at_the_stated_rate(law, noise):
     # 400 draws at 95%: three binomial standard errors are 0.033.
     assert 0.917 <= coverage(law, 400, noise) <= 0.983
-
-
-def test_the_papers_bootstrap_is_seeded_and_spreads_around_the_fit():
-    rng = np.random.default_rng(2)
-    values = 7.0 * SIZES**-0.12 * np.exp(0.02 * rng.standard_normal(5))
-    draws = [
-        bootstrap_exponents(SIZES, values, offset=False, resamples=500, rng=np.random.default_rng(3)) for _ in range(2)
-    ]
-    assert draws[0].tobytes() == draws[1].tobytes()
-    assert draws[0].shape == (500,)
-    assert np.quantile(draws[0], 0.025) < fit_power_law(SIZES, values).exponent < np.quantile(draws[0], 0.975)
-
-
-def test_every_bootstrap_exponent_is_a_fit_to_its_draw():
-    # With three sizes a valid draw of three is the data itself.
-    sizes, values = SIZES[:3], np.array([3.0, 2.5, 2.4])
-    drawn = bootstrap_exponents(sizes, values, offset=False, resamples=20, rng=np.random.default_rng(4))
-    np.testing.assert_allclose(drawn, fit_power_law(sizes, values).exponent, rtol=1e-12)
-    exact = 40.0 * SIZES**-0.5 + 1.3
-    drawn = bootstrap_exponents(SIZES, exact, offset=True, resamples=50, rng=np.random.default_rng(5))
-    np.testing.assert_allclose(drawn, -0.5, atol=0.0101)
 
 
 def test_the_law_with_an_offset_is_the_best_on_its_grid():

@@ -40,9 +40,7 @@ ANALYSES = {
         makes=(*_VERDICTS, "correlations", "power"),
         settings=("seed", "resamples", "tasks"),
     ),
-    "scaling": Analysis(
-        "analysis.scaling.scaling_tables", "Power laws in model size", reads=RUN_TABLES, settings=("seed", "resamples")
-    ),
+    "scaling": Analysis("analysis.scaling.scaling_tables", "Power laws in model size", reads=RUN_TABLES),
     "transitions": Analysis(
         "analysis.transitions.transition_tables",
         "Transitions and change points",

@@ -3,19 +3,15 @@
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.correlations import RESAMPLES
 from toposcale.analysis.series import SERIES_KEY, final_values, largest_family, whole_model
 from toposcale.io import schemas
 from toposcale.statistics import scaling
 from toposcale.statistics.coefficients import correlation_p_value, spearman
-from toposcale.statistics.resampling import TAILS
 
 _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fit_power_law_with_offset}
 
 
-def scaling_tables(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
-) -> dict[str, pd.DataFrame]:
+def scaling_tables(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Make the table scaling: both laws of every whole-model feature and metric (source "metric") in n_parameters.
 
     Models of one family are compared: of the one with the most sizes.
@@ -32,12 +28,7 @@ def scaling_tables(
             p = float(correlation_p_value(trend, len(sizes)))
             row = {**key_columns, "law": law, "n_models": len(sizes), "spearman": trend, "p": p}
             try:
-                fit = fit_law(sizes, values)
+                rows.append(row | vars(fit_law(sizes, values)))
             except ValueError as error:
-                rows.append({**row, "reason": str(error)})
-                continue
-            offset, rng = law == "power_law_with_offset", np.random.default_rng([seed, len(sizes)])
-            exponents = scaling.bootstrap_exponents(sizes, values, offset=offset, resamples=resamples, rng=rng)
-            ends = zip(("low", "high"), np.quantile(exponents, TAILS), strict=True)
-            rows.append(row | vars(fit) | {f"exponent_bootstrap_{end}": value for end, value in ends})
+                rows.append(row | {"reason": str(error)})
     return {"scaling": schemas.TABLES["scaling"].frame(rows)}

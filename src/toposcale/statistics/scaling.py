@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import fdtri, stdtrit
 
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.resampling import CONFIDENCE, independent_counts
+from toposcale.statistics.resampling import CONFIDENCE
 
 EXPONENT_BOUND = 3.0
 """Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open (infinite)."""
@@ -45,7 +45,7 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
     models has far too low a coverage; beyond the range of b it is infinite.
     """
     sizes, y = _checked(n_parameters, values, smallest=4)
-    scale = geometric_mean(sizes)
+    scale = np.exp(np.log(sizes).mean())  # in this unit powers neither overflow nor vanish
 
     def residuals_of(exponents: Floats) -> Floats:
         powers = (sizes / scale)[None, :] ** exponents[:, None]
@@ -66,30 +66,6 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
     limit = residual * (1.0 + fdtri(1, len(y) - 3, CONFIDENCE) / (len(y) - 3))
     low, high = _crossings(residuals_of(_GRID), limit, exponent)
     return ScalingFit(slope * scale**-exponent, exponent, offset, _r_squared(residual, y), low, high)
-
-
-def bootstrap_exponents(
-    n_parameters: ArrayLike, values: ArrayLike, *, offset: bool, resamples: int, rng: np.random.Generator
-) -> Floats:
-    """Return the published bootstrap: exponents (resamples,) of fits to models drawn with replacement.
-
-    Draws of fewer than 3 different sizes are drawn again. For `offset` exponents lie on a grid of 0.01.
-    """
-    if offset:
-        sizes, y = _checked(n_parameters, values, smallest=4)
-        scaled = sizes / geometric_mean(sizes)
-        columns = scaled[None, :] ** _GRID[:, None]
-    else:
-        sizes, y = _logarithms(n_parameters, values)
-        columns = sizes[None, :]
-    # Few models have few different resamples: five models have 126.
-    counts, drawn = np.unique(_varied_counts(sizes, resamples, rng), axis=0, return_inverse=True)
-    covariance, spread, total = _weighted_moments(counts, columns, y)
-    if not offset:
-        return np.asarray((covariance / spread)[drawn.ravel(), 0])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        residuals = total[:, None] - np.where(spread > 0, covariance**2 / spread, 0.0)
-    return np.asarray(_GRID[np.argmin(residuals, axis=1)][drawn.ravel()])
 
 
 def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tuple[Floats, Floats]:
@@ -113,11 +89,6 @@ def _logarithms(n_parameters: ArrayLike, values: ArrayLike) -> tuple[Floats, Flo
     return np.log(sizes), np.log(y)
 
 
-def geometric_mean(sizes: Floats) -> float:
-    """Return the unit in which powers of `sizes` neither overflow nor vanish."""
-    return float(np.exp(np.log(sizes).mean()))
-
-
 def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
     """Return slope, intercept and residual sum of squares of the least-squares line."""
     centred = x - x.mean()
@@ -134,29 +105,6 @@ def _crossings(residuals: Floats, limit: float, exponent: float) -> tuple[float,
     # One grid step outwards: the true crossing lies between an allowed point and its refused neighbour.
     ends = np.concatenate([[-np.inf], _GRID, [np.inf]])[[allowed[0], allowed[-1] + 2]]
     return min(exponent, float(ends[0])), max(exponent, float(ends[1]))
-
-
-def _varied_counts(sizes: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Draw multiplicities (resamples, K), each with at least three different sizes."""
-    _, labels = np.unique(sizes, return_inverse=True)
-    member = np.eye(labels.max() + 1)[labels]
-    kept: list[Floats] = []
-    while sum(map(len, kept)) < resamples:
-        counts = independent_counts(len(sizes), resamples, rng)
-        kept.append(counts[(counts @ member > 0).sum(axis=1) >= 3])
-    return np.concatenate(kept)[:resamples]
-
-
-def _weighted_moments(counts: Floats, columns: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return covariance and spread (B, G) of each column with y, and the spread of y (B,), given counts (B, K)."""
-    n = counts.sum(axis=1)
-    columns = columns - columns.mean(axis=1, keepdims=True)
-    y = y - y.mean()
-    column_sum = np.einsum("bk,gk->bg", counts, columns)
-    y_sum = np.einsum("bk,k->b", counts, y)
-    covariance = np.einsum("bk,gk->bg", counts, columns * y) - column_sum * (y_sum / n)[:, None]
-    spread = np.einsum("bk,gk->bg", counts, columns**2) - column_sum**2 / n[:, None]
-    return covariance, spread, np.einsum("bk,k->b", counts, y * y) - y_sum**2 / n
 
 
 def _r_squared(residual: float, y: Floats) -> float:
