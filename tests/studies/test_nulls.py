@@ -11,7 +11,7 @@ from studies.nulls.configurations import RUNS, configurations_of, table_of
 from studies.nulls.crossed import CrossedResiduals, rates, run_permutations
 from studies.over_seeds import run_permutation_table
 from toposcale.analysis.controls import CONTROLS
-from toposcale.analysis.correlations import joint_test
+from toposcale.analysis.correlations import controlled_runs, joint_test
 from toposcale.analysis.sensitivity import PARAMETERS
 from toposcale.io.errors import UserError
 
@@ -104,7 +104,7 @@ def test_the_tests_on_arrays_are_those_of_the_report(configurations):
         for draw in range(2):
             chosen = [names[run] for run in tested.runs[draw]]
             tables = configuration.crossed(chosen[:size], chosen[size:], one_configuration=False)
-            table = joint_test(*tables, NORM).set_index("feature")["p"]
+            table = joint_test(controlled_runs(*tables, NORM), tables[2]).set_index("feature")["p"]
             np.testing.assert_allclose(tested.p[draw], table[features], rtol=1e-6)
     tested = run_permutations(configuration, features, NORM, 8, 2)
     for draw in range(2):

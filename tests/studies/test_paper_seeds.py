@@ -9,7 +9,7 @@ from paths import ROOT
 from studies.paper_seeds.claims import claims_of
 from studies.paper_seeds.seeds import CrossedSeeds, configurations_of_seeds, seed_table, seed_tables
 from toposcale.analysis.controls import CONTROLS
-from toposcale.analysis.correlations import joint_test
+from toposcale.analysis.correlations import controlled_runs, joint_test
 from toposcale.io.errors import UserError
 
 SIZES, STEPS = ("a", "b", "c", "d", "e"), np.arange(0, 5001, 100)
@@ -51,7 +51,8 @@ def test_the_test_of_a_seed_is_that_of_the_report(seeds):
     crossed = CrossedSeeds(configurations_of_seeds(seeds), "weight_norm")
     assert crossed.seeds == list(range(8))
     assert "constant" not in crossed.features
-    table = joint_test(*tables_of(3), CONTROLS["weight_norm"]).set_index("feature")["p"]
+    tables = tables_of(3)
+    table = joint_test(controlled_runs(*tables, CONTROLS["weight_norm"]), tables[2]).set_index("feature")["p"]
     np.testing.assert_allclose(crossed.p[3, 3], table[crossed.features], rtol=1e-6)
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from toposcale.statistics.coefficients import (
     average_ranks,
     correlation_p_value,
-    effective_sample_size,
     orthogonal_to,
     partial_correlation,
     pearson,
@@ -74,18 +73,6 @@ def test_pearson_ignores_scale_and_shift_and_spearman_any_rising_map(seed, scale
     x, y = np.random.default_rng(seed).standard_normal((2, 12))
     assert pearson((x + shift) * scale, y)[0, 0] == pytest.approx(pearson(x, y)[0, 0], abs=1e-9)
     assert spearman(np.exp(x), y)[0, 0] == spearman(x, y)[0, 0]
-
-
-def test_effective_sample_size_of_two_autoregressions_is_near_the_closed_form():
-    # Two AR(1) series: n (1 - a b) / (1 + a b); averaged over pairs, as the estimate of one pair is rough.
-    rng = np.random.default_rng(2)
-    noise = rng.standard_normal((40, 2000))
-    series = noise.copy()
-    for t in range(1, 2000):
-        series[:, t] += 0.6 * series[:, t - 1]
-    measured = np.median(effective_sample_size(series[:20], series[20:]))
-    assert measured == pytest.approx(2000 * (1 - 0.36) / (1 + 0.36), rel=0.15)
-    assert effective_sample_size(np.arange(50.0), np.arange(50.0))[0, 0] < 6
 
 
 @pytest.mark.parametrize("bad", [[np.nan, 1.0, 2.0], [np.inf, 1.0, 2.0], np.zeros((2, 2, 2)), []])

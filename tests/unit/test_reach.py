@@ -100,7 +100,7 @@ DECISION = modules("""
 """)
 DECISIONS = FORECASTS | DECISION | modules("analysis: decisions")
 TESTS = modules("""
-    analysis: aligned controls correlations questions sensitivity series verdicts
+    analysis: aligned controls correlations sensitivity series verdicts
     statistics: coefficients multiple_testing prewhitening resampling
 """)
 ANSWERS = TESTS | DECISIONS | modules("analysis: answers\nfeatures: names")
@@ -175,8 +175,8 @@ OF_A_SCRIPT = {
 OF_AN_ANALYSIS = {
     "correlations": TESTS,
     "scaling": modules("""
-        analysis: aligned controls correlations scaling series
-        statistics: coefficients prewhitening resampling scaling
+        analysis: scaling series
+        statistics: coefficients resampling scaling
     """),
     "transitions": modules("analysis: series transitions\nstatistics: changes coefficients"),
     "early_stopping": modules("analysis: early_stopping series\nstatistics: patience"),

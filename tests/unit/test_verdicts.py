@@ -8,7 +8,7 @@ import scipy.stats
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis.aligned import aligned_series
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control, questions
-from toposcale.analysis.correlations import correlation_table, joint_test, partial_correlation_table
+from toposcale.analysis.correlations import controlled_runs, correlation_tables, joint_test
 from toposcale.analysis.sensitivity import few_checkpoints
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
@@ -28,6 +28,11 @@ def run():
 def analysed(run):
     tables = verdict_tables(*run, seed=1, resamples=200)
     return tuple(tables[name] for name in ("correlations", "pooled_correlations", "verdicts"))
+
+
+def together(features, metrics, models, control):
+    """The test of all runs together."""
+    return joint_test(controlled_runs(features, metrics, models, control), models)
 
 
 def plain(correlations):
@@ -69,9 +74,8 @@ def test_what_could_not_be_computed_is_there_with_its_reason(analysed):
 
 def test_without_a_weight_norm_only_the_step_is_given(run):
     features, metrics, models = run
-    table = partial_correlation_table(
-        features[features.feature == "stable_rank"], metrics, models, seed=1, resamples=50
-    )
+    features = features[features.feature == "stable_rank"]
+    table = correlation_tables(features, metrics, models, seed=1, resamples=50)["correlations"]
     step, norm = one(table, model="s", control="step"), one(table, model="s", control="weight_norm")
     assert np.isfinite(step.spearman)
     assert np.isnan(norm.spearman)
@@ -96,12 +100,12 @@ def test_the_partial_correlation_is_the_correlation_of_rank_residuals(run, analy
 
 
 def test_the_verdicts_are_the_planted_ones(analysed):
-    correlations, together, verdicts = analysed
+    correlations, pooled, verdicts = analysed
     for feature in ("h0_total", "neural_persistence", "frobenius_norm", "stable_rank"):
         assert one(verdicts, model="m", feature=feature, question="follows_the_loss").answer == "yes"
     # The number beside a p is the one that was tested.
     persistence = one(verdicts, model=POOLED, feature="neural_persistence", question="beyond_the_norm")
-    tested = one(together, feature="neural_persistence", control="weight_norm")
+    tested = one(pooled, feature="neural_persistence", control="weight_norm")
     assert (persistence.answer, persistence.control) == ("yes", "weight_norm")
     assert persistence.estimate == tested.residual_correlation
     assert persistence.p == tested.p
@@ -117,12 +121,12 @@ def test_the_verdicts_are_the_planted_ones(analysed):
 
 
 def test_given_the_step_alone_nothing_is_tested_and_no_question_asks_it(run, analysed):
-    correlations, together, _ = analysed
-    for table, p in ((correlations, "residual_p"), (together, "p")):
+    correlations, pooled, _ = analysed
+    for table, p in ((correlations, "residual_p"), (pooled, "p")):
         given = table[(table.control == "step") & (table.feature == "neural_persistence")]
         assert given[p].isna().all()
         assert given.spearman.notna().all()
-    assert joint_test(*run, CONTROLS["step"])["p"].isna().all()
+        assert (given.n_tested == 0).all()
     assert "step" not in {control.name for control in questions()}
 
 
@@ -190,15 +194,15 @@ def test_q_is_corrected_within_a_question_and_stands_in_no_other_table(run):
         corrected = [column for column in table if column == "q" or column.endswith("_q")]
         assert not corrected or name in ("verdicts", "sensitivity")
     verdicts = tables["verdicts"]
-    for name, together in verdicts.groupby("corrected_with"):
-        [question] = set(together.question)
+    for name, family in verdicts.groupby("corrected_with"):
+        [question] = set(family.question)
         assert name.startswith(question)
-        expected = np.full(len(together), np.nan)
-        if together.p.notna().any():
-            expected[together.p.notna()] = scipy.stats.false_discovery_control(together.p.dropna())
-        np.testing.assert_allclose(together.q, expected)
-        answers = np.where(together.q.isna(), "not tested", np.where(together.q <= 0.05, "yes", "no"))
-        assert question == "follows_the_loss" or list(together.answer) == list(answers)
+        expected = np.full(len(family), np.nan)
+        if family.p.notna().any():
+            expected[family.p.notna()] = scipy.stats.false_discovery_control(family.p.dropna())
+        np.testing.assert_allclose(family.q, expected)
+        answers = np.where(family.q.isna(), "not tested", np.where(family.q <= 0.05, "yes", "no"))
+        assert question == "follows_the_loss" or list(family.answer) == list(answers)
     assert verdicts.loc[verdicts.question == "follows_the_loss", ["p", "q"]].isna().all(axis=None)
 
 
@@ -224,7 +228,7 @@ def test_a_missing_column_is_named(run, table, lost):
     with pytest.raises(ValueError, match=said):
         verdict_tables(*given)
     with pytest.raises(ValueError, match=said):
-        joint_test(*given, GIVEN_NORM)
+        controlled_runs(*given, GIVEN_NORM)
 
 
 def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(run):
@@ -312,7 +316,7 @@ def test_power_is_that_of_the_test_itself(run):
             size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own["value"].std(ddof=0)
             noisy = own["value"] + size * np.sqrt(1 / noise**2 - 1) * rng.standard_normal(N)
             planted.append(rows(model, f"planted_{i:02d}", noisy))
-    tested = joint_test(pd.concat([*planted, norms]), metrics, models, GIVEN_NORM).set_index("feature")
+    tested = together(pd.concat([*planted, norms]), metrics, models, GIVEN_NORM).set_index("feature")
     found = tested["p"].drop("frobenius_norm") <= 0.05 / row.n_tested
     assert len(found) == 60
     assert 0.6 < found.mean() < 0.95
@@ -335,7 +339,7 @@ def test_pooled_drifts_that_have_nothing_to_do_with_the_loss_are_seldom_rejected
             loss = 2 * (time + 1) ** -0.4 + 0.03 * (shared + 0.5 * rng.standard_normal(N))
             metrics.append(pd.DataFrame({"model": model, "step": STEPS, "metric": "loss", "value": loss}))
         models = pd.DataFrame({"model": ["a", "b", "c", "d"], "warmup_steps": 0})
-        p_values.append(joint_test(pd.concat(features), pd.concat(metrics), models, TREND)["p"])
+        p_values.append(together(pd.concat(features), pd.concat(metrics), models, TREND)["p"])
     # 400 tests at 5%: 8% is 2.8 binomial standard errors above.
     assert (pd.concat(p_values) <= 0.05).mean() <= 0.08
 
@@ -351,7 +355,7 @@ def test_models_that_share_their_noise_do_not_vote_twice(run):
     p_values = []
     for chosen in (copies[:1], copies):
         tables = [pd.concat(part) for part in zip(*chosen, strict=True)]
-        table = joint_test(*tables, models, TREND)
+        table = together(*tables, models, TREND)
         p_values.append(one(table, feature="neural_persistence").p)
     assert p_values[1] == pytest.approx(p_values[0], rel=1e-6)
 
@@ -386,11 +390,17 @@ def test_features_that_move_together_are_counted_once():
 
 
 def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):
-    features, metrics, _ = run
-    again = correlation_table(features[features.model != "s"], metrics[metrics.model != "s"], seed=1, resamples=200)
+    features, metrics, models = run
+
+    def correlations(*tables, seed):
+        return plain(correlation_tables(*tables, models, seed=seed, resamples=200)["correlations"]).reset_index(
+            drop=True
+        )
+
+    again = correlations(features[features.model != "s"], metrics[metrics.model != "s"], seed=1)
     columns = ["spearman", "spearman_low", "spearman_block_high", "pearson_low", "spearman_p"]
     whole = plain(analysed[0])
     whole = whole[whole.model != "s"].reset_index(drop=True)
     pd.testing.assert_frame_equal(again[columns], whole[columns], check_exact=True)
-    other = correlation_table(features, metrics, seed=2, resamples=200)
+    other = correlations(features, metrics, seed=2)
     assert (other["spearman_low"] != plain(analysed[0]).reset_index(drop=True)["spearman_low"]).any()

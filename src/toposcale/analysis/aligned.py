@@ -28,10 +28,12 @@ Columns = dict[str, NDArray[Any]]
 
 
 def joined(rows: Sequence[Columns]) -> pd.DataFrame:
-    """Join the rows of several groups into one table; ValueError if there are none."""
-    if not rows:
-        raise ValueError("features: no model has both features and metrics")
-    return pd.DataFrame({name: np.concatenate([part[name] for part in rows]) for name in rows[0]})
+    """Join the rows of several groups into one table, with NaN where a group lacks a column."""
+    names = dict.fromkeys(name for part in rows for name in part)
+    lacking = [np.full(len(part["model"]), np.nan) for part in rows]
+    return pd.DataFrame(
+        {name: np.concatenate([part.get(name, nan) for part, nan in zip(rows, lacking, strict=True)]) for name in names}
+    )
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Aligned:
         """Number of common checkpoints."""
         return len(self.steps)
 
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs of a series and a metric."""
+        return len(self.keys) * len(self.metrics)
+
     def beside(self, other: Self) -> Self:
         """Join the series of another group of the same model at the same checkpoints."""
         return replace(
@@ -66,7 +73,9 @@ class Aligned:
         """Return the part on the testable segment, and why it cannot be tested, else ""."""
         start, stop, reason = testable_segment(self.steps, warmups.get(self.model))
         values, targets, controls = (rows[:, start:stop] for rows in (self.values, self.targets, self.controls))
-        return replace(self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls), reason
+        return replace(
+            self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls
+        ), self.missing or reason
 
     def generator(self, seed: int, purpose: int) -> np.random.Generator:
         """Return a generator for these checkpoints; another model or feature changes no draws."""

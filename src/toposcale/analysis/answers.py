@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.controls import NOTHING, Control
+from toposcale.analysis.controls import FOLLOWS_RHO, LEVEL, NOT_TESTED, NOTHING, YES, Control
 from toposcale.analysis.decisions import POLICIES
 from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MIN_FORECAST_SHARE
 from toposcale.analysis.methods import METHODS
-from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NOT_TESTED, YES
 from toposcale.analysis.sensitivity import MEASURED, POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.feature import WEIGHT_NORM

@@ -17,6 +17,13 @@ NOTHING = "nothing"
 NUCLEAR_NORM, VARIANCE = "nuclear_norm", "weight_variance"
 """Features of weights: that which stands for their spectrum, the sum of the singular values (docs/research.md), and that
 which explains most of neural persistence (Girrbach et al. 2023)."""
+LEVEL = 0.05
+"""A question that is tested is answered yes where q is at most this."""
+FOLLOWS_RHO = 0.5
+"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every
+configuration."""
+YES, NO, NOT_TESTED = "yes", "no", "not tested"
+"""Answers to a question."""
 FEW_CHECKPOINTS, FEW_OF_EACH = 40, 25
 """Checkpoints of one model, or of each of five, from which on a correlation of prewhitened residuals of 0.7 is found."""
 NEEDED = (

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.aligned import Aligned, aligned_series, warmups_of
-from toposcale.analysis.controls import FEW_CHECKPOINTS, FEW_OF_EACH, Control, questions
-from toposcale.analysis.correlations import run_test, run_weights
-from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, YES
-from toposcale.analysis.series import configurations_of, whole_model
+from toposcale.analysis.controls import FEW_CHECKPOINTS, FEW_OF_EACH, LEVEL, NO, NOT_TESTED, YES, Control, questions
+from toposcale.analysis.correlations import run_weights
+from toposcale.analysis.series import whole_model
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
@@ -122,14 +121,14 @@ class SimulatedFeatures:
         warmups = warmups_of(models)
         best: dict[str, Aligned] = {}
         for group in aligned_series(whole_model(features), metrics, control):
-            test, cut, _ = run_test(group, warmups)
-            if test is None or np.isnan(_prewhitened(cut).values).any():
+            segment, reason = group.testable(warmups)
+            if reason or np.isnan(_prewhitened(segment).values).any():
                 continue
-            if group.model not in best or cut.n > best[group.model].n:
-                best[group.model] = cut
+            if group.model not in best or segment.n > best[group.model].n:
+                best[group.model] = segment
         self.names = sorted(best)
         self.runs = [best[model] for model in self.names]
-        self._weights = run_weights(set(best), configurations_of(models))
+        self._weights = run_weights(set(best), models)
 
     @property
     def n_points(self) -> int:

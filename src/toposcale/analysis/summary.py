@@ -6,8 +6,7 @@ import pandas as pd
 
 from toposcale.analysis import answers
 from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS, UNTESTED, WHICH_ADD, Answer
-from toposcale.analysis.controls import questions
-from toposcale.analysis.questions import YES
+from toposcale.analysis.controls import YES, questions
 from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.forecasting.runs.metrics import metric_name

@@ -11,9 +11,8 @@ import pandas as pd
 
 from toposcale.analysis import series
 from toposcale.analysis.aligned import aligned_series, warmups_of
-from toposcale.analysis.controls import Control, questions
-from toposcale.analysis.correlations import RESAMPLES, correlation_table, partial_correlation_table, pooled_table
-from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, NO, NOT_TESTED, YES
+from toposcale.analysis.controls import FOLLOWS_RHO, LEVEL, NO, NOT_TESTED, YES, Control, questions
+from toposcale.analysis.correlations import RESAMPLES, correlation_tables
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import spearman
@@ -45,22 +44,13 @@ def verdict_tables(
     if set(features["model"].unique()).isdisjoint(metrics["model"]):
         return {}
     headline = series.headline_metric(metrics["metric"], tasks)
-    plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
-    partial = partial_correlation_table(features, metrics, models, seed=seed, resamples=resamples)
-    correlations = schemas.TABLES["correlations"].frame(pd.concat([plain, partial], ignore_index=True))
-    pooled = pooled_table(features, metrics, models, correlations)
-    answers = [
-        _answered(control, _correlation_rows(control, correlations, pooled)).reindex(
-            columns=schemas.TABLES["verdicts"].names
-        )
-        for control in questions()
-    ]
+    correlations = correlation_tables(features, metrics, models, seed=seed, resamples=resamples)
+    answers = [_answered(control, _correlation_rows(control, **correlations)) for control in questions()]
     verdicts = schemas.TABLES["verdicts"].frame(pd.concat(answers, ignore_index=True))
     judged = pooled_verdicts(verdicts, headline)
     on_headline = metrics[metrics["metric"] == headline]
     return {
-        "correlations": correlations,
-        "pooled_correlations": pooled,
+        **correlations,
         "verdicts": verdicts,
         "tested_features": tested_features_table(features, on_headline, models, judged),
         **sensitivity_tables(features, on_headline, models, judged, seed=seed),
@@ -72,12 +62,12 @@ def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     return series.whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
 
 
-def _correlation_rows(control: Control, runs: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
+def _correlation_rows(control: Control, correlations: pd.DataFrame, pooled_correlations: pd.DataFrame) -> pd.DataFrame:
     """Return estimate, range over configurations, p and reason of each run, and of all runs."""
     name = control.estimate
-    runs = runs[runs["control"] == control.name].rename(columns={"residual_p": "p"})
+    runs = correlations[correlations["control"] == control.name].rename(columns={"residual_p": "p"})
     runs = runs.assign(lowest=runs[name], highest=runs[name])
-    pooled = pooled[pooled["control"] == control.name].assign(model=POOLED)
+    pooled = pooled_correlations[pooled_correlations["control"] == control.name].assign(model=POOLED)
     pooled = pooled.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
     columns = ["model", *series.PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
     return pd.concat([table.assign(estimate=table[name])[columns] for table in (runs, pooled)], ignore_index=True)
@@ -94,7 +84,7 @@ def _answered(control: Control, rows: pd.DataFrame) -> pd.DataFrame:
     else:
         answered, passed = rows["estimate"].notna(), (rows["lowest"] >= FOLLOWS_RHO) | (rows["highest"] <= -FOLLOWS_RHO)
     rows["answer"] = np.where(answered, np.where(passed, YES, NO), NOT_TESTED)
-    return rows.assign(question=control.question, control=control.name)
+    return rows.drop(columns=["lowest", "highest"]).assign(question=control.question, control=control.name)
 
 
 def tested_features_table(

@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.analysis.controls import NOTHING, questions
-from toposcale.analysis.questions import NOT_TESTED, YES
+from toposcale.analysis.controls import NOT_TESTED, NOTHING, YES, questions
 from toposcale.analysis.series import largest_family, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features import names

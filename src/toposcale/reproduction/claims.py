@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis import answers
-from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.questions import FOLLOWS_RHO, LEVEL, YES
+from toposcale.analysis.controls import FOLLOWS_RHO, LEVEL, NOTHING, YES
 from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.feature import WEIGHT_NORM

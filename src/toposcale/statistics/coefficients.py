@@ -150,20 +150,6 @@ def unit_rows(rows: Floats) -> Floats:
     return rows / np.where(length > 0, length, 1.0)
 
 
-def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:
-    """Return how many independent points correlations (S, M) of x (S, T), y (M, T) are worth (Bartlett 1935).
-
-    n / (1 + 2 sum_k (1 - k/n) rho_x(k) rho_y(k)) over lags up to n / 4, kept within [4, n].
-    """
-    first, second = standardised(as_series(x, "x")), standardised(as_series(y, "y"))
-    n = first.shape[1]
-    inflation = np.ones((len(first), len(second)))
-    for lag in range(1, n // 4 + 1):
-        rho_x, rho_y = ((series[:, lag:] * series[:, :-lag]).sum(axis=1) for series in (first, second))
-        inflation += 2.0 * (1.0 - lag / n) * np.outer(rho_x, rho_y)
-    return np.clip(n / np.maximum(inflation, 1.0), min(4, n), n)
-
-
 def standardised(series: Floats) -> Floats:
     """Return the rows with mean 0 and length 1; a constant row becomes NaN."""
     constant = is_constant(series)
