@@ -7,7 +7,7 @@ writes the JSON Schema, which is read where a value alone does not tell what it 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import MISSING, ConfigDict, Discriminator, Field, Tag
+from pydantic import MISSING, Discriminator, Field, Tag
 from pydantic_core import InitErrorDetails
 
 import config_keys as keys
@@ -202,30 +202,6 @@ class Embeddings(keys.Section):
     device: keys.Device = "auto"
 
 
-class Planes(keys.Section):
-    """The planes of the surfaces, each with its extents (half of the width). random: random directions, scaled row
-    by row to the norms of the weights; extent 1 is the norm of the weight matrices. top: the leading eigenvectors
-    of the Hessian. negative: the most negative ones. mixed: the most positive and the most negative one. The
-    extents of these three are in units of 1 over the root of the absolute eigenvalue. docs/method.md tells how well
-    each plane distinguished checkpoints."""
-
-    random: keys.Extents | MISSING = MISSING
-    """Extents of planes of random directions."""
-    top: keys.Extents | MISSING = MISSING
-    """Extents of planes of the leading eigenvectors."""
-    negative: keys.Extents | MISSING = MISSING
-    """Extents of planes of the most negative eigenvectors."""
-    mixed: keys.Extents | MISSING = MISSING
-    """Extents of planes of the most positive and the most negative eigenvector."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    def contradictions(self) -> Iterator[InitErrorDetails]:
-        """Yield the section itself, where it names no plane."""
-        if not self.model_fields_set:
-            yield keys.contradiction("", "but must be a section of keys of length at least 1", {})
-
-
 class Landscape(keys.Section):
     """The loss around a checkpoint, on a fixed probe batch of the validation text: surface, merge tree, curvature
     and gradients."""
@@ -236,7 +212,14 @@ class Landscape(keys.Section):
     dimensions: int = Field(2, ge=2, le=3)
     """Axes of the surface, 2 or 3. With 3, the figures and the table of surfaces show the middle slice of the third
     axis."""
-    planes: Planes = Planes(random=[1.0], negative=[0.3, 1.0])
+    planes: dict[Literal["random", "top", "negative", "mixed"], keys.Extents] = Field(
+        {"random": [1.0], "negative": [0.3, 1.0]}, min_length=1
+    )
+    """The planes of the surfaces, each with its extents (half of the width). random: random directions, scaled row
+    by row to the norms of the weights; extent 1 is the norm of the weight matrices. top: the leading eigenvectors
+    of the Hessian. negative: the most negative ones. mixed: the most positive and the most negative one. The
+    extents of these three are in units of 1 over the root of the absolute eigenvalue. docs/method.md tells how well
+    each plane distinguished checkpoints."""
     resolution: keys.OddPoints = 21
     """Points along an axis."""
     path_resolution: int = Field(41, ge=3, le=1001)

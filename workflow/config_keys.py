@@ -4,12 +4,24 @@ The meaning of a key is the text below it, or that of its type; see config.py.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.io.errors import UserError
 
 CONTRADICTION = "contradiction"
 """Type of the error of a key that is right in itself and does not go with others."""
@@ -17,8 +29,11 @@ CONTRADICTION = "contradiction"
 
 def contradiction(key: str, problem: str, value: Any = None, names: tuple[str, ...] = ()) -> InitErrorDetails:
     """Return the error of a key of a section: the value, if the line says it, and names of which one may be meant."""
-    error = PydanticCustomError(CONTRADICTION, "{problem}", {"problem": problem, "names": names})
-    return InitErrorDetails(type=error, loc=tuple(filter(None, key.split("."))), input=value)
+    return InitErrorDetails(type=_error(problem, names), loc=tuple(filter(None, key.split("."))), input=value)
+
+
+def _error(problem: str, names: tuple[str, ...] = ()) -> PydanticCustomError:
+    return PydanticCustomError(CONTRADICTION, "{problem}", {"problem": problem, "names": names})
 
 
 def _only(right: Callable[[Any], bool]) -> AfterValidator:
@@ -30,6 +45,29 @@ def _only(right: Callable[[Any], bool]) -> AfterValidator:
         return value
 
     return AfterValidator(validate)
+
+
+def _exists(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
+    """Refuse the path of what does not exist, where the validation is about files too."""
+    if info.context["files_exist"] and not Path(path).exists():
+        raise _error("which does not exist; a path is relative to the configuration file that names it")
+    return path
+
+
+def _has_losses(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
+    """Refuse a file that is no log with losses, where the validation is about files too."""
+    from toposcale.forecasting.logs import loss_curves  # takes half a second, and few runs need it
+
+    try:
+        if info.context["files_exist"]:
+            loss_curves.read(path)
+    except (UserError, OSError) as error:
+        must = "a table with a step and a loss in each row, a trainer_state.json or TensorBoard files"
+        raise _error(f"but must be {must}: {error}") from None
+    return path
+
+
+Existing = AfterValidator(_exists)
 
 
 class Section(BaseModel):
@@ -66,12 +104,16 @@ SomeText = Annotated[str, Field(pattern=r"^[^\x00]+$", min_length=1)]
 PathText = Annotated[Text, Field(json_schema_extra={"format": "path"})]
 SomePath = Annotated[SomeText, Field(json_schema_extra={"format": "path"})]
 FilePath = Annotated[
-    str, Field(pattern=r"^[^{}\x00]+$", min_length=1, json_schema_extra={"format": "path", "allowed": _BRACELESS})
+    str,
+    Field(pattern=r"^[^{}\x00]+$", min_length=1, json_schema_extra={"format": "path", "allowed": _BRACELESS}),
+    Existing,
 ]
+LossFile = Annotated[FilePath, AfterValidator(_has_losses)]
 Distinct = Annotated[
     list[T], _only(lambda values: len(set(values)) == len(values)), Field(json_schema_extra={"uniqueItems": True})
 ]
 
+Kind = Annotated[T, Field(description="Origin of the checkpoints.")]
 Name = Annotated[str, Field(pattern=f"^{NAME}$", json_schema_extra={"allowed": _SAFE})]
 ModelName = Annotated[
     Name,
@@ -159,26 +201,6 @@ CheckpointEvery = Annotated[
     Length, Field(description="Steps between checkpoints; there is one at step 0 and one at the last step too.")
 ]
 NParameters = Annotated[int, Field(ge=1, le=10**15, description="Number of parameters of the model.")]
-TokensPerStep = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=10**12,
-        description="Training tokens in one step, for compute and decisions. If it is left out, the number that a "
-        "Trainer or a monitor recorded is used; otherwise it is unknown.",
-    ),
-]
-Family = Annotated[
-    SomeText,
-    Field(
-        description="Name of the family. Models of one family differ in the number of parameters and share "
-        "architecture, tokenizer and data. If it is left out, the family is derived from what is known: the kind, the "
-        "name of the repository without the number of parameters, the architecture of a folder. A planned model joins "
-        "the family of the other models, if they have only one."
-    ),
-]
-Embedded = Annotated[bool, Field(description="Embeddings of this model; true if left out.")]
-Tokenizer = Annotated[SomePath, Field(description="A folder with the tokenizer, for checkpoints without one.")]
 Shape = Annotated[
     Literal["constant", "linear", "cosine", "wsd"],
     Field(description="Shape of the schedule after the linear warm-up; wsd stands for warm-up, stable, decay."),

@@ -47,11 +47,27 @@ class ReplacedTraining(keys.Section):
     checkpoint_every: keys.CheckpointEvery | MISSING = MISSING
 
 
-class GptModel(keys.Section):
+class AnyModel(keys.Section):
+    """What every kind of model has."""
+
+    family: keys.SomeText | MISSING = MISSING
+    """Name of the family. Models of one family differ in the number of parameters and share architecture, tokenizer and
+    data. If it is left out, the family is derived from what is known: the kind, the name of the repository without the
+    number of parameters, the architecture of a folder. A planned model joins the family of the other models, if they have
+    only one."""
+
+
+class ModelWithEmbeddings(AnyModel):
+    """A model whose checkpoints read texts."""
+
+    embeddings: bool | MISSING = MISSING
+    """Embeddings of this model; true if left out."""
+
+
+class GptModel(ModelWithEmbeddings):
     """A model that is trained here."""
 
-    kind: Literal["gpt"] = "gpt"
-    """Origin of the checkpoints."""
+    kind: keys.Kind[Literal["gpt"]] = "gpt"
     d_model: int = Field(ge=1, le=16_384)
     """Width of the residual stream, a multiple of n_heads."""
     n_layers: int = Field(ge=1, le=1024)
@@ -62,8 +78,6 @@ class GptModel(keys.Section):
     schedule: keys.OrFile[Schedule] | MISSING = MISSING
     """Learning-rate schedule, or a file with the columns step and learning_rate. Parts that are left out come from the
     section training."""
-    embeddings: keys.Embedded | MISSING = MISSING
-    family: keys.Family | MISSING = MISSING
 
     def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield the number of heads, where it does not divide the width."""
@@ -71,10 +85,24 @@ class GptModel(keys.Section):
             yield keys.contradiction("n_heads", f"but must divide d_model, {self.d_model}", self.n_heads)
 
 
-class ModelFromElsewhere(keys.Section):
+class ModelNotTrainedHere(AnyModel):
+    """Facts of a training that is not made here."""
+
+    tokens_per_step: Annotated[int, Field(ge=1, le=10**12)] | MISSING = MISSING
+    """Training tokens in one step, for compute and decisions. If it is left out, the number that a Trainer or a monitor
+    recorded is used; otherwise it is unknown."""
+    schedule: keys.OrFile[WholeSchedule] | MISSING = MISSING
+
+    def contradictions(self) -> Iterator[InitErrorDetails]:
+        """Yield what is wrong with the schedule."""
+        if isinstance(self.schedule, WholeSchedule):
+            final_step = getattr(self, "final_step", MISSING)
+            yield from schedule_contradictions("schedule", self.schedule.model_dump(), final_step)
+
+
+class ModelFromElsewhere(ModelNotTrainedHere):
     """Facts of a training that was made elsewhere."""
 
-    tokens_per_step: keys.TokensPerStep | MISSING = MISSING
     unique_tokens: Annotated[int, Field(ge=1)] | MISSING = MISSING
     """Tokens of the training text, where it is read more than once. If it is left out, nothing is repeated."""
     optimizer: keys.Text | MISSING = MISSING
@@ -92,20 +120,19 @@ class ModelFromElsewhere(keys.Section):
     left out, the training is a configuration of its own."""
     seed: keys.Seed | MISSING = MISSING
     """The seed of this training, for the tables."""
-    schedule: keys.OrFile[WholeSchedule] | MISSING = MISSING
-    family: keys.Family | MISSING = MISSING
-
-    def contradictions(self) -> Iterator[InitErrorDetails]:
-        """Yield what is wrong with the schedule."""
-        if isinstance(self.schedule, WholeSchedule):
-            yield from schedule_contradictions("schedule", self.schedule.model_dump(), self.final_step)
 
 
-class HubModel(ModelFromElsewhere):
+class PublishedModel(ModelFromElsewhere, ModelWithEmbeddings):
+    """A model whose checkpoints were published, or saved by a training of the user's."""
+
+    tokenizer: Annotated[keys.SomePath, keys.Existing] | MISSING = MISSING
+    """A folder with the tokenizer, for checkpoints without one."""
+
+
+class HubModel(PublishedModel):
     """A repository of the Hugging Face Hub, whose branches or tags are the checkpoints."""
 
-    kind: Literal["hub"]
-    """Origin of the checkpoints."""
+    kind: keys.Kind[Literal["hub"]]
     repo: str = Field(
         pattern="^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$",
         json_schema_extra={"allowed": "the name of a repository, such as EleutherAI/pythia-70m"},
@@ -116,15 +143,12 @@ class HubModel(ModelFromElsewhere):
     {group} for another part that varies, as in step{step} or stage1-step{step}-tokens{tokens}B."""
     steps: keys.Checkpoints
     """The steps of the checkpoints to use."""
-    embeddings: keys.Embedded | MISSING = MISSING
-    tokenizer: keys.Tokenizer | MISSING = MISSING
 
 
-class FolderModel(ModelFromElsewhere):
+class FolderModel(PublishedModel):
     """A folder on this machine that holds a file or a directory for each checkpoint."""
 
-    kind: Literal["folder"]
-    """Origin of the checkpoints."""
+    kind: keys.Kind[Literal["folder"]]
     path: keys.FilePath
     """The folder."""
     pattern: keys.Revisions | MISSING = MISSING
@@ -133,18 +157,15 @@ class FolderModel(ModelFromElsewhere):
     no name has one, the steps are those that the checkpoints hold."""
     steps: keys.Checkpoints | MISSING = MISSING
     """The steps of the checkpoints to use; all if left out."""
-    losses: keys.FilePath | MISSING = MISSING
+    losses: keys.LossFile | MISSING = MISSING
     """A file with the losses of the training, as the command check reads it. If it is left out, they are those of the
     last trainer_state.json, or those that the checkpoints themselves hold (loss, val_loss)."""
-    embeddings: keys.Embedded | MISSING = MISSING
-    tokenizer: keys.Tokenizer | MISSING = MISSING
 
 
 class MonitorModel(ModelFromElsewhere):
     """A training that toposcale.monitor watches, under the name of the entry."""
 
-    kind: Literal["monitor"]
-    """Origin of the checkpoints."""
+    kind: keys.Kind[Literal["monitor"]]
     path: keys.FilePath
     """The folder that the monitor writes to."""
 
@@ -152,27 +173,18 @@ class MonitorModel(ModelFromElsewhere):
 class TableModel(ModelFromElsewhere):
     """A loss curve without weights, for the forecasts and the decision."""
 
-    kind: Literal["table"]
-    """Origin of the checkpoints."""
-    path: keys.FilePath
+    kind: keys.Kind[Literal["table"]]
+    path: keys.LossFile
     """The losses: a CSV or Parquet file as exported by a tracker, a trainer_state.json, or TensorBoard event files."""
     n_parameters: keys.NParameters
 
 
-class PlannedModel(keys.Section):
+class PlannedModel(ModelNotTrainedHere):
     """A model that has not started, for the decision."""
 
-    kind: Literal["planned"]
-    """Origin of the checkpoints."""
+    kind: keys.Kind[Literal["planned"]]
     n_parameters: keys.NParameters
     schedule: keys.OrFile[WholeSchedule]
-    tokens_per_step: keys.TokensPerStep | MISSING = MISSING
-    family: keys.Family | MISSING = MISSING
-
-    def contradictions(self) -> Iterator[InitErrorDetails]:
-        """Yield what is wrong with the schedule."""
-        if isinstance(self.schedule, WholeSchedule):
-            yield from schedule_contradictions("schedule", self.schedule.model_dump())
 
 
 def schedule_contradictions(key: str, schedule: Any, final_step: Any = MISSING) -> Iterator[InitErrorDetails]:

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,38 +135,8 @@ def name_of(alternative: Schema) -> str:
 
 def of_key(part: Schema, key: Any) -> Schema:
     """Return the schema of a key in a section, or of an item in a list; empty for a key that is not known there."""
-    named = part.get("patternProperties", {}).values()
-    return part.get("properties", {}).get(key) or next(iter(named), part.get("items", {}))
-
-
-def check_files(config: Mapping[str, Any]) -> None:
-    """Raise `UserError` where a resolved configuration names a file that does not exist, or a loss file without losses."""
-    from toposcale.forecasting.logs import loss_curves
-
-    models = config["models"].items()
-    harness = config["metrics"]["harness"]
-    references = [("metrics.tables", path) for path in config["metrics"]["tables"]]
-    references += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
-    keys = ("path", "losses", "schedule", "tokenizer")
-    references += [(join("models", name, key), model.get(key, "")) for name, model in models for key in keys]
-    references += [("training.schedule", config["training"].get("schedule", ""))]
-    lines = [
-        f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
-        for key, path in references
-        if path and isinstance(path, str) and not Path(path).exists()
-    ]
-    for name, model in models:
-        key = "path" if model["kind"] == "table" else "losses"
-        try:
-            if Path(model.get(key, "")).exists() and key in model:
-                loss_curves.read(model[key])
-        except (UserError, OSError) as error:
-            lines.append(
-                f"config key {join('models', name, key)} must be a table with a step and a loss in each row, a "
-                f"trainer_state.json or TensorBoard files: {error}"
-            )
-    if lines:
-        raise UserError("\n".join(lines))
+    named = [*part.get("patternProperties", {}).values(), part.get("additionalProperties"), part.get("items")]
+    return part.get("properties", {}).get(key) or next(filter(None, named), {})
 
 
 @cache
@@ -176,28 +145,32 @@ def schema() -> dict[str, Any]:
     return json.loads(SCHEMA.read_text(encoding="utf-8"))
 
 
-def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(config: Mapping[str, Any], *, files_exist: bool = False) -> dict[str, Any]:
     """Return the configuration that a run uses: texts of `--config` read, defaults filled in, everything checked.
 
-    Raises `UserError`; its text has one line for every key that is wrong.
+    With `files_exist`, so are the files that it names: they are there, and those of losses hold some. Raises `UserError`;
+    its text has one line for every key that is wrong.
     """
     try:
-        return Config.model_validate(_read(config, schema())).model_dump()
+        return Config.model_validate(_read(config, schema()), context={"files_exist": files_exist}).model_dump()
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
     # A key that is unknown may be why another one is missing, so the last line is about it.
     mistakes.sort(key=lambda mistake: (mistake["type"] == "extra_forbidden", [*map(str, mistake["loc"])]))
-    raise UserError("\n".join(dict.fromkeys(explain(mistake, config) for mistake in mistakes)))
+    raise UserError("\n".join(dict.fromkeys(map(explain, mistakes))))
 
 
 def _read(value: Any, part: Schema) -> Any:
     """Return a value with its texts read, its keys as texts, and without empty keys that have a default."""
     part = _alternative(part, value)
     types = {part.get("type"), *(entry["type"] for entry in part.get("anyOf", ()))}
+    written = value
     if isinstance(value, str):
         value = _read_text(value, types)
-    if isinstance(value, float) and "integer" in types and value.is_integer():
-        return int(value)
+    if isinstance(value, float) and "integer" in types:
+        return int(value) if value.is_integer() else written
+    if isinstance(value, bool) and "boolean" not in types:
+        return written  # such as yes
     if isinstance(value, list) and "array" in types:
         return [_read(item, part["items"]) for item in value]
     if not isinstance(value, Mapping) or "object" not in types:
@@ -225,18 +198,16 @@ def _read_text(text: str, types: Collection[str]) -> Any:
 
 
 class _Location(NamedTuple):
-    """Location of a mistake: the path of the key, its schema, the alternative of it that is meant, and the value."""
+    """Location of a mistake: the path of the key, its schema, and the alternative of it that is meant."""
 
     path: list[Any]
     part: Schema
     meant: Schema
-    value: Any
 
 
-def _locate(loc: Sequence[Any], config: Any, lost: Any = None) -> _Location:
-    """Return the location of an error of pydantic, in whose path are alternatives too; `lost` is a value within a text."""
+def _locate(loc: Sequence[Any]) -> _Location:
+    """Return the location of an error of pydantic, in whose path are alternatives too."""
     path: list[Any] = []
-    value = config
     part: Schema = schema()
     meant = part
     for key in loc:
@@ -245,18 +216,14 @@ def _locate(loc: Sequence[Any], config: Any, lost: Any = None) -> _Location:
             continue
         path.append(key)
         part = meant = of_key(meant, key)
-        try:
-            value = value[key] if isinstance(value, list) else {str(name): held for name, held in value.items()}[key]
-        except (AttributeError, KeyError):
-            value = lost
-    return _Location(path, part, meant, value)
+    return _Location(path, part, meant)
 
 
-def explain(mistake: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def explain(mistake: Mapping[str, Any]) -> str:
     """Return the line of an error of pydantic: where it is, what is there, what is allowed."""
     kind, loc, held = mistake["type"], mistake["loc"], mistake["input"]
-    path, part, _, value = _locate(loc, config, held)
-    above, key = _locate(loc[:-1], config), loc[-1] if loc else ""
+    path, part, _ = _locate(loc)
+    above, key = _locate(loc[:-1]), loc[-1] if loc else ""
     line = f"config key {join(*path) or '(top)'}"
     if kind == CONTRADICTION:
         says = "" if held is None else f" holds {shown(held)},"
@@ -274,10 +241,10 @@ def explain(mistake: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         must = f"but must be one of {', '.join(kinds)}{did_you_mean(held['kind'], kinds)}"
         return f"{line}.kind holds {shown(held['kind'])}, {must}"
     if key == "[key]":
-        section = _locate(loc[:-2], config)
+        section = _locate(loc[:-2])
         named = f"config key {join(*section.path)}: the name {shown(loc[-2])}"
         return f"{named} must be {allowed(section.part['propertyNames'])}"
-    return f"{line} holds {shown(value)}, but must be {allowed(part)}{did_you_mean(value, part.get('enum', []))}"
+    return f"{line} holds {shown(held)}, but must be {allowed(part)}{did_you_mean(held, part.get('enum', []))}"
 
 
 def did_you_mean(word: Any, names: Iterable[str]) -> str:

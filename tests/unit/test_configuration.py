@@ -143,6 +143,10 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
             "landscape.planes holds {}, but must be a section of keys of length at least 1",
         ),
         (
+            {"landscape": {"planes": {"randm": [1.0]}}},
+            'config key landscape.planes: the name "randm" must be one of random, top, negative, mixed',
+        ),
+        (
             {"sweep": {"seeds": 0}},
             "holds 0, but must be an integer at least 1, at most 1,000 or a list of length at least 1",
         ),
@@ -222,7 +226,7 @@ def test_every_key_has_a_description_a_type_and_a_default():
         ({"final_step": 9}, "config key models.m.final_step has no meaning for kind gpt; known here: "),
         (
             {"kind": "folder", "path": "x", "d_model": 8},
-            "config key models.m.d_model has no meaning for kind folder; known here: tokens_per_step, unique_tokens,",
+            "config key models.m.d_model has no meaning for kind folder; known here: family, embeddings, tokens_per_step,",
         ),
         ({"kind": "folder", "path": "x", "tokeniser": "y"}, "for kind folder; did you mean tokenizer?"),
         ({"kind": ""}, 'models.m.kind holds "", but must be one of gpt, hub,'),
@@ -282,14 +286,21 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
 def test_every_file_that_is_named_must_be_there(tmp_path):
     (tmp_path / "there.csv").touch()
     models = {"m": {"kind": "folder", "path": str(tmp_path / "gone")}}
-    metrics = {"tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")], "harness": str(tmp_path / "evals")}
+    models |= {"t": {**models["m"], "path": str(tmp_path), "tokenizer": str(tmp_path / "gone")}}
+    config = {
+        "models": models,
+        "metrics": {"tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")]},
+        "training": {"schedule": str(tmp_path / "gone")},
+    }
+    assert config_reading.resolve(config)
     with pytest.raises(UserError) as error:
-        config_reading.check_files(config_reading.resolve({"models": models, "metrics": metrics}))
+        config_reading.resolve(config, files_exist=True)
     lines = str(error.value).splitlines()
-    assert [line.split(" does not exist")[0] for line in lines] == [
-        f"config key metrics.tables: {tmp_path}/t.csv",
-        f"config key metrics.harness: {tmp_path}/evals",
-        f"config key models.m.path: {tmp_path}/gone",
+    assert [line.split(", which does not exist; a path is relative to the configuration")[0] for line in lines] == [
+        f'config key metrics.tables.1 holds "{tmp_path}/t.csv"',
+        f'config key models.m.path holds "{tmp_path}/gone"',
+        f'config key models.t.tokenizer holds "{tmp_path}/gone"',
+        f'config key training.schedule holds "{tmp_path}/gone"',
     ]
 
 
@@ -307,15 +318,16 @@ def test_a_loss_file_that_tells_no_losses_is_refused_while_planning(tmp_path, na
     path = tmp_path / name
     path.write_bytes(content)
     models = {"m": {"kind": "table", "path": str(path), "n_parameters": 9}}
-    config = config_reading.resolve({"models": models})
     with pytest.raises(UserError) as error:
-        config_reading.check_files(config)
+        config_reading.resolve({"models": models}, files_exist=True)
     [line] = str(error.value).splitlines()
-    assert line.startswith("config key models.m.path must be a table with a step and a loss in each row, ")
+    assert line.startswith(
+        f"config key models.m.path holds {config_reading.shown(str(path))}, but must be a table with"
+    )
     assert f": {path}: {mistake}" in line
     path.with_suffix(".csv").write_text("step,loss\n1,2\n")
-    config["models"]["m"]["path"] = str(path.with_suffix(".csv"))
-    config_reading.check_files(config)
+    models["m"]["path"] = str(path.with_suffix(".csv"))
+    assert config_reading.resolve({"models": models}, files_exist=True)
 
 
 def test_every_section_refuses_unknown_keys():

@@ -85,8 +85,9 @@ def test_a_file_that_is_not_there(folder):
         config_reading.read("absent.yaml")
 
 
-def resolved(path, on_top=None):
-    return config_reading.resolve(config_reading.rebased(config_reading.read(path) | (on_top or {}), [path]))
+def resolved(path, on_top=None, **options):
+    config = config_reading.rebased(config_reading.read(path) | (on_top or {}), [path])
+    return config_reading.resolve(config, **options)
 
 
 def test_a_run_has_the_name_of_its_file_unless_one_is_given(folder):
@@ -108,8 +109,8 @@ def test_paths_are_shown_as_short_as_they_can_be(folder, monkeypatch):
     (folder / "data" / "mine.yaml").write_text("models:\n  a: {kind: folder, path: ../d1}\n")
     monkeypatch.chdir(folder / "here")
     with pytest.raises(UserError) as error:
-        config_reading.check_files(resolved("../data/mine.yaml"))
-    assert str(error.value).startswith("config key models.a.path: ../d1 does not exist; ")
+        resolved("../data/mine.yaml", files_exist=True)
+    assert str(error.value).startswith('config key models.a.path holds "../d1", which does not exist; ')
 
 
 def test_a_path_in_a_linked_folder_is_found_where_the_link_leads(folder):

@@ -59,6 +59,7 @@ def near(schema):
 def section(schema):
     """Some keys of a section, names of the user's own where it has them, and sometimes an unknown one."""
     known = {key: near(inner) for key, inner in schema.get("properties", {}).items()}
+    known |= {key: near(schema["additionalProperties"]) for key in schema.get("propertyNames", {}).get("enum", ())}
     some = st.fixed_dictionaries({}, optional=known)
     for others in schema.get("patternProperties", {}).values():
         names = st.sampled_from(["a", "b", 7, "7", "a.seed1", *TRICKS])

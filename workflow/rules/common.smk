@@ -11,7 +11,6 @@ from recipes import Recipes, files_of
 
 START = time.time()
 with environment.mistakes_in_a_line():
-    config_reading.check_files(config)
     environment.refuse_space(sys.executable)
     environment.refuse_read_only(Path(".snakemake"))
     environment.refuse_read_only(Path("results", config["run"]))
