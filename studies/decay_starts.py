@@ -53,7 +53,7 @@ def main() -> None:
             open_ends = {share: end for share, end in ends.items() if 1 - share >= at}
             law = Joint(prior_without[trunk.source]).fit(now)
             decision = when_to_decay(law, now, ("linear",), tuple(open_ends))
-            chosen = [1 - candidate.start / steps for candidate in decision.candidates] if decision else []
+            chosen = [1 - weighed.candidate.decay_start / steps for weighed in decision.candidates] if decision else []
             share = min(open_ends, key=lambda share: abs(share - chosen[0]))
             best = min(open_ends.values())
             row = {"family": family, "peak_rate": peak, "steps": steps, "at": at, "chosen": share}

@@ -82,7 +82,7 @@ def _rows_of(
         together.append((usual, f"{SEVERAL}, {setting}"))
     rows = []
     for starts, where in together:
-        decision = _decision(law, point, known, starts)
+        decision = _decision(law, point, starts)
         losses = sorted([point.loss, *(start.loss for start in starts)])
         key = {
             "family": point.base.family,
@@ -112,13 +112,11 @@ def _law(point: DecisionPoint, known: Sequence[TrainingRun], prior: Prior) -> Jo
     return law
 
 
-def _decision(
-    law: Joint | None, point: DecisionPoint, known: Sequence[TrainingRun], starts: Sequence[Start]
-) -> Decision | None:
+def _decision(law: Joint | None, point: DecisionPoint, starts: Sequence[Start]) -> Decision | None:
     if law is None:
         return None
     try:
-        return decide(law, point.now, known, among=[point.continuing, *(start.candidate for start in starts)])
+        return decide(law, point.now, [point.continuing, *(start.candidate for start in starts)])
     except NoForecast:
         return None
 

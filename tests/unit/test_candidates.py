@@ -78,8 +78,8 @@ def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
     assert models == {"continue": "100M", "extend": "100M", "scale up to 2 x 100M": ""}
 
 
-def dropped(*given):
-    return [way for way in considered(*given) if isinstance(way, DroppedCandidate)]
+def dropped(run, others, *request):
+    return [way for way in considered(run, others, Request(*request)) if isinstance(way, DroppedCandidate)]
 
 
 def test_what_is_left_out_is_named_with_its_own_reason():
@@ -99,7 +99,7 @@ def test_what_is_left_out_is_named_with_its_own_reason():
 def test_a_candidate_of_an_implausible_forecast_is_named(monkeypatch):
     monkeypatch.setattr("toposcale.forecasting.laws.prediction.MAX_LOSS_RATIO", 1.3)
     live = run("100M", 100_000_000, until=0.5)
-    decision = decide(Joint(check=False).fit(live), live, [], Request(multiples=(2, 30)))
+    decision = decide(Joint(check=False).fit(live), live, considered(live, [], Request(multiples=(2, 30))))
     assert [c.candidate.name for c in decision.candidates if c.candidate.from_scratch] == ["scale up to 2 x 100M"]
     [dropped] = decision.dropped
     assert dropped.name == "scale up to 30 x 100M"

@@ -24,16 +24,16 @@ def decision(now):
 def test_options_end_with_the_training_and_are_sorted_by_regret(now, decision):
     regrets = [candidate.expected_regret for candidate in decision.candidates]
     assert regrets == sorted(regrets)
-    assert all(now.progress.step <= candidate.start < now.final_step for candidate in decision.candidates)
+    assert all(now.progress.step <= weighed.candidate.decay_start < now.final_step for weighed in decision.candidates)
     assert sum(candidate.probability for candidate in decision.candidates) == pytest.approx(1)
-    assert {candidate.start for candidate in decision.candidates} >= {now.progress.step}
+    assert {weighed.candidate.decay_start for weighed in decision.candidates} >= {now.progress.step}
 
 
 def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decision):
     best = decision.best
     assert best.loss.value < Joint().fit(now).forecast(now).value
-    if best.shape == "linear":
-        down = np.clip((np.arange(FINAL + 1) - best.start) / (FINAL - best.start), 0, 1)
+    if best.candidate.name == "linear":
+        down = np.clip((np.arange(FINAL + 1) - best.candidate.decay_start) / (FINAL - best.candidate.decay_start), 0, 1)
         truth = law(100_000_000, CONSTANT * (1 - down), [FINAL])[0]
         assert best.loss.low < truth < best.loss.high
 
@@ -54,5 +54,5 @@ def test_nothing_is_decided_once_the_rate_decays():
 def test_the_advice_tells_it(now):
     advice = advise_on(now)
     assert "  Decay      start " in str(advice)
-    assert advice["decay"]["candidates"][0]["start"] == advice.decay.best.start
+    assert advice["decay"]["candidates"][0]["start"] == advice.decay.best.candidate.decay_start
     assert advice["decay"]["cooled_loss"] < now.loss_curve.level

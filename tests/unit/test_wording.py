@@ -19,8 +19,7 @@ def weighed(name, probability, expected_regret, gain=(0.0, 0.0, 0.0)):
 
 
 def decision(*candidates):
-    starts = [o.probability for o in candidates if o.candidate.from_scratch]
-    return Decision(candidates, sum(starts))
+    return Decision(candidates)
 
 
 @pytest.mark.parametrize(("last", "said"), [(3.36e-18, "0 at the end"), (1e-4, "0.0001 at the end")])

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from toposcale.forecasting.decision import wording
-from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request
+from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request, considered
 from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
 from toposcale.forecasting.decision.expected_regret import (
     BestSize,
@@ -300,7 +300,7 @@ def advise_on(
     try:
         law = Joint().fit(run, family)
         refuse_choice(run, law)
-        decision = decide(law, run, family, request, among)
+        decision = decide(law, run, considered(run, family, request) if among is None else among)
     except NoForecast as error:
         return replace(advice, law=law, no_advice_because=str(error) if has_steps_left(run) else wording.finished(run))
     reasons = low_confidence_reasons(run, law, decision, advice.tracks)
@@ -312,6 +312,7 @@ def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), re
     advice, law = Advice(run, tuple(others), request), PublishedLaw()
     try:
         refuse_objective(run)
-        return replace(advice, law=law, decision=decide(law, run, others, request), reasons=(NOT_STARTED,))
+        decision = decide(law, run, considered(run, others, request))
+        return replace(advice, law=law, decision=decision, reasons=(NOT_STARTED,))
     except NoForecast as error:
         return replace(advice, no_advice_because=str(error))

@@ -20,10 +20,11 @@ CONTINUE, EXTEND = "continue", "extend"
 
 
 class CandidateKind(StrEnum):
-    """Kind of a candidate: continue the schedule, extend it to all of the compute, or train another size from scratch."""
+    """Kind of a candidate: continue or extend the schedule, decay to its end, or train another size from scratch."""
 
     CONTINUE = CONTINUE
     EXTEND = EXTEND
+    DECAY = "decay"
     SCALE_UP = "scale_up"
 
 
@@ -55,15 +56,17 @@ class Candidate(NamedTuple):
     Parameters
     ----------
     kind : CandidateKind
-        Continue, extend or scale up.
+        Continue, extend, decay or scale up.
     name : str
-        Name in texts, such as "scale up to 100M".
+        Name in texts, such as "scale up to 100M"; of a decay its shape.
     target : Target
         The loss at its end.
     steps : int
         Steps to come.
     compute : float
         Compute to come, FLOP.
+    decay_start : int, default=0
+        Step at which a decay begins.
     """
 
     kind: CandidateKind
@@ -71,6 +74,7 @@ class Candidate(NamedTuple):
     target: Target
     steps: int
     compute: float
+    decay_start: int = 0
 
     @property
     def from_scratch(self) -> bool:
@@ -107,14 +111,15 @@ def candidates(
 
     remaining: FLOP that will still be spent; by default what the schedule needs. Empty where they do not pay for one step.
     """
-    return [way for way in considered(run, others, remaining, multiples) if isinstance(way, Candidate)]
+    ways = considered(run, others, Request(remaining, multiples))
+    return [way for way in ways if isinstance(way, Candidate)]
 
 
 def considered(
-    run: TrainingRun, others: Sequence[TrainingRun], remaining: float | None, multiples: Sequence[float]
+    run: TrainingRun, others: Sequence[TrainingRun], request: Request
 ) -> Iterator[Candidate | DroppedCandidate]:
     """Yield every candidate, and those that are left out; nothing where the compute does not pay for one step."""
-    remaining = run.flop_left if remaining is None else remaining
+    remaining = run.flop_left if request.remaining is None else request.remaining
     per_step = run.flop_of_steps(1)
     ahead, affordable = run.final_step - run.progress.step, int(remaining / per_step * (1 + 1e-9))
     if affordable < 1:
@@ -129,7 +134,7 @@ def considered(
         elif 1.05 * ahead < affordable:
             target = _with_rest_over(run, affordable)
             yield Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step)
-    for size in _sizes_to_start(run, others, multiples):
+    for size in _sizes_to_start(run, others, request.multiples):
         tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
         steps = int(remaining / flop(size.n_parameters, tokens))
         if SHORTEST_START <= steps <= LONGEST_START:

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.decision.expected_regret import odds_of
+from toposcale.forecasting.decision.candidates import Candidate, CandidateKind
+from toposcale.forecasting.decision.expected_regret import WeighedCandidate, weigh
 from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.checks import has_known_rates, has_steps_left
@@ -27,19 +28,6 @@ COOLDOWN = 0.2
 BILLION = 1e9
 
 
-class DecayCandidate(NamedTuple):
-    """A decay from a step to the end of the training, the loss there, and whether it is the best one.
-
-    probability: that of being the best. expected_regret: mean excess of its loss over that of the best, nats per token.
-    """
-
-    start: int
-    shape: str
-    loss: Prediction
-    probability: float
-    expected_regret: float
-
-
 class DecayDecision(NamedTuple):
     """Decays that end with the training, in ascending order of expected regret, and what decaying now would give.
 
@@ -47,12 +35,12 @@ class DecayDecision(NamedTuple):
     decrease per further billion tokens at the present rate, nats per token; NaN if the tokens per step are unknown.
     """
 
-    candidates: tuple[DecayCandidate, ...]
+    candidates: tuple[WeighedCandidate, ...]
     cooled: Prediction
     worth: float
 
     @property
-    def best(self) -> DecayCandidate:
+    def best(self) -> WeighedCandidate:
         """Candidate of lowest expected regret."""
         return self.candidates[0]
 
@@ -61,13 +49,13 @@ class DecayDecision(NamedTuple):
         cooled = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
         rows = [
             {
-                "start": start,
-                "shape": shape,
-                **loss.columns("loss"),
-                "probability": probability,
-                "expected_regret": regret,
+                "start": row.candidate.decay_start,
+                "shape": row.candidate.name,
+                **row.loss.columns("loss"),
+                "probability": row.probability,
+                "expected_regret": row.expected_regret,
             }
-            for start, shape, loss, probability, regret in self.candidates
+            for row in self.candidates
         ]
         return {"candidates": rows, **cooled, "nats_per_billion_tokens": finite_or_none(self.worth)}
 
@@ -89,17 +77,15 @@ def when_to_decay(
     """
     if not has_steps_left(run) or not has_not_decayed(run):
         return None
-    lengths = {round(share * run.final_step) for share in shares} | {run.final_step - run.progress.step}
-    starts = sorted({run.final_step - length for length in lengths if 0 < length <= run.final_step - run.progress.step})
-    decays = [(start, shape) for shape in shapes for start in starts]
-    odds = odds_of(law, [_decayed(run, start, run.final_step, shape) for start, shape in decays])
-    rows = [
-        DecayCandidate(
-            start, shape, odds.forecast.prediction(index), float(odds.probability[index]), float(odds.regret[index])
-        )
-        for index, (start, shape) in enumerate(decays)
+    end, steps = run.final_step, run.final_step - run.progress.step
+    lengths = {round(share * end) for share in shares} | {steps}
+    starts = sorted({end - length for length in lengths if 0 < length <= steps})
+    decays = [
+        Candidate(CandidateKind.DECAY, shape, _decayed(run, start, end, shape), steps, run.flop_left, start)
+        for shape in shapes
+        for start in starts
     ]
-    return DecayDecision(tuple(sorted(rows, key=lambda row: (row.expected_regret, -row.start))), *_cooled(law, run))
+    return DecayDecision(weigh(law, decays).candidates, *_cooled(law, run))
 
 
 def _cooled(law: Law, run: TrainingRun) -> tuple[Prediction, float]:

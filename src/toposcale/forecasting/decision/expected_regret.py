@@ -1,6 +1,6 @@
 """The decision: the candidate of the least expected regret."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,13 +9,10 @@ from toposcale.forecasting.decision.candidates import (
     CONTINUE,
     LONGEST_START,
     SHORTEST_START,
-    USUAL,
     Candidate,
     DroppedCandidate,
-    Request,
-    considered,
 )
-from toposcale.forecasting.laws.law import JointForecast, Law
+from toposcale.forecasting.laws.law import Law
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 from toposcale.forecasting.runs.training_run import Target, TrainingRun, flop
@@ -72,20 +69,22 @@ class Decision(NamedTuple):
     ----------
     candidates : tuple of WeighedCandidate
         Options in the order of their expected regret.
-    scale_up_probability : float
-        Probability that one that is trained from scratch is the best.
     dropped : tuple of DroppedCandidate
         Candidates that were left out, each with its reason.
     """
 
     candidates: tuple[WeighedCandidate, ...]
-    scale_up_probability: float
     dropped: tuple[DroppedCandidate, ...] = ()
 
     @property
     def best(self) -> WeighedCandidate:
         """Candidate of the least expected regret."""
         return self.candidates[0]
+
+    @property
+    def scale_up_probability(self) -> float:
+        """Probability that a candidate that is trained from scratch is the best."""
+        return float(sum(row.probability for row in self.candidates if row.candidate.from_scratch))
 
     @property
     def is_a_choice(self) -> bool:
@@ -97,78 +96,55 @@ class Decision(NamedTuple):
         return next((weighed for weighed in self.candidates if weighed.candidate.name == name), None)
 
 
-def decide(
-    law: Law,
-    run: TrainingRun,
-    others: Sequence[TrainingRun],
-    request: Request = USUAL,
-    among: Sequence[Candidate] | None = None,
-) -> Decision:
-    """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none.
-
-    among: the candidates, where the request does not name them.
-    """
+def decide(law: Law, run: TrainingRun, considered: Iterable[Candidate | DroppedCandidate]) -> Decision:
+    """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none."""
     if not np.isfinite(run.tokens_per_step):
         raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
-    ways = list(considered(run, others, request.remaining, request.multiples) if among is None else among)
-    among = [way for way in ways if isinstance(way, Candidate)]
-    dropped = tuple(way for way in ways if isinstance(way, DroppedCandidate))
+    among, dropped = list[Candidate](), list[DroppedCandidate]()
+    for way in considered:
+        (among if isinstance(way, Candidate) else dropped).append(way)
     if not among:
         raise NoForecast(BUDGET_USED_UP)
     decision, present = weigh(law, among), run.loss_curve.level
     if run.loss_curve.is_empty:  # no loss with which a forecast could be compared
-        return decision._replace(dropped=dropped)
+        return decision._replace(dropped=tuple(dropped))
     implausible = {row.candidate.name: row.loss for row in decision.candidates if not row.loss.is_plausible(present)}
     if len(implausible) == len(among):
         raise NoForecast("no candidate has a plausible forecast")
     if implausible:
         decision = weigh(law, [candidate for candidate in among if candidate.name not in implausible])
-        dropped += tuple(
-            DroppedCandidate(name, f"its forecast, {loss:.4g}, is not plausible") for name, loss in implausible.items()
-        )
-    return decision._replace(dropped=dropped)
-
-
-class Odds(NamedTuple):
-    """Joint forecast of n losses, the probability of each to be the lowest (n,), and its expected regret (n,)."""
-
-    forecast: JointForecast
-    probability: np.ndarray
-    regret: np.ndarray
-
-
-def odds_of(law: Law, targets: Sequence[Target], reference: int = 0) -> Odds:
-    """Return the odds between targets by draws from their joint forecast; reference: as in `Law.compare`."""
-    forecast = losses, covariance = law.compare(targets, reference)
-    root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
-    noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
-    draws = losses + np.einsum("dj,ij->di", noise, root)
-    best = np.bincount(np.argmin(draws, axis=1), minlength=len(losses)) / DRAWS
-    return Odds(forecast, best, np.mean(draws - draws.min(axis=1, keepdims=True), axis=0))
+        reason = "its forecast, {:.4g}, is not plausible"
+        dropped += [DroppedCandidate(name, reason.format(loss)) for name, loss in implausible.items()]
+    return decision._replace(dropped=tuple(dropped))
 
 
 def weigh(law: Law, among: Sequence[Candidate]) -> Decision:
-    """Return the decision between at least one candidate; errors that the forecasts share cancel in the comparison."""
+    """Return the decision between at least one candidate, by draws from their joint forecast.
+
+    Errors that the forecasts share cancel in the comparison.
+    """
     names = [candidate.name for candidate in among]
     reference = names.index(CONTINUE) if CONTINUE in names else 0
-    odds = odds_of(law, [candidate.target for candidate in among], reference)
-    losses, covariance = odds.forecast
+    forecast = losses, covariance = law.compare([candidate.target for candidate in among], reference)
+    root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
+    noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
+    draws = losses + np.einsum("dj,ij->di", noise, root)
+    probability = np.bincount(np.argmin(draws, axis=1), minlength=len(losses)) / DRAWS
+    regret = np.mean(draws - draws.min(axis=1, keepdims=True), axis=0)
     variance = np.diag(covariance)
     gain = losses[reference] - losses
     half = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))
     rows = [
         WeighedCandidate(
             candidate,
-            odds.forecast.prediction(i),
+            forecast.prediction(i),
             Prediction(float(gain[i]), float(gain[i] - half[i]), float(gain[i] + half[i])),
-            float(odds.probability[i]),
-            float(odds.regret[i]),
+            float(probability[i]),
+            float(regret[i]),
         )
         for i, candidate in enumerate(among)
     ]
-    rows.sort(key=lambda row: (row.expected_regret, row.candidate.name))
-    scale_up = sum(row.probability for row in rows if row.candidate.from_scratch)
-    return Decision(tuple(rows), float(scale_up))
+    return Decision(tuple(sorted(rows, key=lambda row: (row.expected_regret, row.candidate.name))))
 
 
 class TargetLoss(NamedTuple):

@@ -93,14 +93,15 @@ def finish(figure: "Figure", text: str) -> None:
 
 def _draw_decays(axes: "Axes", decay: DecayDecision) -> None:
     """Draw the final loss against the start of the decay, one line per shape, with the interval of the best shape."""
-    for shape, colour in zip(sorted({row.shape for row in decay.candidates}), OTHERS, strict=False):
-        rows = sorted((row for row in decay.candidates if row.shape == shape), key=lambda row: row.start)
-        starts, losses = [row.start for row in rows], [row.loss for row in rows]
+    for shape, colour in zip(sorted({row.candidate.name for row in decay.candidates}), OTHERS, strict=False):
+        rows = [row for row in decay.candidates if row.candidate.name == shape]
+        rows.sort(key=lambda row: row.candidate.decay_start)
+        starts, losses = [row.candidate.decay_start for row in rows], [row.loss for row in rows]
         axes.plot(starts, [loss.value for loss in losses], color=colour, label=shape)
-        if shape == decay.best.shape:
+        if shape == decay.best.candidate.name:
             ends = [loss.low for loss in losses], [loss.high for loss in losses]
             axes.fill_between(starts, *ends, color=colour, alpha=0.15, lw=0)
-    axes.plot(decay.best.start, decay.best.loss.value, "o", color=INK)
+    axes.plot(decay.best.candidate.decay_start, decay.best.loss.value, "o", color=INK)
     axes.set(xlabel="step at which the decay begins")
     axes.set_title("at the end, by decay", fontsize=8)
     axes.legend(frameon=False, fontsize=8)

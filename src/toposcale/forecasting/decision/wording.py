@@ -156,11 +156,11 @@ def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
 
 def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
     """Yield when to decay, and the loss of a decay that begins now."""
-    best = decision.best
-    where = "now" if best.start <= run.progress.step else f"at step {best.start:,}"
-    share = percent(1 - best.start / run.final_step)
+    best, start = decision.best, decision.best.candidate.decay_start
+    where = "now" if start <= run.progress.step else f"at step {start:,}"
+    share = percent(1 - start / run.final_step)
     yield (
-        f"start {where}, over the last {share} ({best.shape}): {best.loss:.4g} at step {run.final_step:,}, "
+        f"start {where}, over the last {share} ({best.candidate.name}): {best.loss:.4g} at step {run.final_step:,}, "
         f"expected regret {best.expected_regret:.3f}"
     )
     yield (
