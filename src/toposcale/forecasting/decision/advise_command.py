@@ -22,18 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("curve", metavar="CURVE", nargs="?", help=text)
     run_options.add_run_options(parser)
     text = "parameters of a model that could be trained; may be given again"
-    run_options.add_option(
-        parser, "sizes", type=run_options.amount, action="append", default=[], metavar="PARAMETERS", help=text
-    )
+    run_options.add_option(parser, "sizes", action="append", default=[], metavar="PARAMETERS", help=text)
     text = "another run of the family, all else as in this run but for what its log states; may be given again"
     run_options.add_option(parser, "known", action="append", default=[], metavar="CURVE:PARAMETERS", help=text)
-    run_options.add_option(
-        parser, "remaining", type=run_options.amount, metavar="FLOP", help="compute that will still be spent"
-    )
+    run_options.add_option(parser, "remaining", metavar="FLOP", help="compute that will still be spent")
     text = "a loss; the advice says when it is reached"
-    run_options.add_option(parser, "target_loss", type=float, metavar="LOSS", help=text)
-    parser.add_argument("--plot", metavar="FILE", help=run_options.PLOT)
-    parser.add_argument("--json", action="store_true", help="print the advice as JSON")
+    run_options.add_option(parser, "target_loss", metavar="LOSS", help=text)
+    run_options.add_output_options(parser)
 
 
 def run(given: argparse.Namespace) -> None:
@@ -52,12 +47,7 @@ def run(given: argparse.Namespace) -> None:
         remaining=given.remaining,
         target_loss=given.target_loss,
     )
-    if given.plot:
-        advice.plot(given.plot)
-    if given.json:
-        print(json.dumps(dict(advice), indent=1, allow_nan=False))
-    else:
-        print(printable(advice.text(width)))
+    run_options.show(given, advice, advice.text(width))
 
 
 def _advise_run(given: argparse.Namespace, width: int | None) -> None:

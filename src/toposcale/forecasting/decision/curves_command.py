@@ -1,12 +1,11 @@
 """`toposcale curves`: which of several training runs is better."""
 
 import argparse
-import json
 from typing import Any
 
 from toposcale import compare_runs
 from toposcale.forecasting.decision import run_options
-from toposcale.io.errors import UserError, printable
+from toposcale.io.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,9 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("curves", nargs="+", metavar="CURVE", help=text)
     run_options.add_run_options(parser, several=True)
     text = "standard deviation of the loss between seeds, nats; by default estimated from published replicates"
-    run_options.add_option(parser, "seed_noise", type=run_options.amount, metavar="NATS", help=text)
-    parser.add_argument("--plot", metavar="FILE", help=run_options.PLOT)
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    run_options.add_option(parser, "seed_noise", metavar="NATS", help=text)
+    run_options.add_output_options(parser)
 
 
 def run(given: argparse.Namespace) -> None:
@@ -42,6 +40,4 @@ def run(given: argparse.Namespace) -> None:
         except UserError as error:
             raise UserError(f"{curve}: {error}") from None
     comparison = compare_runs(*runs, seed_noise=given.seed_noise)
-    if given.plot:
-        comparison.plot(given.plot)
-    print(json.dumps(dict(comparison), indent=1, allow_nan=False) if given.json else printable(comparison))
+    run_options.show(given, comparison, str(comparison))

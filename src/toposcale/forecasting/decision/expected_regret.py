@@ -100,22 +100,22 @@ def decide(law: Law, run: TrainingRun, considered: Iterable[Candidate | DroppedC
     """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none."""
     if not np.isfinite(run.tokens_per_step):
         raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
-    among, dropped = list[Candidate](), list[DroppedCandidate]()
-    for way in considered:
-        (among if isinstance(way, Candidate) else dropped).append(way)
+    ways = [*considered]
+    among = [way for way in ways if isinstance(way, Candidate)]
+    dropped = tuple(way for way in ways if isinstance(way, DroppedCandidate))
     if not among:
         raise NoForecast(BUDGET_USED_UP)
     decision, present = weigh(law, among), run.loss_curve.level
     if run.loss_curve.is_empty:  # no loss with which a forecast could be compared
-        return decision._replace(dropped=tuple(dropped))
+        return decision._replace(dropped=dropped)
     implausible = {row.candidate.name: row.loss for row in decision.candidates if not row.loss.is_plausible(present)}
     if len(implausible) == len(among):
         raise NoForecast("no candidate has a plausible forecast")
     if implausible:
         decision = weigh(law, [candidate for candidate in among if candidate.name not in implausible])
         reason = "its forecast, {:.4g}, is not plausible"
-        dropped += [DroppedCandidate(name, reason.format(loss)) for name, loss in implausible.items()]
-    return decision._replace(dropped=tuple(dropped))
+        dropped += tuple(DroppedCandidate(name, reason.format(loss)) for name, loss in implausible.items())
+    return decision._replace(dropped=dropped)
 
 
 def weigh(law: Law, among: Sequence[Candidate]) -> Decision:

@@ -1,12 +1,13 @@
 """The options that state the facts of a training run, by the names of the arguments of `toposcale.advise`."""
 
 import argparse
+import json
 import os
 from typing import Any
 
-from toposcale.forecasting.amounts import number_of
+from toposcale.forecasting.pictures import Drawn
 from toposcale.forecasting.runs.schedules import SHAPES
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, printable
 
 OPTIONS = {
     "n_parameters": "number of parameters, such as 25e6",
@@ -27,8 +28,6 @@ OPTIONS = {
 }
 """Help texts of the options."""
 
-PLOT = "also write a picture, .svg, .png or .pdf"
-_TEXTS = ("schedule", "loss_column", "step_column", "optimizer", "objective")
 _OF_A_SHAPE = ("decay_start", "peak", "final")
 _ALIASES = {"n_parameters": "--parameters", "warmup_steps": "--warmup", "sizes": "--size", "target_loss": "--target"}
 NAMES_IN_OTHER_TOOLS = {
@@ -50,30 +49,29 @@ def add_option(parser: argparse.ArgumentParser, name: str, **settings: Any) -> N
 
 def add_run_options(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """Add every option of a run, which takes a value for each of `several` runs."""
+    settings, if_several = {}, ""
+    if several:
+        settings, if_several = {"nargs": "+"}, "; if the runs differ a value each, - for none"
     for name, meaning in OPTIONS.items():
-        if several:
-            kind = str if name in _TEXTS else _amount_or_none
-            meaning += "; if the runs differ a value each, - for none"
-            add_option(parser, name, nargs="+", type=kind, help=meaning)
-        else:
-            add_option(parser, name, type=str if name in _TEXTS else amount, help=meaning)
+        add_option(parser, name, help=meaning + if_several, **settings)
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of how an answer is shown."""
+    parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg, .png or .pdf")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def show(given: argparse.Namespace, answer: Drawn, text: str) -> None:
+    """Print an answer as its text or as JSON, and draw it if a file is named."""
+    if given.plot:
+        answer.plot(given.plot)
+    print(json.dumps(dict(answer), indent=1, allow_nan=False) if given.json else printable(text))
 
 
 def option(name: str) -> str:
     """Return the option of an argument."""
     return f"--{name.replace('_', '-')}"
-
-
-def amount(text: str) -> float:
-    """Return the number that a text stands for, such as 25e6 or 25M; raise argparse's error for another text."""
-    try:
-        return number_of(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number, for example 25e6 or 25M") from None
-
-
-def _amount_or_none(text: str) -> float | None:
-    return None if text == "-" else amount(text)
 
 
 def arguments(options: dict[str, Any]) -> dict[str, Any]:
