@@ -674,7 +674,9 @@ def state_of(folder, step, losses, **files):
 def test_a_folder_of_two_trainings_is_refused(tmp_path):
     state_of(tmp_path / "checkpoint-30", 30, [5, 4, 3])
     state_of(tmp_path / "checkpoint-40", 40, [6, 5, 4, 3])
-    with pytest.raises(UserError, match="checkpoint-30 and checkpoint-40 are of two trainings"):
+    with pytest.raises(
+        UserError, match=r"checkpoint-30/trainer_state\.json and checkpoint-40/trainer_state\.json are of two trainings"
+    ):
         toposcale.advise(tmp_path, n_parameters=1e8, tokens_per_step=1e5)
 
 

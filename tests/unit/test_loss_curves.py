@@ -320,7 +320,7 @@ def test_an_older_state_of_the_folder_itself_is_noted(tmp_path):
 def test_states_of_two_trainings_are_refused(tmp_path, last):
     state_file(tmp_path, [{"step": 10, "loss": 3.6}], global_step=last)
     state_file(tmp_path / "checkpoint-20", [{"step": 10, "loss": 3.5}, {"step": 20, "loss": 3.4}])
-    with pytest.raises(UserError, match=r"trainer_state\.json and that of checkpoint-20 are of two trainings"):
+    with pytest.raises(UserError, match=r"trainer_state\.json.* are of two trainings"):
         loss_curves.read(tmp_path)
 
 

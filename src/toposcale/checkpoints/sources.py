@@ -122,11 +122,17 @@ class FolderSource:
 
     def check_one_training(self) -> None:
         """Raise UserError if the Trainer states are of two trainings, since their losses do not belong to all weights."""
-        step_of = {self.checkpoint(step): step for step in self.steps()}
-        trainings = trainer_states.trainings(list(step_of))
+        step_of: dict[Path, int] = {}
+        states: list[trainer_states.TrainerState] = []
+        for step in self.steps():
+            path = self.checkpoint(step) / trainer_states.FILE_NAME
+            with suppress(UserError):
+                states.append(trainer_states.TrainerState(path, trainer_states.read_state(path)))
+                step_of[path] = step
+        trainings = trainer_states.trainings(states)
         if len(trainings) > 1:
             why = "the logs of their Trainer do not continue each other, or end at other steps"
-            self._refuse_trainings([[step_of[path] for path in paths] for paths in trainings], why)
+            self._refuse_trainings([[step_of[state.path] for state in run] for run in trainings], why)
 
     def _refuse_trainings(self, groups: Sequence[Sequence[int]], why: str) -> None:
         choices = " or ".join(f"steps: [{', '.join(map(str, sorted(steps)))}]" for steps in groups)

@@ -23,37 +23,27 @@ class TrainerState(NamedTuple):
 def latest_state(path: Path) -> TrainerState | None:
     """Read the latest state of transformers' Trainer at or in a path; None if there is none.
 
-    Raise UserError if the state of a folder and the latest one of its checkpoints are of two trainings.
+    Raise UserError if states in a folder are of two trainings.
     """
     if path.name == FILE_NAME:
         return TrainerState(path, read_state(path))
-    states, of_checkpoints = (
-        [TrainerState(file, read_state(file)) for file in path.glob(pattern) if path.is_dir()]
-        for pattern in (FILE_NAME, f"checkpoint-*/{FILE_NAME}")
-    )
-    latest = max(of_checkpoints, key=_last_step, default=None)
-    if not states or latest is None:
-        return latest or next(iter(states), None)
-    name = latest.path.parent.name
-    if any(one != other for one, other in zip(_logged_losses(states[0]), _logged_losses(latest), strict=False)):
+    files = [*path.glob(f"checkpoint-*/{FILE_NAME}"), *path.glob(FILE_NAME)]
+    states = sorted((TrainerState(file, read_state(file)) for file in files), key=_last_step)
+    if not states:
+        return None
+    if len(runs := trainings(states)) > 1:
+        one, other = (run[0].path.relative_to(path) for run in runs[:2])
         raise UserError(
-            f"{path}: its {FILE_NAME} and that of {name} are of two trainings, since their losses differ; name the "
-            "file of one"
+            f"{path}: {one} and {other} are of two trainings (their logs do not continue each other, or end at other "
+            "steps); name the file of one, or give each training a folder of its own"
         )
-    if _last_step(states[0]) >= _last_step(latest):
-        return states[0]
-    note = f"the {FILE_NAME} of the folder itself ends at step {_last_step(states[0]):,}: that of {name} is read"
-    return latest._replace(notes=(note,))
+    latest = states[-1]
+    note = f"the {FILE_NAME} of the folder itself ends at step {{:,}}: that of {latest.path.parent.name} is read"
+    return latest._replace(notes=tuple(note.format(_last_step(one)) for one in states[:-1] if one.path.parent == path))
 
 
 def _last_step(state: TrainerState) -> int:
     return int(state.content["global_step"])
-
-
-def _logged_losses(state: TrainerState) -> list[str]:
-    """Return the entries with a training loss, as texts, so that NaN equals NaN."""
-    entries = [entry for entry in state.content["log_history"] if isinstance(entry, dict) and "loss" in entry]
-    return [f"{entry.get('step')} {entry['loss']}" for entry in entries]
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
@@ -69,45 +59,28 @@ def read_state(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: not the state of a Trainer ({why})") from error
 
 
-def checkpoints_in(folder: Path) -> list[Path]:
-    """Return the checkpoints `checkpoint-{step}` of a folder that hold a state, by step."""
-    paths = {
-        path.parent: path.parent.name.removeprefix("checkpoint-") for path in folder.glob(f"checkpoint-*/{FILE_NAME}")
-    }
-    return sorted((path for path, step in paths.items() if step.isdecimal()), key=lambda path: int(paths[path]))
+def trainings(states: Iterable[TrainerState]) -> list[list[TrainerState]]:
+    """Return the states, given in the order of their steps, by training.
 
-
-def trainings(checkpoints: Iterable[Path]) -> list[list[Path]]:
-    """Return the checkpoints with a state, given in the order of their steps, by training.
-
-    A resumed training continues its log, even if it was given more steps.
+    A resumed training continues its log, even if it was given more steps, but for the summary at its end.
     """
-    found: list[list[Path]] = []
-    states: dict[Path, tuple[str, Any]] = {}  # log and last step
-    for checkpoint in checkpoints:
-        try:
-            state = read_state(checkpoint / FILE_NAME)
-        except UserError:
-            continue
-        log, last = states[checkpoint] = repr(state["log_history"]), state.get("max_steps")
-        for training in reversed(found):
-            begun, end = states[training[-1]]
-            if log.startswith(begun[:-1]) and (begun != "[]" or last == end):
-                training.append(checkpoint)
+    runs: list[list[TrainerState]] = []
+    for state in states:
+        log, last = _log(state), state.content.get("max_steps")
+        for run in reversed(runs):
+            begun = _log(run[-1])
+            if log.startswith(begun[:-1]) and (begun != "[]" or last == run[-1].content.get("max_steps")):
+                run.append(state)
                 break
         else:
-            found.append([checkpoint])
-    return found
+            runs.append([state])
+    return runs
 
 
-def refuse_two_trainings(checkpoints: Iterable[Path]) -> None:
-    """Raise UserError if the states in folders of checkpoints, in the order of their steps, are of two trainings."""
-    if len(runs := trainings(checkpoints)) > 1:
-        one, other = runs[0][0], runs[1][0]
-        raise UserError(
-            f"{one.parent}: {one.name} and {other.name} are of two trainings (their logs do not continue each other, or "
-            "end at other steps); give each a folder of its own"
-        )
+def _log(state: TrainerState) -> str:
+    """Return the log without a summary as a text, in which NaN equals NaN."""
+    history = state.content["log_history"]
+    return repr([entry for entry in history if not (isinstance(entry, dict) and SUMMARY in entry)])
 
 
 def facts(state: Mapping[str, Any], non_embedding_parameters: int) -> dict[str, int | None]:

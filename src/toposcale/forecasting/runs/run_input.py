@@ -130,7 +130,6 @@ class RunInput:
         if curve is None:
             return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
         if isinstance(curve, str | Path):
-            trainer_states.refuse_two_trainings(trainer_states.checkpoints_in(Path(curve)))
             losses = read(curve, **self._reading)
             _refuse_without_losses(losses)
             where = losses.trainer.path if losses.trainer else curve
