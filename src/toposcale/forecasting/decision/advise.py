@@ -146,7 +146,7 @@ def advise(
         objective=objective,
         count_parameters=count_parameters,
     )
-    training = stated.training_run(stated.read())
+    training = stated.training_run()
     given = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
     family = [_known_run(other, index, training, stated) for index, other in enumerate(given, 1)]
     starts = {parameters(str(size), "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
@@ -190,11 +190,10 @@ def _under_a_schedule(stated: dict[str, Any], run: TrainingRun, of_run: RunInput
     alone = {key: getattr(of_run, key) for key in _OF_READING} | stated
     of_schedule = {} if states_file(stated.get("schedule")) else {key: getattr(of_run, key) for key in _OF_SCHEDULE}
     given = RunInput(**of_schedule | alone)
-    losses = given.read()
     if stated.keys() & set(_OF_SCHEDULE):
-        return given.training_run(losses, assumed)
+        return given.training_run(assumed)
     try:
         is_stated = of_run.schedule is not None or of_run.steps is not None
-        return given.training_run(losses, assumed, None if is_stated else run.schedule)
+        return given.training_run(assumed, None if is_stated else run.schedule)
     except UserError:
-        return RunInput(**alone).run_as_read(losses, assumed)
+        return RunInput(**alone).run_as_read(assumed)

@@ -136,13 +136,15 @@ def considered(
             yield Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step)
     for size in _sizes_to_start(run, others, request.multiples):
         tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
+        name = _name_of_start(run, size.label, size.n_parameters)
         steps = int(remaining / flop(size.n_parameters, tokens))
         if SHORTEST_START <= steps <= LONGEST_START:
             shape = size.like if size.like.schedule.is_known and size.like.loss_curve.is_empty else run
             target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
-            yield from_scratch(run, size.label, target)
+            compute = flop(target.n_parameters, target.tokens_per_step * target.step)
+            yield Candidate(CandidateKind.SCALE_UP, name, target, steps, compute)
         else:
-            yield _without_training(_name_of_start(run, size.label, size.n_parameters), steps)
+            yield _without_training(name, steps)
     for other in others:
         if other.n_parameters == run.n_parameters and other.loss_curve.is_empty:
             name = _name_of_start(run, other.model, other.n_parameters)
@@ -159,13 +161,6 @@ def _without_training(name: str, steps: int) -> DroppedCandidate:
 def _name_of_start(run: TrainingRun, label: str, n_parameters: float) -> str:
     """Return the name of a candidate that trains another size from scratch."""
     return f"{'scale up to' if n_parameters > run.n_parameters else 'start'} {label}"
-
-
-def from_scratch(run: TrainingRun, label: str, target: Target) -> Candidate:
-    """Return the candidate that trains another size from scratch instead of `run`."""
-    name = _name_of_start(run, label, target.n_parameters)
-    compute = flop(target.n_parameters, target.tokens_per_step * target.step)
-    return Candidate(CandidateKind.SCALE_UP, name, target, target.step, compute)
 
 
 def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]) -> list[_Size]:

@@ -174,8 +174,7 @@ def compare_runs(
         stated: Mapping[str, Any] = curve if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve}
         arguments = run_arguments({**facts, **stated}, letter)
         try:
-            given = RunInput(**arguments)
-            runs.append(given.run_as_read(given.read()))
+            runs.append(RunInput(**arguments).run_as_read())
         except UserError as error:
             name = f"{arguments['name']}: "
             raise UserError(name + f"{error}".removeprefix(name)) from None

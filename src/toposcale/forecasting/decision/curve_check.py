@@ -50,11 +50,11 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
       no advice       it has fewer than 5 losses after the warm-up
     """
     given = RunInput(curve, name, **arguments)
-    losses = given.read()
+    losses = given.losses
     yield from _columns(losses, name)
-    yield from _facts(given.facts_of(losses))
+    yield from _facts(given.known_facts)
     yield from (f"  note: {text}" for text in (*losses.notes, *losses.low_confidence_reasons))
-    run = given.run_as_read(losses)
+    run = given.run_as_read()
     try:
         refuse_curve(run)
     except NoForecast as error:

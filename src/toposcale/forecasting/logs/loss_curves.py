@@ -69,14 +69,10 @@ class LossCurve(NamedTuple):
         if not len(checkpoints) and not len(measured.get(VALIDATION_LOSS, ())):
             spread = np.linspace(0, max(len(logged) - 1, 0), min(MOST_CHECKPOINTS, len(logged)))
             chosen = logged[spread.round().astype(int)]
-        chosen = np.intersect1d(chosen, logged)
-        between = np.setdiff1d([step for step in checkpoints if step > 0], steps[chosen])
-        following = np.searchsorted(steps[logged], between)
-        between, following = between[following < len(logged)], following[following < len(logged)]
-        at = np.concatenate([steps[chosen], between])
-        order = np.argsort(at)
-        training_losses = np.concatenate([losses[chosen], losses[logged[following]]])
-        series = {TRAINING_LOSS: (at[order], training_losses[order])}
+        at = np.union1d(steps[np.intersect1d(chosen, logged)], [step for step in checkpoints if step > 0])
+        following = np.searchsorted(steps[logged], at)
+        at, following = at[following < len(logged)], following[following < len(logged)]
+        series = {TRAINING_LOSS: (at, losses[logged[following]])}
         series |= {name: (steps[rows], self.columns[name][rows]) for name, rows in measured.items()}
         return {name: pair for name, pair in sorted(series.items()) if len(pair[0])}
 

@@ -124,8 +124,9 @@ class RunInput:
         run = whole_number(self.run, "run (--run)", 1)
         return {"loss_column": self.loss_column, "step_column": self.step_column, "run": run}
 
-    def read(self) -> LossCurve:
-        """Read the curve of a file, a folder or columns; None is that of a run that has not started."""
+    @cached_property
+    def losses(self) -> LossCurve:
+        """Curve of the file, the folder or the columns, which is read once; of a run that has not started an empty one."""
         curve = self.curve
         if curve is None:
             return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
@@ -139,29 +140,30 @@ class RunInput:
         _refuse_other_units(losses, where)
         return losses
 
-    def facts_of(self, losses: LossCurve) -> RunFacts:
-        """Return the facts that are stated, or that the curve or the weights beside it have."""
-        return self.facts.merged(_logged_facts(losses, self.count_parameters))
+    @property
+    def known_facts(self) -> RunFacts:
+        """Facts that are stated, or that the curve or the weights beside it have."""
+        return self.facts.merged(_logged_facts(self.losses, self.count_parameters))
 
-    def run_as_read(self, losses: LossCurve, assumed: RunFacts = UNKNOWN) -> TrainingRun:
-        """Return the run of a curve that was read, whatever is unknown; without a known end it ends at its last row."""
-        last = int(losses.columns["step"].max(initial=1))
-        return self.training_run(losses, assumed.with_provenance(Provenance.ASSUMED, final_step=last), needed=())
+    def run_as_read(self, assumed: RunFacts = UNKNOWN) -> TrainingRun:
+        """Return the run of the curve, whatever is unknown; without a known end it ends at its last row."""
+        last = int(self.losses.columns["step"].max(initial=1))
+        return self.training_run(assumed.with_provenance(Provenance.ASSUMED, final_step=last), needed=())
 
     def training_run(
         self,
-        losses: LossCurve,
         assumed: RunFacts = UNKNOWN,
         like: LearningRateSchedule | None = None,
         needed: Sequence[str] = tuple(NEEDED),
     ) -> TrainingRun:
-        """Return the run of a curve that was read; UserError names what is missing, and what was left out of the curve.
+        """Return the run of the curve; UserError names what is missing, and what was left out of the curve.
 
         assumed: facts where neither the user nor the log states them. like: the schedule and its end if the user states
         none. needed: the facts without which there is an error; of the others only the last step has to be known.
         """
+        losses = self.losses
         try:
-            facts = self.facts_of(losses).merged(assumed)
+            facts = self.known_facts.merged(assumed)
             if like is not None:
                 facts = facts.with_provenance(Provenance.ASSUMED, final_step=like.final_step)
             if missing := [NEEDED[name] for name in needed if not facts.is_known(name)]:
@@ -171,7 +173,7 @@ class RunInput:
             facts = facts.with_unique_tokens()
             return TrainingRun.of(
                 facts,
-                self._learning_rates(losses, facts, like),
+                self._learning_rates(facts, like),
                 losses.log(),
                 losses.metric_series(),
                 checkpoints=_trained_to(losses),
@@ -181,15 +183,13 @@ class RunInput:
         except UserError as error:
             raise UserError("; ".join((f"{error}", *losses.notes))) from None
 
-    def _learning_rates(
-        self, losses: LossCurve, facts: RunFacts, like: LearningRateSchedule | None
-    ) -> LearningRateSchedule:
-        """Return the schedule of a curve: the one that is stated, or `like`, or that of its log."""
+    def _learning_rates(self, facts: RunFacts, like: LearningRateSchedule | None) -> LearningRateSchedule:
+        """Return the schedule of the curve: the one that is stated, or `like`, or that of its log."""
         stated, final_step, warmup_steps = self._stated_schedule, int(facts.final_step or 1), facts.warmup_steps
-        steps, rates = (losses.log()[name] for name in ("step", "learning_rate"))
+        steps, rates = (self.losses.log()[name] for name in ("step", "learning_rate"))
         if self._is_relative and isinstance(stated, Schedule):
             stated = stated.at_peak_of(steps, rates)
-        _refuse_late_rows(facts.model, losses.columns["step"], facts.tokens_per_step, final_step)
+        _refuse_late_rows(facts.model, self.losses.columns["step"], facts.tokens_per_step, final_step)
         if warmup_steps and warmup_steps >= final_step:
             raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {final_step:,}")
         if like is None or not like.is_known:
