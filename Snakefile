@@ -23,7 +23,7 @@ if not workflow.overwrite_configfiles:
 
 
 with environment.mistakes_in_a_line():
-    config = config_reading.resolve(config_reading.rebased(config, workflow.configfiles), files_exist=True)
+    config = config_reading.resolve(config, workflow.configfiles, files_exist=True)
 
 
 include: "workflow/rules/common.smk"

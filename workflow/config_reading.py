@@ -83,40 +83,6 @@ def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
     return counted[id(node)]
 
 
-def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str, Any]:
-    """Return a configuration with the paths of its files made relative to their folders, and with a name.
-
-    What no file holds, such as a path from the command line, stays relative to the working directory. A configuration
-    without `run` has the name of its file. Raises what `read` does.
-    """
-    changed = dict(config)
-    for file in files:
-        inside = Path(file).is_relative_to(Path.cwd())  # Snakemake makes every path absolute
-        content = read(Path(file).relative_to(Path.cwd()) if inside else file)
-        # Of another workflow, which has this one as a module, the file is not a configuration of toposcale.
-        if "run" not in config and content.keys() & schema()["properties"].keys():
-            changed["run"] = Path(file).stem
-        # `..` behind a link is not the folder of the link.
-        folder = os.path.relpath(Path(file).parent.resolve())
-        changed = _rebased(changed, content, schema(), folder)
-    return changed
-
-
-def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
-    """Return a value in which every path is changed that is still the one of the file."""
-    part = _alternative(part, value)
-    if isinstance(value, dict) and isinstance(of_file, dict):
-        return {
-            key: _rebased(inner, of_file[key], of_key(part, str(key)), folder) if key in of_file else inner
-            for key, inner in value.items()
-        }
-    if isinstance(value, list) and value == of_file:
-        return [_rebased(item, item, part.get("items", {}), folder) for item in value]
-    if isinstance(value, str) and value and value == of_file and part.get("format") == "path":
-        return os.path.normpath(os.path.join(folder, value))
-    return value
-
-
 def _alternative(part: Schema, value: Any) -> Schema:
     """Return the one of the alternatives of a schema that a value is meant as; a schema without them as it is."""
     if "oneOf" not in part:
@@ -145,14 +111,25 @@ def schema() -> dict[str, Any]:
     return json.loads(SCHEMA.read_text(encoding="utf-8"))
 
 
-def resolve(config: Mapping[str, Any], *, files_exist: bool = False) -> dict[str, Any]:
+def resolve(
+    config: Mapping[str, Any], files: Sequence[str | Path] = (), *, files_exist: bool = False
+) -> dict[str, Any]:
     """Return the configuration that a run uses: texts of `--config` read, defaults filled in, everything checked.
 
-    With `files_exist`, so are the files that it names: they are there, and those of losses hold some. Raises `UserError`;
-    its text has one line for every key that is wrong.
+    A path of one of `files` is relative to its folder; what no file holds, such as a path from the command line, to the
+    working directory. A configuration without `run` has the name of its file. With `files_exist`, what is named is there,
+    and files of losses hold some. Raises `UserError`; its text has one line for every key that is wrong.
     """
+    given, of_files = dict(config), {}
+    for file in map(Path, files):
+        inside = file.is_relative_to(Path.cwd())  # Snakemake makes every path absolute
+        of_files[file] = read(file.relative_to(Path.cwd()) if inside else file)
+        # Of another workflow, which has this one as a module, the file is not a configuration of toposcale.
+        if "run" not in config and of_files[file].keys() & schema()["properties"].keys():
+            given["run"] = file.stem
+    given = _read(given, schema(), of_files)
     try:
-        return Config.model_validate(_read(config, schema()), context={"files_exist": files_exist}).model_dump()
+        return Config.model_validate(given, context={"files_exist": files_exist}).model_dump()
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
     # A key that is unknown may be why another one is missing, so the last line is about it.
@@ -160,10 +137,17 @@ def resolve(config: Mapping[str, Any], *, files_exist: bool = False) -> dict[str
     raise UserError("\n".join(dict.fromkeys(map(explain, mistakes))))
 
 
-def _read(value: Any, part: Schema) -> Any:
-    """Return a value with its texts read, its keys as texts, and without empty keys that have a default."""
+def _read(value: Any, part: Schema, of_files: Mapping[Path, Any]) -> Any:
+    """Return a value with its texts read, its keys as texts, its paths from here, and no empty keys that have a default.
+
+    `of_files` is what each file holds in the place of the value.
+    """
     part = _alternative(part, value)
     types = {part.get("type"), *(entry["type"] for entry in part.get("anyOf", ()))}
+    sources = [file for file, held in of_files.items() if held == value]
+    if isinstance(value, str) and value and sources and part.get("format") == "path":
+        # `..` behind a link is not the folder of the link.
+        return os.path.normpath(os.path.join(os.path.relpath(sources[0].parent.resolve()), value))
     written = value
     if isinstance(value, str):
         value = _read_text(value, types)
@@ -172,17 +156,18 @@ def _read(value: Any, part: Schema) -> Any:
     if isinstance(value, bool) and "boolean" not in types:
         return written  # such as yes
     if isinstance(value, list) and "array" in types:
-        return [_read(item, part["items"]) for item in value]
+        return [_read(item, part["items"], dict.fromkeys(sources, item)) for item in value]
     if not isinstance(value, Mapping) or "object" not in types:
         return value
-    # YAML reads a name such as 70 as a number; no name of a key that is known has half of a surrogate pair.
-    section = {str(key).encode(errors="backslashreplace").decode(): inner for key, inner in value.items()}
-    parts = {key: of_key(part, key) for key in section}
-    return {
-        key: _read(inner, parts[key])
-        for key, inner in section.items()
-        if inner is not None or parts[key].keys().isdisjoint({"default", "properties"})
-    }
+    section = {}
+    for key, inner in value.items():
+        # YAML reads a name such as 70 as a number; no name of a key that is known has half of a surrogate pair.
+        name = str(key).encode(errors="backslashreplace").decode()
+        part_of_key = of_key(part, name)
+        if inner is not None or part_of_key.keys().isdisjoint({"default", "properties"}):
+            of_key_in = {file: held[key] for file, held in of_files.items() if isinstance(held, dict) and key in held}
+            section[name] = _read(inner, part_of_key, of_key_in)
+    return section
 
 
 def _read_text(text: str, types: Collection[str]) -> Any:
@@ -301,7 +286,7 @@ def allowed(part: Schema) -> str:
 
 def folder(path: str) -> Path:
     """Return the folder of the run of a configuration."""
-    return Path("results", resolve(rebased(read(path), [path]))["run"])
+    return Path("results", resolve(read(path), [path])["run"])
 
 
 def outputs(path: str) -> str:

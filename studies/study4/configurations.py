@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import plan  # in workflow/: `make study-4` puts it on the path
-from config_reading import read, rebased, resolve
+from config_reading import read, resolve
 from studies.norms import NORMS
 from studies.over_seeds import EARLY, LATER, SHARE
 
@@ -53,7 +53,7 @@ class Configuration(NamedTuple):
 def planned(root: Path) -> list[Configuration]:
     """Return the configurations of the plan, small models first. root: the folder of the repository."""
     path = root / PLAN
-    config = resolve(rebased(read(path), [path]))
+    config = resolve(read(path), [path])
     by_name: dict[str, dict[str, plan.Model]] = {}
     for model, run in plan.models(config).items():
         by_name.setdefault(run.configuration, {})[model] = run

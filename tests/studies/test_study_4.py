@@ -10,7 +10,6 @@ import yaml
 
 import config_reading
 import plan
-from config_reading import read, rebased
 from paths import ROOT
 from studies.decisions import OWN_TABLES
 from studies.nulls.__main__ import FOLDERS
@@ -223,7 +222,7 @@ def test_the_plan_has_eight_configurations_of_fresh_seeds(planned_configurations
     for path in [*ROOT.glob("config/*.yaml"), *ROOT.glob("studies/*/wikitext.yaml")]:
         config = yaml.safe_load(path.read_text())
         if "sweep" in config and config.get("corpus", {}).get("source") != "files":
-            resolved = config_reading.resolve(rebased(read(path), [path]))
+            resolved = config_reading.resolve(config_reading.read(path), [path])
             assert not seeds & {run.seed for run in plan.models(resolved).values()}, path
     for folder in (*FOLDERS, OWN_TABLES):
         assert not seeds & set(table_of(folder, "models")["seed"]), folder

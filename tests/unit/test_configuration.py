@@ -253,34 +253,35 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     file = tmp_path / "mine" / "run.yaml"
+    paths = {
+        "a": {"kind": "table", "n_parameters": 9, "path": "losses.csv"},
+        "b": {"kind": "folder", "path": "/absolute", "tokenizer": "../t"},
+        "c": {"kind": "monitor", "path": "m"},
+        "d": {"kind": "planned", "n_parameters": 9, "schedule": "plan.csv"},
+        "7": {**MODELS["a"], "kind": "gpt", "schedule": {"shape": "linear"}},
+    }
     content = {
-        "models": {
-            "a": {"kind": "table", "path": "losses.csv"},
-            "b": {"kind": "folder", "path": "/absolute", "tokenizer": "../t"},
-        },
+        "models": paths,
         "metrics": {"tables": ["t.csv"], "harness": "evals"},
         "corpus": {"source": "files", "train": ["t/*.txt"], "validation": ["v.txt"]},
         "training": {"schedule": "plan.csv"},
         "hub": {"cache": "cache"},
     }
-    content["models"] |= {
-        "c": {"kind": "monitor", "path": "m"},
-        "d": {"kind": "planned", "schedule": "plan.csv"},
-        "e": {"kind": "gpt", "schedule": {"shape": "linear"}},
-    }
     file.write_text(yaml.safe_dump(content))
     on_top = {**content, "metrics": {"tables": ["t.csv"], "harness": "of the command line"}}
-    found = config_reading.rebased(on_top, [file])
+    found = config_reading.resolve(on_top, [file])
     assert found["models"] == {
-        "a": {"kind": "table", "path": "mine/losses.csv"},
+        "a": {**paths["a"], "path": "mine/losses.csv"},
         "b": {"kind": "folder", "path": "/absolute", "tokenizer": "t"},
         "c": {"kind": "monitor", "path": "mine/m"},
-        "d": {"kind": "planned", "schedule": "mine/plan.csv"},
-        "e": {"kind": "gpt", "schedule": {"shape": "linear"}},
+        "d": {**paths["d"], "schedule": "mine/plan.csv"},
+        "7": paths["7"],
     }
-    assert found["corpus"] == {"source": "files", "train": ["mine/t/*.txt"], "validation": ["mine/v.txt"]}
-    assert (found["training"], found["hub"]) == ({"schedule": "mine/plan.csv"}, {"cache": "mine/cache"})
-    assert found["metrics"] == {"tables": ["mine/t.csv"], "harness": "of the command line"}
+    assert (found["corpus"]["train"], found["corpus"]["validation"]) == (["mine/t/*.txt"], ["mine/v.txt"])
+    assert (found["training"]["schedule"], found["hub"]["cache"]) == ("mine/plan.csv", "mine/cache")
+    assert found["metrics"]["tables"] == ["mine/t.csv"]
+    assert found["metrics"]["harness"] == "of the command line"
+    assert found["run"] == "run"
 
 
 def test_every_file_that_is_named_must_be_there(tmp_path):

@@ -86,8 +86,7 @@ def test_a_file_that_is_not_there(folder):
 
 
 def resolved(path, on_top=None, **options):
-    config = config_reading.rebased(config_reading.read(path) | (on_top or {}), [path])
-    return config_reading.resolve(config, **options)
+    return config_reading.resolve(config_reading.read(path) | (on_top or {}), [path], **options)
 
 
 def test_a_run_has_the_name_of_its_file_unless_one_is_given(folder):
@@ -100,7 +99,8 @@ def test_a_run_has_the_name_of_its_file_unless_one_is_given(folder):
 
 def test_the_file_of_another_workflow_that_uses_this_one_names_no_run(folder):
     (folder / "outer.yaml").write_text("toposcale:\n  seeds: [1]\n")
-    assert "run" not in config_reading.rebased({"seeds": [1]}, [folder / "outer.yaml"])
+    config = {"models": {"a": {"d_model": 8, "n_layers": 1, "n_heads": 1}}}
+    assert config_reading.resolve(config, [folder / "outer.yaml"])["run"] == "default"
 
 
 def test_paths_are_shown_as_short_as_they_can_be(folder, monkeypatch):
@@ -111,6 +111,12 @@ def test_paths_are_shown_as_short_as_they_can_be(folder, monkeypatch):
     with pytest.raises(UserError) as error:
         resolved("../data/mine.yaml", files_exist=True)
     assert str(error.value).startswith('config key models.a.path holds "../d1", which does not exist; ')
+
+
+def test_a_path_that_is_no_text_is_refused_in_a_line(folder):
+    (folder / "mine.yaml").write_text("models:\n  a: {kind: folder, path: 5}\n")
+    with pytest.raises(UserError, match=r"^config key models\.a\.path holds 5, but must be a path without braces"):
+        resolved("mine.yaml")
 
 
 def test_a_path_in_a_linked_folder_is_found_where_the_link_leads(folder):
