@@ -183,52 +183,51 @@ def _read_text(text: str, types: Collection[str]) -> Any:
 
 
 class _Location(NamedTuple):
-    """Location of a mistake: the path of the key, its schema, and the alternative of it that is meant."""
+    """Location of a mistake: the path of the key, the schema of its section, and its own."""
 
     path: list[Any]
+    section: Schema
     part: Schema
-    meant: Schema
 
 
 def _locate(loc: Sequence[Any]) -> _Location:
     """Return the location of an error of pydantic, in whose path are alternatives too."""
     path: list[Any] = []
-    part: Schema = schema()
-    meant = part
+    section: Schema = {}
+    part = meant = schema()
     for key in loc:
         if "oneOf" in meant:
             meant = next((entry for entry in meant["oneOf"] if name_of(entry) == key), meant)
             continue
         path.append(key)
-        part = meant = of_key(meant, key)
-    return _Location(path, part, meant)
+        section, part = meant, of_key(meant, key)
+        meant = part
+    return _Location(path, section, part)
 
 
 def explain(mistake: Mapping[str, Any]) -> str:
     """Return the line of an error of pydantic: where it is, what is there, what is allowed."""
     kind, loc, held = mistake["type"], mistake["loc"], mistake["input"]
-    path, part, _ = _locate(loc)
-    above, key = _locate(loc[:-1]), loc[-1] if loc else ""
+    if loc and loc[-1] == "[key]":
+        *path, name = _locate(loc[:-1]).path
+        names = _locate(loc[:-1]).section["propertyNames"]
+        return f"config key {join(*path)}: the name {shown(name)} must be {allowed(names)}"
+    path, section, part = _locate(loc)
     line = f"config key {join(*path) or '(top)'}"
+    of_kind = f" for kind {name_of(section)}" if "kind" in section.get("properties", {}) else ""
     if kind == CONTRADICTION:
         says = "" if held is None else f" holds {shown(held)},"
         return f"{line}{says or ':'} {mistake['msg']}{did_you_mean(held, mistake['ctx']['names'])}"
     if kind == "extra_forbidden":
-        names = list(above.meant["properties"])
-        problem = f"has no meaning for kind {name_of(above.meant)}" if "kind" in names else "is unknown"
-        hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
-        return f"{line} {problem}{hint}"
+        names = list(section["properties"])
+        hint = did_you_mean(path[-1], names) or f"; known here: {', '.join(names)}"
+        return f"{line} {f'has no meaning{of_kind}' if of_kind else 'is unknown'}{hint}"
     if kind == "missing":
-        it = f"for kind {name_of(above.meant)} it" if "kind" in above.meant["properties"] else "it"
-        return f"{line} is missing; {it} must be {allowed(part)}"
+        return f"{line} is missing;{of_kind} it must be {allowed(part)}"
     if kind.startswith("union_tag"):
         kinds = [name_of(entry) for entry in part["oneOf"]]
         must = f"but must be one of {', '.join(kinds)}{did_you_mean(held['kind'], kinds)}"
         return f"{line}.kind holds {shown(held['kind'])}, {must}"
-    if key == "[key]":
-        section = _locate(loc[:-2])
-        named = f"config key {join(*section.path)}: the name {shown(loc[-2])}"
-        return f"{named} must be {allowed(section.part['propertyNames'])}"
     return f"{line} holds {shown(held)}, but must be {allowed(part)}{did_you_mean(held, part.get('enum', []))}"
 
 
