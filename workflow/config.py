@@ -381,7 +381,7 @@ def _of_training(config: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
     total, checkpoints = 0, dict[str, int]()  # of a run, by its configuration
     for run in sweep.runs(config):
         if run.configuration not in checkpoints:
-            training = sweep.training_of(config, run)
+            training = run.training
             key = f"models.{run.entry}.schedule" if "schedule" in config["models"][run.entry] else "training.schedule"
             yield from schedule_contradictions(key, training.get("schedule"), training["steps"])
             if training["warmup_steps"] >= training["steps"]:

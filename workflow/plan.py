@@ -163,11 +163,10 @@ def models(config: Mapping[str, Any], inspected: Callable[[Path], Inspection] = 
 
 def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     """Return a model that is trained here."""
-    training = sweep.training_of(config, run)
-    schedule = training.get("schedule", sweep.trained_schedule({}, training))
+    schedule = run.training.get("schedule", sweep.trained_schedule({}, run.training))
     settings = {**config["models"][run.entry], "schedule": schedule}
-    steps = checkpoint_steps(training)
-    return Model(run.name, run.entry, run.seed, settings, steps, configuration=run.configuration, training=training)
+    steps = checkpoint_steps(run.training)
+    return Model(run.name, run.entry, run.seed, settings, steps, configuration=run.configuration, training=run.training)
 
 
 def _folder(settings: Mapping[str, Any]) -> FolderSource:

@@ -23,7 +23,7 @@ MOST_SEEDS = 1000
 
 
 class Run(NamedTuple):
-    """One training: its name, entry of `models:`, configuration, seed, and what is swept."""
+    """One training: its name, entry of `models:`, configuration, seed, and how it is trained."""
 
     name: str
     entry: str
@@ -42,13 +42,14 @@ def runs(config: Mapping[str, Any]) -> Iterator[Run]:
         for entry, model in config["models"].items():
             if model["kind"] == "gpt" and entry not in sweep["models"]:
                 # The first seed keeps the plain name: adding a seed retrains nothing.
-                yield Run(entry if index == 0 else f"{entry}.seed{seed}", entry, entry, seed, {})
+                name = entry if index == 0 else f"{entry}.seed{seed}"
+                yield Run(name, entry, entry, seed, _training(config, entry, {}))
     swept = {key: sweep[key] for key in NAMES if sweep[key]}
     for entry in sweep["models"]:
         for values in itertools.product(*swept.values()):
-            training = dict(zip(swept, values, strict=True))
-            texts = [value if isinstance(value, str) else f"{value:.12g}" for value in values]
-            configuration = ".".join([entry, *(NAMES[key] + text for key, text in zip(swept, texts, strict=True))])
+            chosen = dict(zip(swept, values, strict=True))
+            parts = [NAMES[key] + (f"{value:.12g}" if key != "schedule" else value) for key, value in chosen.items()]
+            configuration, training = ".".join([entry, *parts]), _training(config, entry, chosen)
             for seed in seeds_of(configuration, sweep["seeds"], sweep["first_seed"]):
                 yield Run(f"{configuration}.seed{seed}", entry, configuration, seed, training)
 
@@ -64,14 +65,14 @@ def seeds_of(configuration: str, seeds: int | list[int], first: int) -> list[int
     return [start + number for number in range(seeds)]
 
 
-def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def _training(config: Mapping[str, Any], entry: str, swept: Mapping[str, Any]) -> dict[str, Any]:
     """Return how a run is trained: `training:`, then its entry of `models:`, then what is swept; a schedule is whole."""
-    model = config["models"][run.entry]
+    model = config["models"][entry]
     training = {**config["training"], **model.get("training", {})}
     schedule = model.get("schedule", training.get("schedule"))
-    if "schedule" in run.training:
-        schedule = {**(schedule if isinstance(schedule, Mapping) else {}), "shape": run.training["schedule"]}
-    training |= run.training
+    if "schedule" in swept:
+        schedule = {**(schedule if isinstance(schedule, Mapping) else {}), "shape": swept["schedule"]}
+    training |= swept
     if isinstance(schedule, Mapping):
         schedule = trained_schedule(schedule, training)
     return training if schedule is None else {**training, "schedule": schedule}
