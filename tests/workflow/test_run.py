@@ -49,6 +49,8 @@ def test_the_report_of_snakemake_holds_every_figure_under_its_chapter(finished, 
     drawn = [FIGURES[path.stem] for path in (finished.results / "figures").glob("*.svg")]
     assert len(drawn) > 10
     assert [entry.title for entry in drawn if entry.title not in page or entry.subject not in page] == []
+    # And the code of a rule that is one of a loop.
+    assert "Run one analysis of `toposcale.analysis`" in page
 
 
 def test_a_second_run_does_nothing_and_says_so(finished):

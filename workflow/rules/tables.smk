@@ -2,9 +2,10 @@
 # `ANALYSES` of `toposcale.analysis` and `toposcale.reproduction` list the latter.
 
 
-# The rules are named after the tables, features_table and so on, or after the analyses.
+# The rules are named after the tables, features_table and so on, or after the analyses. `params` is the recipe while a rule
+# is read, and the params of a job while it runs: both tell the script.
 for name in TABLES.makes:
-    recipe = TABLES.recipes[name]
+    params = TABLES.recipes[name]
     rule_name = name if name in TABLES.analyses else f"{name}_table"
 
     rule:
@@ -24,11 +25,11 @@ for name in TABLES.makes:
             runtime=on_attempt(60),
         params:
             **RECIPES.params(name),
-            script=recipe.script,
+            script=params.script,
         message:
-            recipe.title
+            params.title
         script:
-            "../../scripts/{params.script}"
+            "../../scripts/" + params.script
 
 
 rule measured:
