@@ -194,7 +194,8 @@ def _locate(loc: Sequence[Any]) -> _Location:
     """Return the location of an error of pydantic, in whose path are alternatives too."""
     path: list[Any] = []
     section: Schema = {}
-    part = meant = schema()
+    part: Schema = schema()
+    meant = part
     for key in loc:
         if "oneOf" in meant:
             meant = next((entry for entry in meant["oneOf"] if name_of(entry) == key), meant)
