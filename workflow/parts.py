@@ -36,7 +36,7 @@ class Inputs:
         self.recipes = self._recipes()
 
     @property
-    def metrics(self) -> list[Part | str]:
+    def metrics(self) -> list[str]:
         """Metrics of the checkpoints: measured here, of loss curves, and as far as live monitors have come."""
         return [
             *self.parts("training", self.paths.training_metrics),
@@ -92,7 +92,7 @@ class Inputs:
     def _recipes(self) -> dict[str, Recipe]:
         """Return what each rule that trains or measures makes its files with."""
         plan, config = self.plan, self.plan.config
-        tokens = {"corpus": Part(self.paths.tokens, "corpus")}
+        tokens = {"corpus": Part(self.paths.tokens, "corpus", Job())}
         of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
         return {
             "corpus": Recipe(
@@ -190,7 +190,7 @@ class Inputs:
             "fetched": fetched,
         }
 
-    def checkpoint(self, model: str, step: int) -> Part | str:
+    def checkpoint(self, model: str, step: int) -> str:
         """Return the source of the weights of a checkpoint, which carries a digest if it is trained here."""
         file = self.weights(model, step)
         return Part(file, "training", Job(model)) if model in self.plan.trained else file
@@ -207,7 +207,7 @@ class Inputs:
         """Return an input function: the parts of a kind of a model, if it is one of some."""
         return lambda job: self.parts(kind, pattern, [job.model] if job.model in models else [])
 
-    def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[Part | str]:
+    def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[str]:
         """Return the parts of a kind that the jobs of a producer make, and files of live monitors, which carry no digest.
 
         `pattern` may hold {source}, which is the kind.
@@ -217,7 +217,7 @@ class Inputs:
         files = ((Job(*job), work.file(pattern, *job, source=kind)) for job in work.jobs(models))
         return [file if job.model in self.plan.monitored else Part(file, maker, job) for job, file in files]
 
-    def parts_of_models(self, kind: str, pattern: str, models: Iterable[str]) -> list[Part | str]:
+    def parts_of_models(self, kind: str, pattern: str, models: Iterable[str]) -> list[str]:
         """Return the parts of a kind of which there is one a model."""
         return [Part(pattern.format(model=model), kind, Job(model)) for model in models]
 
@@ -250,7 +250,7 @@ class Inputs:
         folders = [Folder(Path(self.plan.models[model].settings["path"]), model) for model in models]
         return [str(path) for folder in folders for path in folder.files(kind).values()]
 
-    def model_log(self, model: str) -> Part | str:
+    def model_log(self, model: str) -> str:
         """Return the whole training log of a model."""
         file = self.paths.model_log.format(model=model)
         if model in self.plan.monitored:
@@ -258,7 +258,7 @@ class Inputs:
         whole = "training" if model in self.plan.work["training"].whole else "log"
         return Part(file, "curve" if model in self.plan.loss_curves else whole, Job(model))
 
-    def logs(self, model: str) -> list[Part | str]:
+    def logs(self, model: str) -> list[str]:
         """Return the parts of the training log of a model, as far as it has come."""
         if model in self.plan.monitored:
             return list(self.monitored("training", [model]))

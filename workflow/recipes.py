@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fingerprint import fingerprint
 from plan import ALL
@@ -25,15 +25,24 @@ class Job(NamedTuple):
         return str(getattr(self, name, default))
 
 
-class Part(NamedTuple):
-    """A file that carries a digest, the name of its recipe, and the job that makes it."""
+class Part(str):
+    """Path of a file that carries a digest, with the name of its recipe and the job that makes it."""
 
-    file: str
     recipe: str
-    job: Job = Job()
+    job: Job
+
+    def __new__(cls, file: str, recipe: str, job: Job) -> Self:
+        """Return the part of a file."""
+        part = super().__new__(cls, file)
+        part.recipe, part.job = recipe, job
+        return part
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Pickle the path alone: a script knows no recipes."""
+        return str, (str(self),)
 
 
-Input = Part | str | Sequence[Part | str]
+Input = str | Sequence[str]
 """Files that a job reads under one name: one, or a list; those that carry a digest are parts."""
 
 
@@ -60,12 +69,9 @@ class Recipes:
         self._recipes = recipes
         self._digests: dict[tuple[str, ...], str] = {}
 
-    def inputs(self, name: str) -> dict[str, Any]:
+    def inputs(self, name: str) -> Mapping[str, Input | Callable[[Any], Input]]:
         """Return the input, by name, of the rule of a recipe: files, or functions of the wildcards."""
-        return {
-            key: partial(_files_of_job, read) if callable(read) else files_of(read)
-            for key, read in self._recipes[name].reads.items()
-        }
+        return self._recipes[name].reads
 
     def params(self, name: str) -> dict[str, Callable[[Job], Any]]:
         """Return the params functions, by name, of the rule of a recipe.
@@ -107,36 +113,22 @@ class Recipes:
 
     def expected(self, parts: Iterable[Part]) -> dict[str, str]:
         """Return the digest that each part must carry, by file."""
-        return {part.file: self.digest(part.recipe, part.job) for part in parts}
+        return {str(part): self.digest(part.recipe, part.job) for part in parts}
 
     def stale(self, parts: Iterable[Part]) -> list[str]:
         """Return the files that are there and carry another digest; one that is not readable is left to its readers."""
         stale = []
-        for file, digest in self.expected(part for part in parts if os.path.exists(part.file)).items():
+        for file, digest in self.expected(part for part in parts if os.path.exists(part)).items():
             with suppress(UserError):
                 stale += [file] if tables.read_metadata(file).get("digest") != digest else []
         return stale
 
 
-def files_of(read: Input) -> str | list[str]:
-    """Return the paths of what a job reads under one name: one file is a path for its script, and a list is a list."""
-    if isinstance(read, Part | str):
-        return read.file if isinstance(read, Part) else read
-    return [str(files_of(file)) for file in read]
-
-
-def parts_of(inputs: Iterable[Input]) -> list[Part]:
-    """Return what of the files that a job reads carries a digest."""
-    files = [file for read in inputs for file in ([read] if isinstance(read, Part | str) else read)]
-    return [file for file in files if isinstance(file, Part)]
-
-
 def _parts_of_job(recipe: Recipe, job: Job) -> list[Part]:
-    return parts_of(_of_job(read, job) for read in recipe.reads.values())
-
-
-def _files_of_job(read: Callable[[Job], Input], job: Job) -> str | list[str]:
-    return files_of(read(job))
+    """Return what of the files that a job reads carries a digest."""
+    reads = (_of_job(read, job) for read in recipe.reads.values())
+    files = (file for read in reads for file in ([read] if isinstance(read, str) else read))
+    return [file for file in files if isinstance(file, Part)]
 
 
 def _of_job(value: Any, job: Job) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from parts import Inputs
 from paths import ROOT
 from plan import Plan, training_settings
-from recipes import Input, Part, Recipe
+from recipes import Input, Job, Part, Recipe
 from toposcale import analysis, reproduction
 from toposcale.figures import FIGURES
 
@@ -33,7 +33,9 @@ class RunTables:
             "warnings": ["warnings"],
             **{name: entry.makes for name, entry in self.analyses.items()},
         }
-        self.tables = {table: Part(paths.table(table), name) for name, made in self.makes.items() for table in made}
+        self.tables = {
+            table: Part(paths.table(table), name, Job()) for name, made in self.makes.items() for table in made
+        }
         self.files: dict[str, Input] = {
             "published": str(ROOT / "src/toposcale/reproduction/published_values.csv"),
             "training": [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]],
@@ -188,11 +190,11 @@ def analysis_settings(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _gathered(inputs: Inputs) -> dict[str, list[Part | str]]:
+def _gathered(inputs: Inputs) -> dict[str, list[str]]:
     """Return the parts that each table gathers; every run has a features table, the others where there are parts."""
     plan, paths, sources = inputs.plan, inputs.paths, inputs.plan.sources
 
-    def of_path(pattern: str) -> list[Part | str]:
+    def of_path(pattern: str) -> list[str]:
         return inputs.parts_of_models("path", pattern, plan.with_path)
 
     gathered = {

@@ -303,7 +303,7 @@ def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
     assert nothing.gathered == {"features": []}
     small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
     assert set(small.gathered) == {"features"}
-    assert [part.file for part in small.gathered["features"]] == [
+    assert small.gathered["features"] == [
         f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
     ]
     assert LANDSCAPE_TABLES.isdisjoint(tables_of().gathered)
@@ -312,7 +312,7 @@ def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
 
 def test_features_come_from_every_source(tables_of):
     gathered = tables_of(landscape={"enabled": True}).gathered["features"]
-    folders = {tuple(part.file.split("/")[2:4]) for part in gathered}
+    folders = {tuple(part.split("/")[2:4]) for part in gathered}
     sources = {"weights", "embeddings", "landscape", "gradients"}
     assert folders == {*(("features", source) for source in [*sources, "trajectory"]), ("distances", "a.parquet")}
 

@@ -7,7 +7,7 @@ import run_tables
 from fingerprint import code_of
 from parts import on_attempt
 from paths import ROOT, each, page_files
-from recipes import Recipes, files_of
+from recipes import Recipes
 
 START = time.time()
 with environment.mistakes_in_a_line():

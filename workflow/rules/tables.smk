@@ -69,7 +69,7 @@ rule csv:
 # The last job where a table of an earlier run was made with something else: it fails unless Snakemake has made it again.
 rule compared:
     input:
-        [table.file for table in TABLES.tables.values()],
+        TABLES.tables.values(),
     output:
         temp(touch(f"{PATHS.logs}/compared")),
     log:
@@ -89,5 +89,5 @@ rule tables:
     input:
         PATHS.record,
         [TABLES.outputs(name).values() for name in TABLES.makes],
-        files_of(TABLES.files["training"]),
+        TABLES.files["training"],
         rules.landscape.input,
