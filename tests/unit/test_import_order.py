@@ -79,7 +79,7 @@ def test_the_monitor_stands_beside_the_analysis():
 
 
 CURVE_HALF = "toposcale.forecasting"
-BESIDE_IT = {"toposcale.io.errors", "toposcale.io.files"}
+BESIDE_IT = {"toposcale.io.errors", "toposcale.io.files", "toposcale.io.lazy_names"}
 WHERE_READ = {"table_files.py": {"pyarrow"}, "event_files.py": {"tensorboard"}}
 
 

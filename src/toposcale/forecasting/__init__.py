@@ -10,39 +10,29 @@ loss with that of other runs. `advise` does all of this from a log and returns a
 with each other. `NoForecast` is raised where there is no forecast, with the reason.
 """
 
-from importlib import import_module
-from typing import Any
+from toposcale.io.errors import NoForecast
+from toposcale.io.lazy_names import lazy_names
 
 _MODULES = {
-    "forecasting.decision.advice": ("Advice", "advise_on"),
-    "forecasting.decision.advise": ("advise",),
-    "forecasting.decision.candidates": ("Candidate", "CandidateKind", "Request"),
-    "forecasting.decision.expected_regret": ("Decision", "WeighedCandidate"),
-    "forecasting.decision.on_track": ("Track",),
-    "forecasting.decision.compare_runs": ("RunComparison", "RunPair", "compare_runs"),
-    "forecasting.decision.differences": ("Difference", "SpeedUp"),
-    "forecasting.laws.chinchilla": ("Chinchilla",),
-    "forecasting.laws.joint": ("Joint",),
-    "forecasting.laws.law": ("JointForecast", "Law"),
-    "forecasting.laws.multi_power_law": ("MultiPowerLaw",),
-    "forecasting.laws.power_law": ("PowerLaw",),
-    "forecasting.laws.prediction": ("Prediction",),
-    "forecasting.runs.learning_rate_schedule": ("LearningRateSchedule", "ScheduleProvenance"),
-    "forecasting.runs.facts": ("Provenance", "RunFacts"),
-    "forecasting.runs.training_run": ("Target", "TrainingRun"),
-    "io.errors": ("NoForecast",),
+    "decision.advice": ("Advice", "advise_on"),
+    "decision.advise": ("advise",),
+    "decision.candidates": ("Candidate", "CandidateKind", "Request"),
+    "decision.expected_regret": ("Decision", "WeighedCandidate"),
+    "decision.on_track": ("Track",),
+    "decision.compare_runs": ("RunComparison", "RunPair", "compare_runs"),
+    "decision.differences": ("Difference", "SpeedUp"),
+    "laws.chinchilla": ("Chinchilla",),
+    "laws.joint": ("Joint",),
+    "laws.law": ("JointForecast", "Law"),
+    "laws.multi_power_law": ("MultiPowerLaw",),
+    "laws.power_law": ("PowerLaw",),
+    "laws.prediction": ("Prediction",),
+    "runs.learning_rate_schedule": ("LearningRateSchedule", "ScheduleProvenance"),
+    "runs.facts": ("Provenance", "RunFacts"),
+    "runs.training_run": ("Target", "TrainingRun"),
 }
 """Public names by the module that they are from, which is imported when one is asked for."""
 
-__all__ = sorted(name for names in _MODULES.values() for name in names)
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"toposcale.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(["NoForecast", *_MODULE_OF])
+__getattr__, __dir__ = lazy_names(__name__, _MODULE_OF)

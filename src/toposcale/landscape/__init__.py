@@ -10,9 +10,7 @@ What needs torch is loaded when it is first used, so that merge trees and graphs
 install it.
 """
 
-from importlib import import_module
-from typing import Any
-
+from toposcale.io.lazy_names import lazy_names
 from toposcale.landscape.graphs import GRAPHS, grid_edges, point_edges
 from toposcale.landscape.merge_tree import MergeTree, landscape_features, merge_tree
 from toposcale.landscape.profile import LandscapeProfile, landscape_profile
@@ -27,13 +25,4 @@ __all__ = [
     *("GRAPHS", "LandscapeProfile", "MergeTree", "grid_edges", "landscape_features", "landscape_profile", "merge_tree"),
     *("point_edges", *_WITH_TORCH),
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WITH_TORCH:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WITH_TORCH[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, _WITH_TORCH)

@@ -5,8 +5,9 @@ have computed from a checkpoint. The overhead is measured and printed. An error 
 No library is imported before it is needed.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from toposcale.io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from toposcale.monitor.alerts import Alert, AlertKind
@@ -17,18 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Alert", "AlertKind", "Cost", "LightningTopologyCallback", "TopologyCallback", "TopologyMonitor"]
 
 _MODULES = {
-    "Alert": "alerts",
-    "AlertKind": "alerts",
+    **dict.fromkeys(("Alert", "AlertKind"), "alerts"),
+    **dict.fromkeys(("Cost", "TopologyMonitor"), "loop"),
     "LightningTopologyCallback": "lightning",
     "TopologyCallback": "callback",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'loop')}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

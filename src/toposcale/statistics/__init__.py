@@ -3,8 +3,7 @@
 docs/statistics.md says what each test can and cannot show.
 """
 
-from importlib import import_module
-from typing import Any
+from toposcale.io.lazy_names import lazy_names
 
 _MODULES = {
     **{"between_runs": "freedman_lane", "permute_pairs": "run_permutation", "residual_test": "prewhitening"},
@@ -12,14 +11,5 @@ _MODULES = {
     "spearman": "coefficients",
 }
 __all__ = list(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # When it is asked for: no rule of the workflow depends on a test that it does not make.
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+# When it is asked for: no rule of the workflow depends on a test that it does not make.
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

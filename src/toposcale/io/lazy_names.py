@@ -1,0 +1,17 @@
+"""Names of a package that are imported from its modules when they are asked for (PEP 562)."""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, module_of: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package, of whose names these are each from a module within it."""
+
+    def load(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
+
+    return load, lambda: sorted({*vars(sys.modules[package]), *module_of})
