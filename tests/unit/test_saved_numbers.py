@@ -76,7 +76,9 @@ def test_the_state_of_a_schedule_is_read_without_pytorch_and_runs_nothing(tmp_pa
         def __reduce__(self):
             return Path.touch, (tmp_path / "touched",)
 
-    for content in ({"_last_lr": [0.5], "hook": Harmful()}, {"_last_lr": [torch.ones(1)]}, [1], {"_last_lr": "none"}):
+    torch.save({"_last_lr": [0.5], "hook": Harmful()}, tmp_path / "scheduler.pt")
+    assert numbers_in(tmp_path) == {"learning_rate": 0.5}  # beside a stub
+    for content in ({"_last_lr": [torch.ones(1)]}, [1], {"_last_lr": "none"}):
         torch.save(content, tmp_path / "scheduler.pt")
         assert numbers_in(tmp_path) == {}
     assert not (tmp_path / "touched").exists()

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.checkpoints.matrices import Layout, left_out, matrix_layouts, matrix_shapes, split
-from toposcale.io.bin_files import Arrays, load_plain, weights_beside
+from toposcale.io.bin_files import Arrays, weights_beside
 from toposcale.io.errors import UserError, listed
 from toposcale.io.factors import second_factor
 from toposcale.io.not_weights import is_buffer, not_a_weight
 from toposcale.io.quantisation import refuse_quantised
+from toposcale.io.stub_unpickler import load_without_torch
 from toposcale.io.tensor_files import Stored, TensorFile
 from toposcale.io.weight_files import (
     COPY,
@@ -61,25 +62,24 @@ class Checkpoint:
     """
 
     def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
-        self._source = source if isinstance(source, Mapping) else Path(source)
-        self._where = "" if isinstance(source, Mapping) else f"{source}: "
+        self._arrays = source if isinstance(source, Mapping) else None
+        self.path = None if isinstance(source, Mapping) else Path(source)
+        self.where = f"{self.path}: " if self.path else ""  # begins messages
 
     @cached_property
     def files(self) -> list[Path]:
         """The files of weights, none of arrays in memory."""
-        return [] if isinstance(self._source, Mapping) else weight_files(self._source)
+        return weight_files(self.path) if self.path else []
 
     @property
     def is_only_file(self) -> bool:
         """True for the only file of weights in a folder, under another name than those of Hugging Face."""
-        if not isinstance(self._source, Path) or self.files == [self._source]:
-            return False
-        return not choose_weight_files(os.listdir(self.files[0].parent))
+        return self.files not in ([], [self.path]) and not choose_weight_files(os.listdir(self.files[0].parent))
 
     @cached_property
     def parts(self) -> Sequence[TensorFile | Arrays]:
         """The opened files, or the arrays in memory."""
-        return [Arrays(self._source)] if isinstance(self._source, Mapping) else list(map(open_weights, self.files))
+        return list(map(open_weights, self.files)) if self._arrays is None else [Arrays(self._arrays)]
 
     @cached_property
     def _part_of(self) -> dict[str, TensorFile | Arrays]:
@@ -90,7 +90,7 @@ class Checkpoint:
         """Shape and type of all tensors by name, and why some are not weights of their own."""
         stored = {name: _judged(name, part) for part in self.parts for name in part.stored}
         folder = self.files[0].parent if self.files else None
-        refuse_quantised({name: one for name, one in stored.items() if not is_buffer(name)}, folder, self._where)
+        refuse_quantised({name: one for name, one in stored.items() if not is_buffer(name)}, folder, self.where)
         copies = copies_among(stored, self._rows)
         return stored | {name: stored[name]._replace(not_weight=COPY) for name in copies}
 
@@ -136,7 +136,7 @@ class Checkpoint:
                     yield from split(name, values, layouts[name])
                 else:
                     shape = " x ".join(map(str, values.shape))
-                    text = f"{self._where}{name} ({shape}) is empty, and left out"
+                    text = f"{self.where}{name} ({shape}) is empty, and left out"
                     warnings.warn(text, RuntimeWarning, stacklevel=2)
         if is_empty:
             unusable = [
@@ -145,7 +145,7 @@ class Checkpoint:
                 if len(shape) > 1
             ]
             reasons = listed(unusable, 3) or "no tensor is 2-D"
-            raise UserError(f"{self._where}no weight matrix (2-D, floating-point): {reasons}")
+            raise UserError(f"{self.where}no weight matrix (2-D, floating-point): {reasons}")
 
     def digests(self, *, whole: bool = False) -> dict[str, str]:
         """Return a short hash of each weight by name, of its values; of a large one, of 64 parts of its rows.
@@ -184,11 +184,11 @@ class Checkpoint:
     @property
     def content(self) -> Any:
         """All that a training loop saved in the file, or the state of the schedule in a folder; None without either."""
-        if self.files == [self._source]:
+        if self.path is None:
+            return None
+        if self.files == [self.path]:
             return self.parts[0].content if isinstance(self.parts[0], Arrays) else None
-        return (
-            {name: load_plain(self._source / name) for name in _SCHEDULES} if isinstance(self._source, Path) else None
-        )
+        return {name: load_without_torch(self.path / name) for name in _SCHEDULES}
 
     @property
     def _layouts(self) -> dict[str, Layout]:

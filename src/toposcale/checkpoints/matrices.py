@@ -19,8 +19,6 @@ _KERNEL = re.compile(r"(^|[./_])kernel(:0)?$")
 _TO_HEADS, _FROM_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel"), re.compile(r"(^|[./])out[./]kernel")
 # Stacked matrices of experts.
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
-# Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
-_WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
 _VECTORS, _NOT_CHOSEN = "1-D", "not chosen"
 
 

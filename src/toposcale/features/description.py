@@ -78,7 +78,8 @@ def describe(
     >>> table.loc["square", "shape"], float(table.loc["all", "frobenius_norm"])
     ((4, 2), 2.0)
     """
-    features, _, shapes, notes = _measured(source, SUMMARY, layers=layers, progress=progress, **settings)
+    measured = _measured(_opened(source), SUMMARY, layers=layers, progress=progress, **settings)
+    features, _, shapes, notes = measured
     order = [*shapes, ALL_LAYERS]
     shown = _summary(features, order)
     summary = {layer: {name: features[layer].get(name, np.nan) for name in SUMMARY} for layer in shapes}
@@ -127,12 +128,12 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
         unusable = [reason for reason in reasons.values() if reason]
         if not by_step:
             raise UserError(f"no checkpoint can be used: {unusable[0]}")
-        unchanged = _unchanged(by_step.values())
-        tables = {step: _long(_measured(path, names, unchanged, **options)) for step, path in by_step.items()}
+        unchanged = _unchanged(map(_opened, by_step.values()))
+        tables = {step: _long(_measured(_opened(path), names, unchanged, **options)) for step, path in by_step.items()}
         table = pd.concat(tables, names=["step"]).reset_index("step").reset_index(drop=True)
         table.attrs["notes"] = tables[max(tables)].attrs["notes"] + [f"left out: {reason}" for reason in unusable]
         return table
-    return _long(_measured(source, names, **options))
+    return _long(_measured(_opened(source), names, **options))
 
 
 def _long(measured: "_Measured") -> pd.DataFrame:
@@ -256,17 +257,18 @@ def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) 
 
     Raise UserError if they have no layer in common.
     """
-    for unchanged in (_unchanged([before, after]), set[str]()):
-        first, second = (_measured(side, names, unchanged, **options) for side in (before, after))
+    sides = _opened(before), _opened(after)
+    for unchanged in (_unchanged(sides), set[str]()):
+        first, second = (_measured(side, names, unchanged, **options) for side in sides)
         if first.shapes.keys() & second.shapes.keys():
             return first, second
     layers = listed(first.shapes, 5), listed(second.shapes, 5)
     raise UserError(f"the two have no layer in common; the first has {layers[0]}, the second {layers[1]}")
 
 
-def _unchanged(sources: Iterable[Any]) -> set[str]:
+def _unchanged(checkpoints: Iterable[Checkpoint]) -> set[str]:
     """Return the hashes of the weights that are the same in all of these checkpoints, if they are several."""
-    digests = [set(_opened(source).digests(whole=True).values()) for source in sources]
+    digests = [set(checkpoint.digests(whole=True).values()) for checkpoint in checkpoints]
     return set.intersection(*digests) if len(digests) > 1 else set()
 
 
@@ -281,7 +283,7 @@ def _natural(layer: str) -> list[str | int]:
 
 
 def _measured(
-    source: Any,
+    checkpoint: Checkpoint,
     names: Collection[str] = (),
     unchanged: Collection[str] = (),
     *,
@@ -295,22 +297,20 @@ def _measured(
     chosen = weights.WeightSettings(include=include, **settings)
     if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
-    checkpoint = _opened(source)
     frozen = checkpoint.frozen(unchanged, whole=True)
     shapes, notes = matrices.matrix_shapes(checkpoint.tensors, frozen), checkpoint.left_out(frozen, chosen.wants)
     wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
     if checkpoint.is_only_file:
         notes.insert(0, f"{checkpoint.files[0].name}: the only file of weights there")
-    where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
-        raise UserError(f"{where}: no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
+        raise UserError(f"{checkpoint.where}no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
     followed = progress(checkpoint.matrices(frozen), len(shapes)) if progress else checkpoint.matrices(frozen)
     features, diagrams = weights.compute_features(followed, chosen, names=names)
     wanted |= products(wanted)
     measured = {name: wanted[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural)}
-    if isinstance(source, str | os.PathLike):
-        notes = adapter_sentences(os.fspath(source), features) + notes
+    if checkpoint.path:
+        notes = adapter_sentences(checkpoint.path, features) + notes
     return _Measured(features, diagrams, measured, notes + weights.undefined_sentences(features))
 
 

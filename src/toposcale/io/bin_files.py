@@ -1,11 +1,9 @@
 """Read the tensors of a `.bin`, the format of PyTorch, without running the code that it may hold."""
 
-import io
 import pickle
 import re
 import warnings
 import zipfile
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -228,29 +226,6 @@ def _view(tensor: Any) -> tuple[Any, ...]:
     if not hasattr(tensor, "detach"):
         return (tensor.__array_interface__["data"][0], tensor.shape, tensor.strides) if tensor.size else ()
     return (tensor.data_ptr(), tensor.shape, tensor.stride()) if not not_plain(tensor) and tensor.numel() else ()
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Unpickler of numbers, texts and containers alone."""
-
-    def find_class(self, module: str, name: str, /) -> Any:
-        """Return the class of ordered dictionaries, and refuse any other."""
-        if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-
-def load_plain(file: Path) -> Any:
-    """Return the content of an archive of numbers and texts, such as the state of a schedule, without PyTorch.
-
-    None where there is no such file, or where it holds anything else.
-    """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            [name] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            return _PlainUnpickler(io.BytesIO(archive.read(name))).load()
-    except Exception:  # a pickle may fail anywhere
-        return None
 
 
 def open_bin(file: Path) -> Arrays:

@@ -4,6 +4,7 @@ Nothing is imported, and nothing is called but what is defined here: a pickle na
 name but those of a few builders stands for a stub, which holds what the file says of the object and does nothing.
 """
 
+import io
 import pickle
 import re
 import zipfile
@@ -166,10 +167,11 @@ def not_loaded(file: Path, names: list[str]) -> UserError:
     )
 
 
-def load_with_stubs(file: Path) -> tuple[Any, list[str]]:
-    """Return the content of an archive, and the names of the classes of its stubs; raise UserError if that cannot be."""
-    import torch
+def reader_with_stubs(file: Path, torch: Any = None) -> tuple[type[pickle.Unpickler], dict[str, type[Stub]]]:
+    """Return an unpickler for an archive, and the classes of its stubs by name, which fill as it reads.
 
+    Without `torch` it makes no tensors.
+    """
     stubs: dict[str, type[Stub]] = {}
     builders = _Builders(torch)
 
@@ -187,8 +189,16 @@ def load_with_stubs(file: Path) -> tuple[Any, list[str]]:
                 raise not_loaded(file, [f"{module}.{name}"])
             return stubs.setdefault(f"{module}.{name}", type("Stub", (Stub,), {}))
 
+    return Unpickler, stubs
+
+
+def load_with_stubs(file: Path) -> tuple[Any, list[str]]:
+    """Return the content of an archive, and the names of the classes of its stubs; raise UserError if that cannot be."""
+    import torch
+
+    unpickler, stubs = reader_with_stubs(file, torch)
     reader = ModuleType("toposcale_stubs")
-    reader.Unpickler = Unpickler  # type: ignore[attr-defined]
+    reader.Unpickler = unpickler  # type: ignore[attr-defined]
     try:
         with zipfile.ZipFile(file) as archive:  # the form from before torch 1.6 is none
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):
@@ -199,3 +209,14 @@ def load_with_stubs(file: Path) -> tuple[Any, list[str]]:
             raise
         raise not_loaded(file, sorted(stubs)) from error
     return content, sorted(stubs.keys() - {"numpy.ndarray"})
+
+
+def load_without_torch(file: Path) -> Any:
+    """Return the content of an archive without tensors, such as the state of a schedule; None of any other, or of none."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            [name] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            unpickler, _ = reader_with_stubs(file)
+            return unpickler(io.BytesIO(archive.read(name))).load()
+    except Exception:  # a pickle may fail anywhere
+        return None
