@@ -5,7 +5,6 @@ import _landscape
 from _checkpoints import measured
 from toposcale.features import landscape
 from toposcale.io import schemas, tables
-from toposcale.landscape.measure import LandscapeSettings
 from toposcale.training import corpus
 
 
@@ -14,14 +13,9 @@ def measure(checkpoint, tokenizer_folder, text, snakemake):
     settings = snakemake.params.settings
     loaded, tokenizer = _landscape.load(checkpoint, settings, tokenizer_folder)
     losses = _landscape.probe_losses(loaded, tokenizer, text, settings)
-    options = {name: settings[name] for name in LandscapeSettings.__dataclass_fields__ if name in settings}
-    of_features = landscape.LandscapeFeatureSettings(
-        LandscapeSettings(**options),
-        gradients=landscape.GradientCloudSettings() if settings["gradients"] else None,
-        density_runs=settings["density_runs"],
-        density_steps=settings["density_steps"],
-    )
-    return landscape.compute_features(losses, dict(loaded.module.named_parameters()), of_features)
+    fields = landscape.LandscapeFeatureSettings.__dataclass_fields__
+    chosen = landscape.LandscapeFeatureSettings(**{name: settings[name] for name in fields if name in settings})
+    return landscape.compute_features(losses, dict(loaded.module.named_parameters()), chosen)
 
 
 def rows_of(description, **where):

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from toposcale.checkpoints.language_models import load_model
 from toposcale.features import landscape
 from toposcale.io.errors import UserError
-from toposcale.landscape import LandscapeSettings, hessian_traces, probe_loss
+from toposcale.landscape import hessian_traces, probe_loss
 
 TOKENS = torch.arange(48).reshape(3, 16) % 300
 
@@ -53,8 +53,9 @@ def test_curvature_through_a_model_of_transformers_is_that_of_finite_differences
 def test_a_landscape_has_the_layers_of_the_checkpoint(checkpoint_folders):
     module = load_model(checkpoint_folders["step10"], differentiable=True).module
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
-    measured = LandscapeSettings(planes={"random": (1.0,)}, resolution=3, trace_probes=2)
-    settings = landscape.LandscapeFeatureSettings(measured, density_runs=0)
+    settings = landscape.LandscapeFeatureSettings(
+        planes={"random": (1.0,)}, resolution=3, trace_probes=2, density_runs=0
+    )
     found = landscape.compute_features([loss], dict(module.named_parameters()), settings)
     assert "gpt_neox.layers.0.attention.query_key_value.weight" in found.features
     assert np.isfinite(found.surfaces["random_1"].values).all()

@@ -8,21 +8,23 @@ import pytest
 import torch
 
 from toposcale.features.landscape import (
-    GradientCloudSettings,
     LandscapeFeatureSettings,
     compute_features,
     features_of_gradients,
     mean_and_spread,
 )
 from toposcale.features.registry import lookup, on_planes
-from toposcale.landscape import LandscapeSettings
 from toposcale.landscape.measure import VECTORS
 from toposcale.landscape.planes import NEGATIVE, PLANES
 
-MEASURED = LandscapeSettings(
-    planes={"random": (1.0,), "negative": (1.0,)}, resolution=5, graphs=("grid8", "grid4"), trace_probes=4
+SETTINGS = LandscapeFeatureSettings(
+    planes={"random": (1.0,), "negative": (1.0,)},
+    resolution=5,
+    graphs=("grid8", "grid4"),
+    trace_probes=4,
+    density_steps=4,
+    gradients=True,
 )
-SETTINGS = LandscapeFeatureSettings(MEASURED, density_steps=4, gradients=GradientCloudSettings(max_points=10))
 STEEP = {"first.weight": 3.0, "second.weight": 1.0, "bias": 0.5}
 
 
@@ -54,8 +56,8 @@ def test_a_quadratic_has_the_curvature_it_was_made_of():
 
 
 def test_the_registry_gives_plane_graph_and_statistic_of_every_measured_name():
-    measured = replace(MEASURED, ball_points=30, subspaces=(2,), subspace_starts=1)
-    names = compute_features([bowl(), bowl(2.0)], parameters(), replace(SETTINGS, measured=measured))
+    settings = replace(SETTINGS, ball_points=30, subspaces=(2,), subspace_starts=1)
+    names = compute_features([bowl(), bowl(2.0)], parameters(), settings)
     features = [lookup(name, "landscape") for name in names.features["all"]]
     assert {one.plane for one in features} == {
         "",
@@ -85,7 +87,7 @@ def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
     assert found.gradient_features["first.weight"]["gradient_norm"] == pytest.approx(expected["first.weight"])
     assert found.gradient_features["all"]["gradient_norm"] == pytest.approx(math.hypot(*expected.values()))
     # H0 of the rows of the gradient: the spanning tree of the rows of the weight, three times as long.
-    own = features_of_gradients({"w": point["first.weight"].numpy()}, GradientCloudSettings())[0]["w"]
+    own = features_of_gradients({"w": point["first.weight"].numpy()})[0]["w"]
     assert found.gradient_features["first.weight"]["h0_total"] == pytest.approx(3 * own["h0_total"])
     assert set(found.gradient_diagrams) == {"first.weight", "second.weight"}
 
@@ -117,7 +119,7 @@ def test_a_feature_is_the_mean_over_the_draws_and_its_spread_that_over_them():
 
 
 def surface(**changes):
-    settings = replace(SETTINGS, measured=replace(MEASURED, **changes))
+    settings = replace(SETTINGS, **changes)
     found = compute_features([bowl()], parameters(), settings)
     return found.surfaces["random_1"].values
 
@@ -129,7 +131,7 @@ def test_directions_are_those_of_the_seed():
 
 def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions():
     for dimensions in (2, 3):
-        settings = replace(SETTINGS, measured=replace(MEASURED, dimensions=dimensions))
+        settings = replace(SETTINGS, dimensions=dimensions)
         found = compute_features([bowl()], parameters(), settings)
         assert set(found.surfaces) == set(found.profiles) == set(found.diagrams) == {"random_1", "negative_1"}
         for plane, one in found.surfaces.items():
@@ -139,7 +141,7 @@ def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions
 
 
 def test_the_ball_has_profiles_beside_its_bowl():
-    settings = replace(SETTINGS, measured=replace(MEASURED, ball_points=60))
+    settings = replace(SETTINGS, ball_points=60)
     found = compute_features([bowl()], parameters(), settings)
     assert {"ball", "bowl"} < set(found.profiles)
     assert {"n_saddles_ball_aknn8", "n_saddles_bowl_aknn8"} < set(found.features["all"])
@@ -194,9 +196,9 @@ def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
     good = np.random.default_rng(0).normal(size=(4, 3))
     bad = good.copy()
     bad[0, 0] = np.inf
-    healthy, _ = features_of_gradients({"a": good, "b": good}, GradientCloudSettings())
+    healthy, _ = features_of_gradients({"a": good, "b": good})
     with pytest.warns(RuntimeWarning, match="gradient of b"):
-        found, diagrams = features_of_gradients({"a": good, "b": bad}, GradientCloudSettings())
+        found, diagrams = features_of_gradients({"a": good, "b": bad})
     assert found["a"] == healthy["a"]
     assert set(found["b"]) == set(healthy["b"])
     assert all(math.isnan(value) for value in found["b"].values())

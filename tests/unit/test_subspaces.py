@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from toposcale.features.landscape import LandscapeFeatureSettings, compute_features
-from toposcale.landscape import LandscapeSettings, hessian_eigenpairs, measure_landscape
+from toposcale.landscape import hessian_eigenpairs, measure_landscape
 from toposcale.landscape.subspaces import subspace_trees
 
 DIMENSIONS = (2, 3, 5, 10)
@@ -99,7 +99,9 @@ def test_a_loss_that_is_not_finite_in_places_is_searched_where_it_is():
     assert counts(loss) == (1, 0, 1)
 
 
-SETTINGS = LandscapeSettings(planes={}, trace_probes=2, subspaces=(2, 5), subspace_starts=10, subspace_extent=6.0)
+SETTINGS = LandscapeFeatureSettings(
+    planes={}, trace_probes=2, subspaces=(2, 5), subspace_starts=10, subspace_extent=6.0
+)
 
 
 def test_the_features_of_a_landscape_have_both_for_every_dimension():
@@ -117,9 +119,9 @@ def test_without_curvature_they_are_nan_under_the_same_names():
     names = {name for name in measure_landscape(wells, ORIGIN, SETTINGS).features["all"] if "_aknn8" in name}
     with pytest.warns(UserWarning, match="no plane top"):
         flat = measure_landscape(lambda point: point["w"].sum(), ORIGIN, SETTINGS).features["all"]
-    settings, nowhere = LandscapeFeatureSettings(SETTINGS), {"w": torch.full((14,), math.nan)}
+    nowhere = {"w": torch.full((14,), math.nan)}
     with pytest.warns(RuntimeWarning, match="NaN or infinity"):
-        damaged = compute_features([bowl], nowhere, settings)
+        damaged = compute_features([bowl], nowhere, SETTINGS)
     for features in (flat, damaged.features["all"]):
         assert names == {name for name in features if "_aknn8" in name}
         assert all(math.isnan(features[name]) for name in names)

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,27 +23,19 @@ from toposcale.landscape.profile import LandscapeProfile, landscape_profile
 from toposcale.landscape.surface import LossSurface
 
 PROFILE_LEVELS = 40
+GRADIENT_ROWS = 200  # the most of a matrix that enter a cloud, the same at every step
 
 FeaturesByLayer = dict[str, dict[str, float]]
 DiagramsByLayer = dict[str, list[NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
-class GradientCloudSettings:
-    """At most `max_points` rows of a matrix, the same at every step."""
+class LandscapeFeatureSettings(LandscapeSettings):
+    """Settings of `measure_landscape`, of the spectral density, and whether gradients are measured."""
 
-    max_points: int = 200
-    seed: int = 42
-
-
-@dataclass(frozen=True)
-class LandscapeFeatureSettings:
-    """Settings of the landscape features."""
-
-    measured: LandscapeSettings = field(default_factory=LandscapeSettings)
     density_runs: int = 1
     density_steps: int = 30
-    gradients: GradientCloudSettings | None = None
+    gradients: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,18 +66,17 @@ def compute_features(
         return _undefined(parameters, settings, draws=len(losses))
     measured, gradients = [], []
     for index, loss in enumerate(losses):
-        seed = (settings.measured.seed, "landscape", index)
-        drawn = replace(settings.measured, seed=homology.seeded_number(seed))
+        drawn = replace(settings, seed=homology.seeded_number((settings.seed, "landscape", index)))
         measured.append(measure_landscape(loss, parameters, drawn))
         gradients.append(_gradient_clouds(loss, parameters, settings))
     first = measured[0]
     return LandscapeDescription(
         mean_and_spread([landscape.features for landscape in measured]),
         mean_and_spread([features for features, _ in gradients]),
-        _diagrams(first, settings.measured),
+        _diagrams(first, settings.graphs[0]),
         gradients[0][1],
         first.surfaces,
-        _profiles(first, settings.measured.graphs[0]),
+        _profiles(first, settings.graphs[0]),
         _density(losses[0], parameters, settings),
     )
 
@@ -111,7 +102,7 @@ def mean_and_spread(measured: Sequence[FeaturesByLayer]) -> FeaturesByLayer:
 
 
 def features_of_gradients(
-    gradients: Mapping[str, NDArray[np.float64]], settings: GradientCloudSettings
+    gradients: Mapping[str, NDArray[np.float64]], *, seed: int = 42
 ) -> tuple[FeaturesByLayer, DiagramsByLayer]:
     """Return the features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
@@ -125,7 +116,7 @@ def features_of_gradients(
     for layer, gradient in matrices:
         refuse_name_of_the_model(layer)
         if np.isfinite(gradient).all():
-            rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, layer))
+            rows = homology.subsample_rows(len(gradient), GRADIENT_ROWS, seed=(seed, layer))
             cloud, diagrams[layer] = homology.cloud_features(gradient[rows])
             features[layer] = without_undefined(cloud, gradient.shape)
             features[layer]["gradient_norm"] = float(np.linalg.norm(gradient))
@@ -141,15 +132,13 @@ def features_of_gradients(
 def _gradient_clouds(
     loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings
 ) -> tuple[FeaturesByLayer, DiagramsByLayer]:
-    if settings.gradients is None:
+    if not settings.gradients:
         return {}, {}
-    gradients = loss_gradients(loss, parameters)
-    return features_of_gradients(gradients, settings.gradients)
+    return features_of_gradients(loss_gradients(loss, parameters), seed=settings.seed)
 
 
-def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> DiagramsByLayer:
+def _diagrams(landscape: Landscape, graph: str) -> DiagramsByLayer:
     """Return by plane the diagram of the merge tree and, for a grid graph, that of the cubical complex in degree 1."""
-    graph = settings.graphs[0]
     diagrams = {plane: [trees[graph].diagram] for plane, trees in landscape.trees.items()}
     if graph in GRID_GRAPHS:
         for plane, surface in landscape.surfaces.items():
@@ -164,7 +153,7 @@ def _density(
     runs, steps = settings.density_runs, settings.density_steps
     if not runs:
         return None
-    density = spectral_density(loss, parameters, runs=runs, steps=steps, seed=settings.measured.seed)
+    density = spectral_density(loss, parameters, runs=runs, steps=steps, seed=settings.seed)
     if not np.isfinite(density.nodes).all():
         return None
     low, high = density.nodes.min(), density.nodes.max()
@@ -199,9 +188,9 @@ def _undefined(parameters: Parameters, settings: LandscapeFeatureSettings, *, dr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the stand-in lacks is not what the checkpoint lacks
         # An even number of points has no centre, and so no sharpness.
-        fewest = 3 if settings.measured.resolution % 2 else 4
-        probes = min(2, settings.measured.trace_probes)
-        small = replace(settings.measured, resolution=fewest, trace_probes=probes, subspace_starts=1)
+        fewest = 3 if settings.resolution % 2 else 4
+        probes = min(2, settings.trace_probes)
+        small = replace(settings, resolution=fewest, trace_probes=probes, subspace_starts=1)
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings)
     missing, missing_gradients = (
