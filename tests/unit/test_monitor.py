@@ -18,7 +18,7 @@ from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.monitor import Alert, AlertKind, TopologyMonitor, loop, writers
+from toposcale.monitor import Alert, AlertKind, TopologyMonitor, hooks, loop, writers
 from toposcale.monitor.folder import Folder
 
 SETTINGS = weights.WeightSettings(max_points=12)
@@ -681,8 +681,8 @@ time.sleep(600)
 def test_a_scheduler_of_which_nothing_is_known_beforehand_has_no_schedule():
     rates = [1.0, 0.5, 0.0]
     scheduler = types.SimpleNamespace(base_lrs=[0.1], lr_lambdas=[rates.__getitem__])
-    assert loop.schedule_of(scheduler, 2) == {"at": [0, 1, 2], "values": [0.1, 0.05, 0.0]}
-    assert loop.schedule_of(scheduler, 3) is None
+    assert hooks.schedule_of(scheduler, 2) == {"at": [0, 1, 2], "values": [0.1, 0.05, 0.0]}
+    assert hooks.schedule_of(scheduler, 3) is None
 
 
 def test_an_error_in_a_callback_ends_the_monitoring_alone(tmp_path, capfd):
@@ -690,7 +690,7 @@ def test_an_error_in_a_callback_ends_the_monitoring_alone(tmp_path, capfd):
         monitor = None
         calls = 0
 
-        @loop.guarded_hook
+        @hooks.guarded_hook
         def on_log(self):
             self.calls += 1
             raise RuntimeError("a Trainer of another version")

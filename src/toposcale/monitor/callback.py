@@ -1,6 +1,5 @@
 """`TopologyCallback`: `TopologyMonitor` in transformers' Trainer."""
 
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerState
@@ -8,10 +7,10 @@ from transformers import TrainerCallback, TrainerState
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.bin_files import plain_names
 from toposcale.io.weight_files import count_weights
-from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
+from toposcale.monitor.hooks import TrainerHooks, guarded_hook
 
 
-class TopologyCallback(TrainerCallback):
+class TopologyCallback(TrainerHooks, TrainerCallback):
     """Monitor the model of a transformers Trainer.
 
     There is a snapshot at the start, every `every` steps and at the end. Losses, gradient norms and learning rates come
@@ -44,23 +43,12 @@ class TopologyCallback(TrainerCallback):
     3
     """
 
-    def __init__(self, folder: str | Path, name: str = "model", **options: Any) -> None:
-        self._arguments = (folder, name)
-        self._options = options
-        self._tokens_per_step: int | None = None
-        self.monitor: Any = None  # the hooks are called with a monitor only
+    _tokens_per_step: int | None = None
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Open the monitor and take a snapshot of the initial weights."""
-        if not state.is_world_process_zero:
-            return
-        if self.monitor is not None:
-            self.monitor.close()  # of a training that was interrupted
-        steps = {"start": state.global_step, "final_step": state.max_steps}
-        self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options))
-        self.monitor.tell(schedule=schedule_of(kwargs.get("lr_scheduler"), state.max_steps))
-        if state.global_step == 0:
-            self.monitor.snapshot(kwargs["model"])
+        if state.is_world_process_zero:
+            self._open(kwargs["model"], kwargs.get("lr_scheduler"), state.global_step, state.max_steps)
 
     @guarded_hook
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:

@@ -4,13 +4,12 @@ import math
 import re
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
-from toposcale.monitor.loop import TopologyMonitor, guarded_hook, schedule_of
+from toposcale.monitor.hooks import TrainerHooks, guarded_hook
 
 _EVALUATED = re.compile(r"(?:val|valid|validation|eval)[_/.](.+)")
 
@@ -25,7 +24,7 @@ def _callback_class() -> Any:
     raise ModuleNotFoundError("the callback needs Lightning: pip install lightning")
 
 
-class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
+class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignore[misc]
     """Monitor the module of a Lightning Trainer.
 
     A step is an update, whatever the number of batches in it. There is a snapshot at the start, every `every` steps and at
@@ -57,28 +56,15 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
     3
     """
 
-    def __init__(self, folder: str | Path, name: str = "model", **options: Any) -> None:
-        self._arguments = (folder, name)
-        self._options = options
-        self._losses: list[Tensor] = []
-        self.monitor: Any = None  # the hooks are called with a monitor only
-
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Open the monitor and take a snapshot of the initial weights."""
         if not trainer.is_global_zero:
             return
-        if self.monitor is not None:
-            self.monitor.close()  # of a training that was interrupted
+        self._losses: list[Tensor] = []
         expected = float(trainer.estimated_stepping_batches)
         final_step = int(expected) if math.isfinite(expected) and expected > 0 else None
-        steps = {"start": trainer.global_step, "final_step": final_step}
-        self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options))
-        with self.monitor.guard():
-            by_steps = [each.scheduler for each in trainer.lr_scheduler_configs if each.interval == "step"]
-            if by_steps and final_step:
-                self.monitor.tell(schedule=schedule_of(by_steps[0], final_step))
-        if trainer.global_step == 0:
-            self.monitor.snapshot(pl_module)
+        by_steps = [each.scheduler for each in trainer.lr_scheduler_configs if each.interval == "step"]
+        self._open(pl_module, next(iter(by_steps), None), trainer.global_step, final_step)
 
     @guarded_hook
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

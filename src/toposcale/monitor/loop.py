@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from toposcale import __version__
 from toposcale.checkpoints.matrices import left_out, matrix_layouts, split
 from toposcale.features.weights import WeightSettings
-from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.homology import subsample_rows
 from toposcale.io.bin_files import plain_names
@@ -32,6 +31,9 @@ from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Snapshot, Worker, lay_out
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 Number = Tensor | float
 
@@ -86,18 +88,6 @@ def _guarded(method: Callable[..., None]) -> Callable[..., None]:
         now = time.perf_counter()
         self.cost.seconds += now - start
         self.cost.wall = now - self._begin
-
-    return guarded
-
-
-def guarded_hook(method: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a hook of a callback: do nothing without a monitor, and let an error end the monitoring and nothing else."""
-
-    @wraps(method)
-    def guarded(self: Any, *arguments: Any, **named: Any) -> None:
-        if self.monitor is not None:
-            with self.monitor.guard():
-                method(self, *arguments, **named)
 
     return guarded
 
@@ -181,7 +171,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         final_step: int | None = None,
         tokens_per_step: int | None = None,
         when_busy: Literal["drop", "wait"] = "drop",
-        tensorboard: bool | writers.ScalarWriter = True,
+        tensorboard: bool | SummaryWriter = True,
         overwrite: bool = False,
         timeout: float = 600.0,
         on_alert: Callable[[Alert], object] | None = None,
@@ -211,7 +201,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         self._finished_at_loss: int | None = None  # number of snapshots when a background process was lost
         self._begin: float | None = None
         self._warned: set[str] = set()
-        self._writer: writers.ScalarWriter | None = None
+        self._writer: SummaryWriter | None = None
         self._own_process = os.getpid()
         self._lock: IO[str] | None = None
         self._active = _is_first_process()
@@ -333,7 +323,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
                 f"snapshot; every ({self.every}) should divide the {between} steps between evaluations",
             )
 
-    def _prepare(self, start: int, tensorboard: bool | writers.ScalarWriter, **facts: int | None) -> None:
+    def _prepare(self, start: int, tensorboard: bool | SummaryWriter, **facts: int | None) -> None:
         """Remove the rows of another training, so that none is mixed with those of this one, and open the writer."""
         records.drop_after(self.folder, start if start else -1)
         if start == 0:
@@ -499,24 +489,6 @@ def _largest_entry(weight: Tensor) -> float:
     """Return max|weight|; NaN stays."""
     low, high = torch.aminmax(weight.float() if weight.element_size() == 1 else weight)
     return float(torch.maximum(-low, high))
-
-
-def schedule_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
-    """Return the learning rates that a scheduler of PyTorch will give, as the fields of `ScheduleTable`.
-
-    None unless it is a function of the step: the rates of a scheduler that looks at the loss are not known beforehand.
-    """
-    functions = getattr(scheduler, "lr_lambdas", None)
-    if not functions or final_step < 1:
-        return None
-    try:
-        rates = np.array([scheduler.base_lrs[0] * functions[0](step) for step in range(final_step + 1)])
-    except Exception:  # a function of the user's, which may know no step but those of the training
-        return None
-    if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
-        return None
-    steps = breakpoints(rates)
-    return {"at": steps.tolist(), "values": rates[steps].tolist()}
 
 
 def _is_first_process() -> bool:

@@ -1,24 +1,19 @@
 """Live curves: TensorBoard, and Weights & Biases, MLflow and Trackio if a run of theirs is open."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 PREFIX = "topology/"
 
 
-class ScalarWriter(Protocol):
-    """Methods of torch.utils.tensorboard.SummaryWriter that are used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Add one point to one curve."""
-
-    def flush(self) -> Any:
-        """Write all points to disk."""
-
-
-def tensorboard_writer(folder: Path) -> ScalarWriter | None:
+def tensorboard_writer(folder: Path) -> SummaryWriter | None:
     """Return a writer of event files into `folder`, None if the package tensorboard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -27,7 +22,7 @@ def tensorboard_writer(folder: Path) -> ScalarWriter | None:
     return SummaryWriter(log_dir=str(folder))
 
 
-def show(step: int, values: Mapping[str, float], writer: ScalarWriter | None) -> None:
+def show(step: int, values: Mapping[str, float], writer: SummaryWriter | None) -> None:
     """Add the values of one step to TensorBoard and to the open runs of other trackers, none of which is imported here."""
     named = {PREFIX + name: value for name, value in values.items()}
     if writer is not None:

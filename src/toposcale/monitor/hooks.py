@@ -1,0 +1,59 @@
+"""What the callbacks of trainers share: a monitor that begins and ends with the training."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toposcale.forecasting.runs.breakpoints import breakpoints
+from toposcale.monitor.loop import TopologyMonitor
+
+
+class TrainerHooks:
+    """Hooks of a callback, whose arguments are those of `TopologyMonitor`."""
+
+    def __init__(self, folder: str | Path, name: str = "model", **options: Any) -> None:
+        self._arguments, self._options = (folder, name), options
+        self.monitor: Any = None  # the hooks are called with a monitor only
+
+    def _open(self, model: Any, scheduler: Any, start: int, final_step: int | None) -> None:
+        """Open the monitor of a training, and take a snapshot of the initial weights."""
+        if self.monitor is not None:
+            self.monitor.close()  # of a training that was interrupted
+        steps = {"start": start, "final_step": final_step}
+        self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options))
+        self.monitor.tell(schedule=schedule_of(scheduler, final_step or 0))
+        if start == 0:
+            self.monitor.snapshot(model)
+
+
+def guarded_hook(method: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a hook of a callback: do nothing without a monitor, and let an error end the monitoring and nothing else."""
+
+    @wraps(method)
+    def guarded(self: Any, *arguments: Any, **named: Any) -> None:
+        if self.monitor is not None:
+            with self.monitor.guard():
+                method(self, *arguments, **named)
+
+    return guarded
+
+
+def schedule_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
+    """Return the learning rates that a scheduler of PyTorch will give, as the fields of `ScheduleTable`.
+
+    None unless it is a function of the step: the rates of a scheduler that looks at the loss are not known beforehand.
+    """
+    functions = getattr(scheduler, "lr_lambdas", None)
+    if not functions or final_step < 1:
+        return None
+    try:
+        rates = np.array([scheduler.base_lrs[0] * functions[0](step) for step in range(final_step + 1)])
+    except Exception:  # a function of the user's, which may know no step but those of the training
+        return None
+    if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
+        return None
+    steps = breakpoints(rates)
+    return {"at": steps.tolist(), "values": rates[steps].tolist()}
