@@ -124,10 +124,6 @@ class _Builders:
             raise ValueError(f"bytes as text in {encoding!r}")
         return text.encode("latin1")
 
-    def instance(self, kind: Any, *_: Any) -> Any:
-        """Return a stub of the class, whose state follows."""
-        return kind() if isinstance(kind, type) and issubclass(kind, Stub) else Stub()
-
     def dictionary(self, *_: Any) -> dict[Any, Any]:
         """Return a dictionary, whose entries follow, without its default."""
         return {}
@@ -144,8 +140,6 @@ _BUILDERS = {
     **{(f"numpy.{core}.multiarray", "scalar"): "scalar" for core in ("core", "_core")},
     **{(f"numpy.{core}.numeric", "_frombuffer"): "buffer" for core in ("core", "_core")},
     ("_codecs", "encode"): "encoded",
-    ("copyreg", "_reconstructor"): "instance",
-    ("copy_reg", "_reconstructor"): "instance",
     ("collections", "defaultdict"): "dictionary",
 }
 _BUILTINS = ("builtins", "__builtin__")
