@@ -103,7 +103,7 @@ def test_the_same_log_in_every_form(tmp_path, name, content, note):
     assert log["loss"].tolist() == pytest.approx(LOSSES)
     assert note in " ".join(curve.notes)
     assert bool(curve.notes) == bool(note)
-    assert curve.final_step == (9000 if name == "current.jsonl" else None)
+    assert curve.facts.final_step == (9000 if name == "current.jsonl" else None)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_tables_are_read_without_threads_that_outlive_the_interpreter(tmp_path, 
 
 def test_facts_beside_the_rows_of_an_object_are_read(tmp_path):
     state = {"global_step": 1450, "max_steps": 8000, "num_train_epochs": 3, "log_history": ROWS}
-    assert read(tmp_path, "state.json", json.dumps(state)).final_step == 8000
+    assert read(tmp_path, "state.json", json.dumps(state)).facts.final_step == 8000
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()])

@@ -123,7 +123,7 @@ def test_what_is_read_is_the_last_run_or_a_question(form, tmp_path):
             assert sorted(points(curve, "validation_loss").values()) == sorted(truth.validation.values()), seed
         else:
             assert points(curve, "validation_loss") == truth.validation, seed
-        assert curve.final_step in (None, truth.total), seed
+        assert curve.facts.final_step in (None, truth.total), seed
         assert len(runs) == 1 or any(f"{len(runs)} runs" in note for note in curve.notes), seed
     assert n_refused < 0.4 * len(SEEDS)
 

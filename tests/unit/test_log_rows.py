@@ -156,7 +156,7 @@ def test_the_last_run_is_read_where_totals_tell_them_apart():
     second = BASE.iloc[:60].assign(total_steps=4000)
     curve = curve_of(BASE.assign(total_steps=9000), second)
     assert curve.log()["loss"].tolist() == second["loss"].tolist()
-    assert curve.final_step == 4000
+    assert curve.facts.final_step == 4000
     assert "the last one is read; choose another with --run (run)" in curve.notes[0]
 
 
@@ -281,7 +281,7 @@ def test_the_number_of_micro_batches_is_not_the_last_step(tmp_path):
     path = tmp_path / "train.log"
     rows = [(step, part) for step in range(10, 400, 10) for part in (1, 2)]
     path.write_text("".join(f"step {step} micro_step {part}/2 loss {5 - step / 400:.4f}\n" for step, part in rows))
-    assert loss_curves.read(path).final_step is None
+    assert loss_curves.read(path).facts.final_step is None
 
 
 @pytest.mark.parametrize("first", [0, 500])

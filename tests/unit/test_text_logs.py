@@ -104,7 +104,7 @@ def test_the_lines_of_a_program_are_read_and_named(program, tmp_path):
     assert points(curve, "validation_loss") == ([] if has_no_evaluation else [(0, 10.975)])
     final_steps = {"llm.c": 19560, "Megatron-LM": 19073, "modded-nanogpt": 1750, "transformers": 1000}
     final_steps |= {"NeMo": 19072, "Composer": 19073, "OLMo": 739328}
-    assert curve.final_step == final_steps.get(program)
+    assert curve.facts.final_step == final_steps.get(program)
     assert curve.low_confidence_reasons == ()
 
 
@@ -159,7 +159,7 @@ def test_a_loss_that_is_not_a_number_is_one(tmp_path):
 def test_a_step_is_the_progress_in_brackets(line, final_step, tmp_path):
     """Its end is that of an epoch where there are epochs."""
     curve = read(tmp_path, line)
-    assert (points(curve), curve.final_step) == ([(50, 3.2)], final_step)
+    assert (points(curve), curve.facts.final_step) == ([(50, 3.2)], final_step)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_batches_of_epochs_are_steps(line, first, final_step, tmp_path):
     ]
     curve = read(tmp_path, "\n".join(lines) + "\n")
     assert curve.columns["step"].tolist() == list(range(100, 3001, 100))
-    assert curve.final_step == final_step
+    assert curve.facts.final_step == final_step
 
 
 def test_steps_that_start_again_in_each_epoch_are_refused_where_no_batches_are_stated(tmp_path):
@@ -199,7 +199,7 @@ def test_steps_follow_from_epochs_where_the_log_tells_their_length(tmp_path):
         tmp_path, plan + "{'loss': 8.5, 'epoch': 0.05}\n{'loss': 7.5, 'epoch': 0.1}\n{'eval_loss': 7.6, 'epoch': 0.1}\n"
     )
     assert (points(curve), points(curve, "validation_loss")) == ([(50, 8.5), (100, 7.5)], [(100, 7.6)])
-    assert curve.final_step == 2000
+    assert curve.facts.final_step == 2000
 
 
 STEPS = list(range(100, 6001, 100))
@@ -384,7 +384,9 @@ def test_a_log_of_deepspeed_behind_another_is_none_of_its_training(tmp_path):
     ],
 )
 def test_parameters_that_a_line_states_are_logged(line, n_parameters, tmp_path):
-    assert read(tmp_path, "\n".join([line, *lines("step {step} loss {loss}")]) + "\n").n_parameters == n_parameters
+    facts = read(tmp_path, "\n".join([line, *lines("step {step} loss {loss}")]) + "\n").facts
+    assert facts.is_known("n_parameters") is (n_parameters is not None)
+    assert n_parameters is None or facts.n_parameters == n_parameters
 
 
 def test_a_best_loss_is_left_out(tmp_path):
@@ -424,7 +426,7 @@ def test_runs_of_one_log_are_told_apart_by_a_header_or_a_total(header, tmp_path)
         log += [f"step {step:05}/{last} | loss: {loss}" for step, loss in whole]
     curve = read(tmp_path, "\n".join(log) + "\n")
     assert points(curve) == whole
-    assert curve.final_step == 1200
+    assert curve.facts.final_step == 1200
     assert "3 runs (run 1: 8 rows, steps 0 to 1,400, losses 7 to" in curve.notes[1]
     assert points(loss_curves.read(tmp_path / "main.log", run=1))[-1][0] == 1400
 
@@ -433,7 +435,7 @@ def test_a_stage_that_states_no_total_has_none(tmp_path):
     log = [f"step {step}/4000 | loss {5 - step / 1000}" for step in range(100, 4001, 100)]
     log += ["next stage", *(f"step {step} | loss {4.9 - step / 2000}" for step in range(100, 5001, 100))]
     curve = read(tmp_path, "\n".join(log) + "\n")
-    assert curve.final_step is None
+    assert curve.facts.final_step is None
     assert curve.columns["step"].max() == 5000
 
 

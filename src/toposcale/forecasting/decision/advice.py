@@ -71,15 +71,12 @@ class Advice(Drawn):
 
     Examples
     --------
-    >>> import numpy as np, toposcale
-    >>> steps = np.arange(200, 6001, 200)
-    >>> curve = {"step": steps, "loss": 2.0 + 40 * steps**-0.5}
-    >>> schedule = {"shape": "cosine", "steps": 12000, "warmup_steps": 200, "final": 0.1}
-    >>> advice = toposcale.advise(curve, n_parameters=25e6, tokens_per_step=5e5, schedule=schedule)
-    >>> sorted(row["kind"] for row in advice["candidates"])
-    ['continue', 'scale_up', 'scale_up']
-    >>> advice["forecast_low"] < advice["forecast"] < advice["loss"]
-    True
+    >>> import toposcale
+    >>> advice = toposcale.advise(n_parameters=1e9, tokens_per_step=5e5, steps=20_000)
+    >>> advice["choice"], advice["confident"]
+    ('start 0.5 x this run', False)
+    >>> sorted({row["kind"] for row in advice["candidates"]})
+    ['continue', 'scale_up']
     """
 
     run: TrainingRun

@@ -100,25 +100,21 @@ def unit_remarks(run: TrainingRun) -> Iterator[str]:
         yield f"a loss of {run.loss_curve.level:.4g} can hardly be in nats per token"
 
 
-def forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
-    """Yield the reasons for low confidence in the forecast of a run, whatever is decided by it."""
-    if not run.schedule.is_known:
-        yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because}"
-    if run.schedule.warmup_assumed:
-        yield "whether the learning rate had a warm-up is unknown"
-    if not checks.is_checkable(run):
-        yield "the curve has too few points after the warm-up to check the law on it"
-    yield from unit_remarks(run)
-    if law.inflation_ * NORMAL > MAX_CONFIDENT_ERROR:
-        yield f"from its first half the law forecasts the present {law.inflation_ * NORMAL:.1f} standard deviations off"
-    if law.discrepancy_ > MAX_DISCREPANCY:
-        yield f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs"
-    yield from run.low_confidence_reasons
-    if run.facts.adapter_of:
-        yield ADAPTER
-    if checks.in_early_steps(run):
-        yield f"fewer than {checks.USUAL_WARMUPS} warm-ups have passed"
-    if checks.validation_departs(run):
-        yield "the validation loss no longer follows the training loss"
-    if checks.looks_smoothed(run):
-        yield SMOOTHED
+def forecast_reasons(run: TrainingRun, law: Joint) -> list[str]:
+    """Return the reasons for low confidence in the forecast of a run, whatever is decided by it."""
+    error = law.inflation_ * NORMAL
+    is_far_off, is_discrepant = error > MAX_CONFIDENT_ERROR, law.discrepancy_ > MAX_DISCREPANCY
+    reasons = {
+        f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because}": not run.schedule.is_known,
+        "whether the learning rate had a warm-up is unknown": run.schedule.warmup_assumed,
+        "the curve has too few points after the warm-up to check the law on it": not checks.is_checkable(run),
+        **dict.fromkeys(unit_remarks(run), True),
+        f"from its first half the law forecasts the present {error:.1f} standard deviations off": is_far_off,
+        f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs": is_discrepant,
+        **dict.fromkeys(run.low_confidence_reasons, True),
+        ADAPTER: run.facts.adapter_of,
+        f"fewer than {checks.USUAL_WARMUPS} warm-ups have passed": checks.in_early_steps(run),
+        "the validation loss no longer follows the training loss": checks.validation_departs(run),
+        SMOOTHED: checks.looks_smoothed(run),
+    }
+    return [reason for reason, applies in reasons.items() if applies]

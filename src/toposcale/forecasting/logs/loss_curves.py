@@ -16,6 +16,7 @@ from toposcale.forecasting.logs.columns import choose_columns
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
 from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries, numbers_or_nan
 from toposcale.forecasting.logs.trainer_states import float_or_none
+from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
@@ -33,8 +34,8 @@ class LossCurve(NamedTuple):
     columns: float64 arrays (rows,): `step` (ascending, unique), `loss`, `gradient_norm`, `learning_rate` and the metrics,
     NaN if missing at a step and infinite if not a number there. notes: what was left out or changed, one clause each.
     low_confidence_reasons: what makes a forecast uncertain. trainer: state of transformers' Trainer, if that was read.
-    form: format of the file. names: its column by quantity. unread: its other columns. final_step, tokens_per_step,
-    n_parameters: facts of the training that the file states.
+    form: format of the file. names: its column by quantity. unread: its other columns. facts: those of the training that
+    the file states.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -44,9 +45,7 @@ class LossCurve(NamedTuple):
     form: str = "columns"
     names: Mapping[str, str] = {}
     unread: tuple[str, ...] = ()
-    final_step: int | None = None
-    tokens_per_step: int | None = None
-    n_parameters: int | None = None
+    facts: RunFacts = UNKNOWN
 
     def log(self) -> dict[str, np.ndarray]:
         """Return the columns of the training log (rows,): the rows with a loss, a gradient norm or a learning rate."""
@@ -171,9 +170,12 @@ def _curve(log: Log, chosen: Mapping[str, str], run: int | None) -> LossCurve:
         form=log.form or "columns",
         names=log.names,
         unread=tuple(name for name in log.columns if plain_name(name) not in read),
-        final_step=_last_number(log.totals),
-        tokens_per_step=measurements.tokens_per_step(log.steps, of_batch),
-        n_parameters=_last_number(next(iter(parameters.values()), None)),
+        facts=UNKNOWN.with_provenance(
+            Provenance.LOGGED,
+            final_step=_last_number(log.totals),
+            tokens_per_step=float(measurements.tokens_per_step(log.steps, of_batch) or np.nan),
+            n_parameters=_last_number(next(iter(parameters.values()), None)) or np.nan,
+        ),
     )
 
 

@@ -295,12 +295,7 @@ def _refuse_other_units(losses: LossCurve, where: str | Path) -> None:
 def _logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -> RunFacts:
     """Return the facts of a run that the curve states, and the weights beside it where they can be counted."""
     if (state := losses.trainer) is None:
-        return UNKNOWN.with_provenance(
-            Provenance.LOGGED,
-            n_parameters=losses.n_parameters or np.nan,
-            tokens_per_step=float(losses.tokens_per_step or np.nan),
-            final_step=losses.final_step or None,
-        )
+        return losses.facts
     folder, base = state.path.parent, ""
     if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
         base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
