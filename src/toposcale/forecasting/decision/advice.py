@@ -136,15 +136,11 @@ class Advice(Drawn):
         """Forecast from the next step to the end."""
         return self.law.forecast_curve(self.run) if self.law else None
 
-    def as_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each candidate."""
-        candidates = self.decision.candidates if self.decision else ()
-        return [weighed.as_row() | {"flop": weighed.candidate.compute} for weighed in candidates]
-
     @cached_property
     def _values(self) -> dict[str, Any]:
         """Keys and values of the advice as JSON."""
         run, end, schedule = self.run, self.end, self.run.schedule
+        candidates, dropped = (self.decision.candidates, self.decision.dropped) if self.decision else ((), ())
         return {
             "version": VERSION,
             "model": run.model,
@@ -164,8 +160,8 @@ class Advice(Drawn):
             "forecast_curve": self.forecast_curve._asdict() if self.forecast_curve else {},
             "target_loss": self.request.target_loss if self._target else None,
             **(self._target.as_dict() if self._target else {}),
-            "candidates": self.as_rows(),
-            "dropped_candidates": [dropped._asdict() for dropped in self.decision.dropped] if self.decision else [],
+            "candidates": [weighed.as_row() | {"flop": weighed.candidate.compute} for weighed in candidates],
+            "dropped_candidates": [candidate._asdict() for candidate in dropped],
             "choice": self.choice,
             "confident": self.is_confident,
             "low_confidence_reasons": list(self.reasons),

@@ -91,10 +91,6 @@ class Decision(NamedTuple):
         """Return whether there is anything to choose between."""
         return len(self.candidates) > 1
 
-    def weighed(self, name: str) -> WeighedCandidate | None:
-        """Return a candidate by its name, where there is one."""
-        return next((weighed for weighed in self.candidates if weighed.candidate.name == name), None)
-
 
 def decide(law: Law, run: TrainingRun, considered: Iterable[Candidate | DroppedCandidate]) -> Decision:
     """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none."""

@@ -266,7 +266,7 @@ def _assumed_of_decision(
     """Yield the assumptions about the candidates."""
     if decision is None:
         return
-    going_on = decision.weighed(CONTINUE)
+    going_on = next((row for row in decision.candidates if row.candidate.name == CONTINUE), None)
     if going_on and run.progress.step + going_on.candidate.steps < run.final_step:
         steps = going_on.candidate.steps
         yield (

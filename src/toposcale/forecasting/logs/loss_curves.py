@@ -92,13 +92,15 @@ def read(
     several. Raise UserError, one line that names file and fault.
     """
     path, chosen = Path(path), _chosen(loss_column, step_column)
-    if state := trainer_states.latest_state(path):
-        with _faults_of(state.path):
-            return _curve(_log_of_state(state), {}, run)._replace(trainer=state)
-    with _faults_of(path):
-        if path.is_dir() or ".tfevents." in path.name:
-            return _curve(event_files.read(path, is_named="loss" in chosen), chosen, run)
-        return _curve(log_files.read(path, list(chosen.values())), chosen, run)
+    state = trainer_states.latest_state(path)
+    with _faults_of(state.path if state else path):
+        if state:
+            log, chosen = _log_of_state(state), {}
+        elif path.is_dir() or ".tfevents." in path.name:
+            log = event_files.read(path, is_named="loss" in chosen)
+        else:
+            log = log_files.read(path, chosen.values())
+        return _curve(log, chosen, run)._replace(trainer=state)
 
 
 def of_columns(
