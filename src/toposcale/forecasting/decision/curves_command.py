@@ -23,18 +23,15 @@ def run(given: argparse.Namespace) -> None:
     count = len(given.curves)
     if count < 2:
         raise UserError("curves: give two or more; advise forecasts one")
+    stated = {name: values for name in run_options.OPTIONS if (values := getattr(given, name))}
+    if wrong := [name for name, values in stated.items() if len(values) not in (1, count)]:
+        raise UserError(
+            f"{run_options.option(wrong[0])}: one value, or one for each of the {count} curves (- for none)"
+        )
     runs: list[dict[str, Any]] = []
     for index, curve in enumerate(given.curves):
-        options = {}
-        for name in run_options.OPTIONS:
-            values = getattr(given, name) or [None]
-            if len(values) not in (1, count):
-                raise UserError(
-                    f"{run_options.option(name)}: one value, or one for each of the {count} curves (- for none)"
-                )
-            value = values[index % len(values)]
-            if value not in (None, "-"):
-                options[name] = value
+        values = {name: of_runs[index % len(of_runs)] for name, of_runs in stated.items()}
+        options = {name: value for name, value in values.items() if value != "-"}
         try:
             runs.append({"curve": curve, **run_options.arguments(options)})
         except UserError as error:
