@@ -137,7 +137,7 @@ OF_A_SCRIPT = {
     "loss_table": JOB
     | SCHEDULES
     | LOGS
-    | modules("scripts: _notes\nanalysis: curve_tables\nforecasting/runs: metrics outliers series"),
+    | modules("scripts: _notes\nanalysis: curve_tables\nforecasting/runs: facts metrics outliers series"),
     "metrics_table": (
         JOB
         | modules("""
