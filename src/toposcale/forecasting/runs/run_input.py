@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -71,13 +71,12 @@ class RunInput:
         of_a_step = ": a step reads sequences x tokens per sequence (--tokens-per-step)"
         tokens = number(self.tokens_per_step, "tokens_per_step", LEAST_TOKENS, MOST_TOKENS, of_a_step)
         size = parameters(self.n_parameters, "n_parameters")
-        of_schedule, stated = self._schedule_fields, self._stated_schedule
         return RunFacts(
             self.name,
             round(size) if size else np.nan,
             tokens or np.nan,
-            final_step=of_schedule.get("steps") if stated is None else stated.steps,
-            warmup_steps=of_schedule.get("warmup_steps"),
+            final_step=self._stated.final_step,
+            warmup_steps=self._stated.warmup_steps,
             optimizer=self.optimizer,
             objective=self.objective,
             unique_tokens=number(self.unique_tokens, "unique_tokens", 1) or np.nan,
@@ -85,38 +84,9 @@ class RunInput:
         )
 
     @cached_property
-    def _schedule_fields(self) -> dict[str, Any]:
-        """Fields of the schedule, those of the run where it does not state them; none of a file."""
-        steps, warmup_steps = whole_number(self.steps, "steps", 1), whole_number(self.warmup_steps, "warmup_steps")
-        of_run = without_none({"steps": steps, "warmup_steps": warmup_steps})
-        if self.schedule is None:
-            return of_run
-        if states_file(self.schedule):
-            options = {"steps": "steps (--steps)", "warmup_steps": "warmup_steps (--warmup-steps)"}
-            if of_run and Path(self.schedule).exists():
-                unused = " and ".join(options[name] for name in of_run)
-                raise UserError(f"{unused}: not used with the schedule file {self.schedule}")
-            return {}
-        if not isinstance(self.schedule, Mapping | str):
-            raise UserError(
-                f"schedule: a shape ({', '.join(SHAPES)}), a mapping of its fields, or a file, but it is a "
-                f"{type(self.schedule).__name__}"
-            )
-        shape = {"shape": self.schedule} if isinstance(self.schedule, str) else self.schedule
-        return _checked(of_run | without_none(shape))
-
-    @property
-    def _is_relative(self) -> bool:
-        """True if the schedule is in units of its peak, which the log has."""
-        stated = self._schedule_fields.keys()
-        return isinstance(self.schedule, Mapping | str) and "steps" in stated and not {"peak", "at"} & stated
-
-    @cached_property
-    def _stated_schedule(self) -> Schedule | ScheduleTable | None:
-        if self.schedule is None:
-            return None
-        in_units = {"peak": 1.0} if self._is_relative else {}
-        return schedule_of(in_units | self._schedule_fields or self.schedule)
+    def _stated(self) -> "_StatedSchedule":
+        """Schedule that is stated, or its end and warm-up alone."""
+        return _stated_schedule(self.schedule, without_none({"steps": self.steps, "warmup_steps": self.warmup_steps}))
 
     @cached_property
     def _reading(self) -> dict[str, Any]:
@@ -185,9 +155,9 @@ class RunInput:
 
     def _learning_rates(self, facts: RunFacts, like: LearningRateSchedule | None) -> LearningRateSchedule:
         """Return the schedule of the curve: the one that is stated, or `like`, or that of its log."""
-        stated, final_step, warmup_steps = self._stated_schedule, int(facts.final_step or 1), facts.warmup_steps
+        stated, final_step, warmup_steps = self._stated.schedule, int(facts.final_step or 1), facts.warmup_steps
         steps, rates = (self.losses.log()[name] for name in ("step", "learning_rate"))
-        if self._is_relative and isinstance(stated, Schedule):
+        if self._stated.is_relative and isinstance(stated, Schedule):
             stated = stated.at_peak_of(steps, rates)
         _refuse_late_rows(facts.model, self.losses.columns["step"], facts.tokens_per_step, final_step)
         if warmup_steps and warmup_steps >= final_step:
@@ -221,18 +191,44 @@ def states_file(schedule: Any) -> TypeGuard[str | Path]:
     return isinstance(schedule, str | Path) and schedule not in SHAPES
 
 
-def _checked(stated: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a schedule as numbers; raise UserError for one out of bounds, or without an end."""
-    stated |= {key: whole_number(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated}
+class _StatedSchedule(NamedTuple):
+    """Schedule that a user states; is_relative: whether it is in units of its peak, which the log has."""
+
+    schedule: Schedule | ScheduleTable | None
+    final_step: int | None
+    warmup_steps: int | None = None
+    is_relative: bool = False
+
+
+def _stated_schedule(schedule: Any, of_run: dict[str, Any]) -> _StatedSchedule:
+    """Return the schedule of a file, a shape or fields; of_run: steps and warmup_steps, where the fields lack them."""
+    if states_file(schedule):
+        if of_run and Path(schedule).exists():
+            unused = " and ".join(f"{name} (--{name.replace('_', '-')})" for name in of_run)
+            raise UserError(f"{unused}: not used with the schedule file {schedule}")
+        table = schedule_of(schedule)
+        return _StatedSchedule(table, table.steps)
+    if not (schedule is None or isinstance(schedule, Mapping | str)):
+        raise UserError(
+            f"schedule: a shape ({', '.join(SHAPES)}), a mapping of its fields, or a file, but it is a "
+            f"{type(schedule).__name__}"
+        )
+    stated = of_run | without_none({"shape": schedule} if isinstance(schedule, str) else schedule or {})
+    least = {"steps": 1, "warmup_steps": 0, "decay_start": 0}
+    stated |= {key: whole_number(stated[key], key, least[key]) for key in least if key in stated}
     stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
-    if "steps" not in stated and "at" not in stated:
+    if schedule is None:
+        return _StatedSchedule(None, stated.get("steps"), stated.get("warmup_steps"))
+    if not {"steps", "at"} & stated.keys():
         raise UserError("schedule: steps, the last step of the run, is missing")
     if "peak" not in stated and 0 < stated.get("final", 0) < LEAST_RATIO:
         raise UserError(
             f"final (--final): {stated['final']:g} without a peak is a ratio to it: give the peak too (--peak), or a ratio "
             "such as 0.1"
         )
-    return stated
+    is_relative = not {"peak", "at"} & stated.keys()
+    made = schedule_of({"peak": 1.0} | stated if is_relative else stated)
+    return _StatedSchedule(made, made.steps, stated.get("warmup_steps"), is_relative)
 
 
 def whole_number(value: Any, what: str, least: int = 0) -> int | None:
