@@ -65,10 +65,11 @@ def trainings(states: Iterable[TrainerState]) -> list[list[TrainerState]]:
     A resumed training continues its log, even if it was given more steps, but for the summary at its end.
     """
     runs: list[list[TrainerState]] = []
+    logs: dict[Path, str] = {}
     for state in states:
-        log, last = _log(state), state.content.get("max_steps")
+        log, last = logs.setdefault(state.path, _log(state)), state.content.get("max_steps")
         for run in reversed(runs):
-            begun = _log(run[-1])
+            begun = logs[run[-1].path]
             if log.startswith(begun[:-1]) and (begun != "[]" or last == run[-1].content.get("max_steps")):
                 run.append(state)
                 break
