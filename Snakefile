@@ -27,7 +27,7 @@ with environment.mistakes_in_a_line():
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/corpus.smk"
+include: "workflow/rules/recipes.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/checkpoints.smk"
 include: "workflow/rules/features.smk"

@@ -41,7 +41,7 @@ class Inputs:
         return [
             *self.parts("training", self.paths.training_metrics),
             *self.parts("embeddings", self.paths.embedding_metrics),
-            *self.parts_of_models("curve", self.paths.curve_metrics, self.plan.loss_curves),
+            *self.parts_of_models("loss_table", self.paths.curve_metrics, self.plan.loss_curves),
             *self.monitored("metrics/monitor", self.plan.monitored),
         ]
 
@@ -100,6 +100,8 @@ class Inputs:
                 {key: config["corpus"][key] for key in ("source", "tokenizer", "vocab_size")}
                 | {"context": config["training"]["context"], "texts": self.corpus},
                 self.corpus,
+                "Corpus: {params.source}, {params.tokenizer}",
+                {"tokens": self.paths.tokens, "description": self.paths.corpus},
             ),
             "training": Recipe(
                 "train.py",
@@ -119,11 +121,21 @@ class Inputs:
                 },
                 of_model=True,
             ),
-            "log": Recipe("gather.py", {"table": "training"}, {"parts": lambda job: self.logs(job.model)}),
-            "curve": Recipe(
+            "training_log": Recipe(
+                "gather.py",
+                {"table": "training"},
+                {"parts": lambda job: self.logs(job.model)},
+                "Training log of {wildcards.model}",
+                {"log": self.paths.model_log},
+                sorted({*plan.trained, *plan.monitored} - plan.work["training"].whole),
+            ),
+            "loss_table": Recipe(
                 "loss_table.py",
                 {"steps": lambda job: list(plan.models[job.model].steps)},
                 {"curve": lambda job: plan.loss_curves[job.model]},
+                "Loss curve of {wildcards.model}",
+                {"log": self.paths.model_log, "metrics": self.paths.curve_metrics},
+                plan.loss_curves,
             ),
             "weights": Recipe(
                 "weight_features.py",
@@ -255,8 +267,8 @@ class Inputs:
         file = self.paths.model_log.format(model=model)
         if model in self.plan.monitored:
             return file
-        whole = "training" if model in self.plan.work["training"].whole else "log"
-        return Part(file, "curve" if model in self.plan.loss_curves else whole, Job(model))
+        whole = "training" if model in self.plan.work["training"].whole else "training_log"
+        return Part(file, "loss_table" if model in self.plan.loss_curves else whole, Job(model))
 
     def logs(self, model: str) -> list[str]:
         """Return the parts of the training log of a model, as far as it has come."""

@@ -188,15 +188,13 @@ def _from_elsewhere(
         source = _folder(settings)
         steps, missing = source.usable_steps(inspected)
         paths = {step: str(source.checkpoint(step)) for step in steps}
-        last = paths[steps[-1]]
-        facts = {"checkpoints": paths, "trainer_state": source.trainer_state(), **_architecture(last, name)}
-        found = inspected(Path(last))
-        not_runnable = found.not_runnable_with_tokenizer if "tokenizer" in settings else found.not_runnable
-        numbers = {step: inspected(Path(path)).numbers for step, path in paths.items()}
+        inspections = [inspected(Path(path)) for path in paths.values()]
+        last, numbers = inspections[-1], {step: held.numbers for step, held in zip(steps, inspections, strict=True)}
+        facts = {"checkpoints": paths, "trainer_state": source.trainer_state(), **_architecture(paths[steps[-1]], name)}
         facts |= _facts_inside(numbers)
         if source.steps_inside:
             facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the steps: as saved in the checkpoints"]))
-        digests = [set(inspected(Path(path)).digests) for path in paths.values()]
+        digests = [set(inspection.digests) for inspection in inspections]
         return replace(
             model,
             settings={**facts, **settings},
@@ -204,7 +202,7 @@ def _from_elsewhere(
             missing=missing,
             without_step=tuple(source.without_step),
             numbers=numbers,
-            not_runnable=not_runnable,
+            not_runnable=last.not_runnable_with_tokenizer if "tokenizer" in settings else last.not_runnable,
             frozen=tuple(sorted(set.intersection(*digests))) if len(digests) > 1 else (),
         )
     return model

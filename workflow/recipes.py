@@ -49,15 +49,18 @@ Input = str | Sequence[str]
 class Recipe(NamedTuple):
     """Recipe of the files of a rule: its script, its settings, and what it reads.
 
-    settings, reads: by name; a value, or a function of the wildcards that returns it. title: of a rule of tables, its
-    message. modules: those of the library that the script loads by name. of_model: the files of every checkpoint carry the
-    digest of the work on all of them.
+    settings, reads: by name; a value, or a function of the wildcards that returns it. title, outputs, models: of a rule
+    that is its recipe and no more, its message, its files, and the models of which it makes them; none where its files are
+    of no model. modules: those of the library that the script loads by name. of_model: the files of every checkpoint carry
+    the digest of the work on all of them.
     """
 
     script: str
     settings: Mapping[str, Any]
     reads: Mapping[str, Input | Callable[[Any], Input]]
     title: str = ""
+    outputs: Mapping[str, str] | None = None
+    models: Iterable[str] | None = None
     modules: Sequence[str] = ()
     of_model: bool = False
 
@@ -68,6 +71,11 @@ class Recipes:
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
         self._recipes = recipes
         self._digests: dict[tuple[str, ...], str] = {}
+
+    @property
+    def rules(self) -> dict[str, Recipe]:
+        """The recipes of the rules that are no more than that, by name."""
+        return {name: recipe for name, recipe in self._recipes.items() if recipe.outputs}
 
     def inputs(self, name: str) -> Mapping[str, Input | Callable[[Any], Input]]:
         """Return the input, by name, of the rule of a recipe: files, or functions of the wildcards."""
@@ -107,7 +115,7 @@ class Recipes:
 
         A log that is gathered from parts of a training counts as the training's own.
         """
-        kinds = {"log": "training"}
+        kinds = {"training_log": "training"}
         made = dict.fromkeys((kinds.get(part.recipe, part.recipe), part.job.model) for part in parts)
         return [self.digest(name, Job(model)) for name, model in made]
 

@@ -1,11 +1,10 @@
 """The tables and figures of a run: which it has, and what each table is made with."""
 
-from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 from parts import Inputs
-from paths import ROOT
+from paths import ROOT, page_files
 from plan import Plan, training_settings
 from recipes import Input, Job, Part, Recipe
 from toposcale import analysis, reproduction
@@ -15,9 +14,9 @@ from toposcale.figures import FIGURES
 class RunTables:
     """The tables of a run and what is made of them.
 
-    gathered: tables that only gather the parts that producers make, with these. analyses: those that this run has. makes:
-    the tables that a rule makes, by its recipe. tables: those that this run has. files: what analyses and figures read,
-    by name. figures: those whose tables and features this run has. recipes: of the tables, the figures and the explorer.
+    gathered: tables that only gather the parts that producers make, with these. analyses: those that this run has. tables:
+    those that this run has. files: what analyses and figures read, by name. figures: those whose tables and features this
+    run has. recipes: of the tables. pictures: recipes of the figures and the explorer.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -27,15 +26,10 @@ class RunTables:
         needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
         analyses = analysis.ANALYSES | (reproduction.ANALYSES if config["reproduces"] else {})
         self.analyses = {name: entry for name, entry in analyses.items() if needed.get(name, True)}
-        self.makes: dict[str, Sequence[str]] = {
-            **{name: [name] for name in [*self.gathered, "vectors", "metrics"]},
-            "models": ["models", "schedules"],
-            "warnings": ["warnings"],
-            **{name: entry.makes for name, entry in self.analyses.items()},
-        }
-        self.tables = {
-            table: Part(paths.table(table), name, Job()) for name, made in self.makes.items() for table in made
-        }
+        makers = {table: f"{table}_table" for table in [*self.gathered, "vectors", "metrics", "models", "warnings"]}
+        makers["schedules"] = "models_table"
+        makers |= {table: name for name, entry in self.analyses.items() for table in entry.makes}
+        self.tables = {table: Part(paths.table(table), maker, Job()) for table, maker in makers.items()}
         self.files: dict[str, Input] = {
             "published": str(ROOT / "src/toposcale/reproduction/published_values.csv"),
             "training": [inputs.model_log(name) for name in [*plan.trained, *plan.monitored, *plan.loss_curves]],
@@ -48,7 +42,9 @@ class RunTables:
             for name, figure in FIGURES.items()
             if set(figure.tables) <= set(self.files) and figure.source in sources
         }
-        self.recipes = self._of_producers() | self._of_analyses() | self._of_pictures()
+        recipes = self._of_producers() | self._of_analyses()
+        self.recipes = {name: recipe._replace(outputs=self._outputs(name)) for name, recipe in recipes.items()}
+        self.pictures = self._of_pictures()
 
     def _of_producers(self) -> dict[str, Recipe]:
         """Return what the tables are made with that hold what producers make."""
@@ -59,16 +55,16 @@ class RunTables:
         with_log = [*plan.loss_curves, *plan.monitored]
         return {
             **{
-                table: Recipe("gather.py", {"table": table}, {"parts": parts}, f"Gathering {table}")
+                f"{table}_table": Recipe("gather.py", {"table": table}, {"parts": parts}, f"Gathering {table}")
                 for table, parts in self.gathered.items()
             },
-            "vectors": Recipe(
+            "vectors_table": Recipe(
                 "vectors.py",
                 {},
                 {"parts": inputs.parts("weights", paths.diagrams)},
                 "Persistence images and landscapes of the weights",
             ),
-            "metrics": Recipe(
+            "metrics_table": Recipe(
                 "metrics_table.py",
                 {
                     "models": list(plan.models),
@@ -91,7 +87,7 @@ class RunTables:
                 },
                 "Gathering the metrics of every checkpoint",
             ),
-            "models": Recipe(
+            "models_table": Recipe(
                 "models_table.py",
                 {
                     "models": {name: model.facts for name, model in plan.models.items()},
@@ -109,7 +105,7 @@ class RunTables:
                 },
                 "Listing the models and their plans",
             ),
-            "warnings": Recipe(
+            "warnings_table": Recipe(
                 "warnings_table.py",
                 {
                     "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
@@ -160,17 +156,18 @@ class RunTables:
                         *(part for table, part in self.tables.items() if table == "diagrams"),
                     ],
                     "surfaces": self.files.get("surfaces", []),
+                    "page": page_files("explorer"),
                 },
+                "Writing the explorer",
+                {"page": inputs.paths.explorer},
             ),
         }
 
-    def outputs(self, name: str) -> dict[str, str]:
+    def _outputs(self, maker: str) -> dict[str, str]:
         """Return the output, by name, of a rule: its tables, those of analyses and the warnings as CSV too."""
-        paths, tables = self._inputs.paths, self.makes[name]
-        with_csv = tables if name in self.analyses or name == "warnings" else []
-        return {table: paths.table(table) for table in tables} | {
-            f"{table}_csv": f"{paths.tables}/{table}.csv" for table in with_csv
-        }
+        made = {table: part for table, part in self.tables.items() if part.recipe == maker}
+        with_csv = made if maker in self.analyses or "warnings" in made else {}
+        return {**made, **{f"{table}_csv": part.removesuffix("parquet") + "csv" for table, part in with_csv.items()}}
 
 
 def analysis_settings(plan: Plan) -> dict[str, Any]:

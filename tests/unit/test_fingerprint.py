@@ -116,12 +116,13 @@ def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
     inputs = parts.Inputs(
         plan.Plan(config_reading.resolve({"models": {"a": {"d_model": 8, "n_layers": 1, "n_heads": 1}}}))
     )
-    made_by = inputs.recipes | run_tables.RunTables(inputs).recipes
+    tables = run_tables.RunTables(inputs)
+    made_by = inputs.recipes | tables.recipes | tables.pictures
     for rule, script in with_script:
         assert (
             [made_by[name].script for name in re.findall(r'RECIPES\.params\("(\w+)"\)', rule)] == [script]
             or ("**RECIPES.params(kind)" in rule and "script=INPUTS.recipes[kind].script" in rule)
-            or ("**RECIPES.params(name)" in rule and "script=params.script" in rule)
+            or ("**RECIPES.params(rule_name)" in rule and "script=params.script" in rule)
             or re.findall(r'code_of\(\s*"(\w+\.py)"', rule) == [script]
             or script in ("resolved_configuration.py", "compared.py")
         ), rule

@@ -355,15 +355,15 @@ def test_a_rule_reads_what_its_table_is_made_of(tables_of, folder, tmp_path):
     found = tables_of(models={"a": SIZES, "f": folder, "c": curve}, reproduces=["paper"], metrics={"tables": ["m.csv"]})
     log = "results/mine/training/{}.parquet"
     recipes = Recipes(found._inputs.recipes | found.recipes)
-    assert recipes.inputs("models") == {
+    assert recipes.inputs("models_table") == {
         "checkpoints": ["results/mine/checkpoints/a/step-00000020.safetensors", f"{folder['path']}/step-5.safetensors"],
         "sizes": [],
         "curves": ["mine.csv"],
         "logs": [log.format("c")],
         "schedule_files": [],
     }
-    assert recipes.inputs("metrics")["tables"] == ["m.csv"]
-    assert recipes.inputs("metrics")["training"] == [log.format("a")]
+    assert recipes.inputs("metrics_table")["tables"] == ["m.csv"]
+    assert recipes.inputs("metrics_table")["training"] == [log.format("a")]
     assert recipes.inputs("forecasts")["training"] == [log.format("a"), log.format("c")]
     for name in found.recipes:
         files = [[held] if isinstance(held, str) else held for held in recipes.inputs(name).values()]
@@ -372,13 +372,15 @@ def test_a_rule_reads_what_its_table_is_made_of(tables_of, folder, tmp_path):
 
 def test_a_rule_makes_its_tables_by_the_script_of_their_recipe_and_analyses_as_csv_too(tables_of):
     found = tables_of()
-    assert found.outputs("models") == {name: f"results/mine/tables/{name}.parquet" for name in ("models", "schedules")}
-    assert found.outputs("scaling") == {
+    made = {name: recipe.outputs for name, recipe in found.recipes.items()}
+    assert made["models_table"] == {name: f"results/mine/tables/{name}.parquet" for name in ("models", "schedules")}
+    assert made["scaling"] == {
         "scaling": "results/mine/tables/scaling.parquet",
         "scaling_csv": "results/mine/tables/scaling.csv",
     }
     assert {name for name, recipe in found.recipes.items() if recipe.script == "analyse.py"} == set(found.analyses)
-    assert found.recipes["features"].script == "gather.py"
+    assert found.recipes["features_table"].script == "gather.py"
+    assert {name for files in made.values() for name in files if not name.endswith("_csv")} == set(found.tables)
 
 
 def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):

@@ -20,7 +20,7 @@ with environment.mistakes_in_a_line():
     INPUTS = parts.Inputs(PLAN)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-RECIPES = Recipes(INPUTS.recipes | TABLES.recipes)
+RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.pictures)
 STALE = RECIPES.stale(TABLES.tables.values()) if workflow.is_main_process else []
 by_size = INPUTS.by_size
 

@@ -49,24 +49,3 @@ rule report:
         "Writing the report"
     script:
         "../../scripts/report.py"
-
-
-rule explorer:
-    input:
-        **RECIPES.inputs("explorer"),
-        page=page_files("explorer"),
-    output:
-        PATHS.explorer,
-    log:
-        f"{PATHS.logs}/explorer.log",
-    localrule: True
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        mem_mb=on_attempt(2000),
-    params:
-        **RECIPES.params("explorer"),
-    message:
-        "Writing the explorer"
-    script:
-        "../../scripts/explorer.py"

@@ -1,35 +1,4 @@
-# Tables: features, metrics, models and what else is gathered from producers; then the analyses, from tables to tables.
-# `ANALYSES` of `toposcale.analysis` and `toposcale.reproduction` list the latter.
-
-
-# The rules are named after the tables, features_table and so on, or after the analyses. `params` is the recipe while a rule
-# is read, and the params of a job while it runs: both tell the script.
-for name in TABLES.makes:
-    params = TABLES.recipes[name]
-    rule_name = name if name in TABLES.analyses else f"{name}_table"
-
-    rule:
-        name:
-            rule_name
-        input:
-            **RECIPES.inputs(name),
-        output:
-            **TABLES.outputs(name),
-        log:
-            f"{PATHS.logs}/{rule_name}.log",
-        localrule: True
-        conda:
-            "../../envs/toposcale.yaml"
-        resources:
-            mem_mb=on_attempt(2000),
-            runtime=on_attempt(60),
-        params:
-            **RECIPES.params(name),
-            script=params.script,
-        message:
-            params.title
-        script:
-            "../../scripts/" + params.script
+# What is gathered from tables, and targets.
 
 
 rule measured:
@@ -88,6 +57,6 @@ rule compared:
 rule tables:
     input:
         PATHS.record,
-        [TABLES.outputs(name).values() for name in TABLES.makes],
+        [recipe.outputs.values() for recipe in TABLES.recipes.values()],
         TABLES.files["training"],
         rules.landscape.input,

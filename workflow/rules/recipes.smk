@@ -1,0 +1,31 @@
+# The rules that are their recipe and no more: the corpus, training logs, every table and the explorer. The recipes are in
+# workflow/parts.py and workflow/run_tables.py. They take seconds or need the network, so they run where Snakemake runs.
+
+
+# `params` is the recipe while a rule is read, and the params of a job while it runs: both tell the script.
+for rule_name, params in RECIPES.rules.items():
+
+    rule:
+        name:
+            rule_name
+        input:
+            **RECIPES.inputs(rule_name),
+        output:
+            **params.outputs,
+        log:
+            f"{PATHS.logs}/{rule_name}.log" if params.models is None else f"{PATHS.logs}/{rule_name}/{{model}}.log",
+        wildcard_constraints:
+            model=PLAN.wildcard_regex(params.models or []),
+        localrule: True
+        conda:
+            "../../envs/toposcale.yaml"
+        resources:
+            mem_mb=on_attempt(2000),
+            runtime=on_attempt(60),
+        params:
+            **RECIPES.params(rule_name),
+            script=params.script,
+        message:
+            params.title
+        script:
+            "../../scripts/" + params.script
