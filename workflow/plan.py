@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -422,26 +422,17 @@ def _without(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in keys}
 
 
-class TrainingRule(NamedTuple):
-    """A rule that trains: the checkpoints that a job does, the names of those that it leaves, and the models."""
-
-    checkpoints: str
-    outputs: list[str]
-    models: list[str]
-
-
-def training_rules(work: Producer) -> Iterator[TrainingRule]:
-    """Yield the rules that train.
+def training_rules(work: Producer) -> dict[tuple[str, ...], list[str]]:
+    """Return the models of each rule that trains, by the names of the checkpoints that its jobs leave.
 
     A checkpoint a job, one rule serves all. A model a job, Snakemake wants a list of the checkpoints that the job makes, so
     models with different checkpoints have rules of their own.
     """
-    if not work.whole:
-        yield TrainingRule("{checkpoints}", ["{checkpoints}"], list(work.steps))
-        return
-    for steps in sorted(set(work.steps.values())):
-        names = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
-        yield TrainingRule(ALL, [checkpoint_name(step) for step in steps], names)
+    one = ("{checkpoints}",)
+    models: dict[tuple[str, ...], list[str]] = {} if work.whole else {one: []}
+    for model, steps in work.steps.items():
+        models.setdefault(tuple(map(checkpoint_name, steps)) if work.whole else one, []).append(model)
+    return dict(sorted(models.items()))
 
 
 def checkpoint_name(step: int) -> str:

@@ -2,8 +2,9 @@
 
 
 # rule train; with several lists of checkpoints and a job a model, also rule train_2 and so on.
-for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]), 1):
-    whole = training_rule.checkpoints == plan.ALL
+for number, (outputs, models) in enumerate(plan.training_rules(PLAN.work["training"]).items(), 1):
+    whole = bool(PLAN.work["training"].whole)
+    checkpoints = plan.ALL if whole else "{checkpoints}"
 
     rule:
         name:
@@ -11,16 +12,16 @@ for number, training_rule in enumerate(plan.training_rules(PLAN.work["training"]
         input:
             **RECIPES.inputs("training"),
         output:
-            checkpoints=[PATHS.checkpoint.replace("{checkpoints}", made) for made in training_rule.outputs],
+            checkpoints=[PATHS.checkpoint.replace("{checkpoints}", made) for made in outputs],
             log=PATHS.model_log if whole else PATHS.training_log,
-            metrics=PATHS.training_metrics.replace("{checkpoints}", training_rule.checkpoints),
-            sketch=PATHS.sketch.replace("{checkpoints}", training_rule.checkpoints) if PLAN.with_trajectory else [],
+            metrics=PATHS.training_metrics.replace("{checkpoints}", checkpoints),
+            sketch=PATHS.sketch.replace("{checkpoints}", checkpoints) if PLAN.with_trajectory else [],
             # Twice the size of the weights, and needed by the next job alone.
             optimiser=[] if whole else temp(PATHS.optimiser),
         log:
-            f"{PATHS.logs}/train/{{model}}/{training_rule.checkpoints}.log",
+            f"{PATHS.logs}/train/{{model}}/{checkpoints}.log",
         wildcard_constraints:
-            model=PLAN.wildcard_regex(training_rule.models),
+            model=PLAN.wildcard_regex(models),
         priority: lambda wildcards: PLAN.models[wildcards.model].remaining_cost(INPUTS.steps("training")(wildcards)[0])
         conda:
             "../../envs/toposcale.yaml"
