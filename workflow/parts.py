@@ -161,8 +161,12 @@ class Inputs:
                 "trajectory.py",
                 {"window": config["trajectory"]["window"], "steps": self.steps("training")},
                 {"sketches": self._of_model("training", self.paths.sketch, plan.trained)},
+                "Topology of the training trajectory of {wildcards.model}",
+                {"features": self.paths.trajectory_features},
+                plan.trained,
+                is_local=False,
             ),
-            "distances": Recipe(
+            "diagram_distances": Recipe(
                 "diagram_distances.py",
                 {
                     "steps": lambda job: {
@@ -177,6 +181,10 @@ class Inputs:
                     for source, models in plan.compared.items()
                 }
                 | {"clouds": self._of_model("embeddings", self.paths.clouds, plan.diverging)},
+                "Distances between consecutive checkpoints of {wildcards.model}",
+                {"features": self.paths.distances},
+                plan.moving,
+                is_local=False,
             ),
         }
 

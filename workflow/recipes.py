@@ -51,8 +51,8 @@ class Recipe(NamedTuple):
 
     settings, reads: by name; a value, or a function of the wildcards that returns it. title, outputs, models: of a rule
     that is its recipe and no more, its message, its files, and the models of which it makes them; none where its files are
-    of no model. modules: those of the library that the script loads by name. of_model: the files of every checkpoint carry
-    the digest of the work on all of them.
+    of no model. is_local: whether that takes seconds. modules: those of the library that the script loads by name.
+    of_model: the files of every checkpoint carry the digest of the work on all of them.
     """
 
     script: str
@@ -61,6 +61,7 @@ class Recipe(NamedTuple):
     title: str = ""
     outputs: Mapping[str, str] | None = None
     models: Iterable[str] | None = None
+    is_local: bool = True
     modules: Sequence[str] = ()
     of_model: bool = False
 

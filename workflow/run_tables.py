@@ -197,7 +197,7 @@ def _gathered(inputs: Inputs) -> dict[str, list[str]]:
     gathered = {
         "features": [
             *chain.from_iterable(inputs.parts(source, paths.features) for source in sources),
-            *inputs.parts_of_models("distances", paths.distances, plan.moving),
+            *inputs.parts_of_models("diagram_distances", paths.distances, plan.moving),
             *inputs.parts_of_models("trajectory", paths.trajectory_features, plan.with_trajectory),
         ],
         "diagrams": [*inputs.parts("embeddings", paths.diagrams), *inputs.parts("landscape", paths.diagrams)],

@@ -319,16 +319,16 @@ def test_features_come_from_every_source(tables_of):
 
 def test_distances_are_of_every_source_that_a_model_has(inputs_of):
     inputs = inputs_of(landscape={"enabled": True, "every": 2}, models={"a": SIZES, "b": SIZES | {"embeddings": False}})
-    params = Recipes(inputs.recipes).params("distances")
+    params = Recipes(inputs.recipes).params("diagram_distances")
     [a, b] = (params["steps"](Job(model=model)) for model in "ab")
     assert a == {"weights": [0, 10, 20], "embeddings": [0, 10, 20], "landscape": [0, 20], "gradients": [0, 20]}
     assert set(a) - set(b) == {"embeddings"}
-    of_b = read(inputs.recipes, "distances", Job(model="b"))
+    of_b = read(inputs.recipes, "diagram_distances", Job(model="b"))
     assert {name for name, files in of_b.items() if files} == b.keys()
-    assert len(read(inputs.recipes, "distances", Job(model="a"))["clouds"]) == 3
+    assert len(read(inputs.recipes, "diagram_distances", Job(model="a"))["clouds"]) == 3
     assert set(params["inputs"](Job(model="b"))) == set(chain(*of_b.values()))
     without = Recipes(inputs_of(weights={"distances": False}).recipes)
-    assert "weights" not in without.params("distances")["steps"](Job(model="a"))
+    assert "weights" not in without.params("diagram_distances")["steps"](Job(model="a"))
 
 
 def test_an_analysis_is_made_where_its_subject_is(tables_of):

@@ -95,4 +95,6 @@ def test_the_drawn_rules_are_those_of_the_workflow():
     # Loops name rules after the entries of a registry, in which a search finds each.
     text = "\n".join(path.read_text() for path in [ROOT / "Snakefile", *ROOT.glob("workflow/rules/*.smk")])
     named = {*ANALYSES, *REPRODUCTION, *(f"{table}_table" for table in schemas.TABLES)}
+    code = "\n".join(path.read_text() for path in ROOT.glob("workflow/*.py"))
+    named |= set(re.findall(r'"(\w+)": Recipe\(', code))
     assert [name for name in rules if not re.search(rf"\brule {name}\b", text) and name not in named] == []

@@ -52,34 +52,3 @@ rule embeddings:
         f"Embeddings and perplexity of {{wildcards.model}}, {PLAN.work['embeddings'].job_title}"
     script:
         "../../scripts/embeddings.py"
-
-
-# What compares the checkpoints of a model: rule diagram_distances and rule trajectory.
-for kind, output, models, message in (
-    ("distances", PATHS.distances, PLAN.moving, "Distances between consecutive checkpoints"),
-    ("trajectory", PATHS.trajectory_features, PLAN.trained, "Topology of the training trajectory"),
-):
-    rule_name = INPUTS.recipes[kind].script.removesuffix(".py")
-
-    rule:
-        name:
-            rule_name
-        input:
-            **RECIPES.inputs(kind),
-        output:
-            features=output,
-        log:
-            f"{PATHS.logs}/{rule_name}/{{model}}.log",
-        wildcard_constraints:
-            model=PLAN.wildcard_regex(models),
-        conda:
-            "../../envs/toposcale.yaml"
-        resources:
-            runtime=on_attempt(30),
-        params:
-            **RECIPES.params(kind),
-            script=INPUTS.recipes[kind].script,
-        message:
-            f"{message} of {{wildcards.model}}"
-        script:
-            "../../scripts/{params.script}"

@@ -1,5 +1,5 @@
-# The rules that are their recipe and no more: the corpus, training logs, every table and the explorer. The recipes are in
-# workflow/parts.py and workflow/run_tables.py. They take seconds or need the network, so they run where Snakemake runs.
+# The rules that are their recipe and no more: the corpus, training logs, what compares the checkpoints of a model, every
+# table and the explorer. The recipes are in workflow/parts.py and workflow/run_tables.py.
 
 
 # `params` is the recipe while a rule is read, and the params of a job while it runs: both tell the script.
@@ -16,7 +16,7 @@ for rule_name, params in RECIPES.rules.items():
             f"{PATHS.logs}/{rule_name}.log" if params.models is None else f"{PATHS.logs}/{rule_name}/{{model}}.log",
         wildcard_constraints:
             model=PLAN.wildcard_regex(params.models or []),
-        localrule: True
+        localrule: params.is_local
         conda:
             "../../envs/toposcale.yaml"
         resources:
