@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from studies.norms import NORMS
@@ -20,10 +22,15 @@ from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.freedman_lane import BetweenRuns, between_runs, fit_of_configuration
-from toposcale.statistics.permutations import DRAWS, with_more_draws
+from toposcale.statistics.multiple_testing import benjamini_hochberg
+from toposcale.statistics.permutations import DRAWS
 from toposcale.statistics.prewhitening import MIN_FOR_TEST, lagged, prewhiten, with_squares
-from toposcale.statistics.run_permutation import MIN_SEEDS, RunPermutation, pair_correlations, permute_pairs
+from toposcale.statistics.run_permutation import RunPermutation, pair_correlations, permute_pairs
 
+MIN_SEEDS = 8
+"""A configuration with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""
+MANY_DRAWS, CLOSE_CALL = 100_000, (0.02, 0.10)
+"""Draws of a test whose corrected p lies in `CLOSE_CALL`, so that the level does not depend on the draws."""
 EARLY, SHARE = 0.2, 0.3
 """Shares of training at which the losses, and at the later one the features, are read."""
 FINISHED_SHARE = 0.99
@@ -64,6 +71,24 @@ def _rows(keys: Sequence[tuple[str, ...]], metric: str, test: Callable[..., Any]
     return pd.DataFrame(keys, columns=SERIES_KEY).assign(metric=metric, **columns)
 
 
+def with_more_draws(test: Callable[[NDArray[np.int64], int], Any], size: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the p-values (size,) of a family and how many permutations each rests on, `MANY_DRAWS` for close calls.
+
+    test: takes indices and a number of draws, and returns `p` and `n_permutations`.
+    """
+    indices = np.arange(size)
+    first = test(indices, DRAWS)
+    p, counted, drawn = first.p, np.full(size, first.n_permutations), np.zeros(size, dtype=bool)
+    while True:
+        q = benjamini_hochberg(p)
+        close = indices[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
+        if not len(close):
+            return p, counted
+        again = test(close, MANY_DRAWS)
+        drawn[close] = True
+        p[close], counted[close] = again.p, again.n_permutations
+
+
 class Paired(NamedTuple):
     """Residuals of features x (R runs of S, m) and metric y (R of 1, m) with n checkpoints, and their configurations."""
 
@@ -94,7 +119,7 @@ def paired_residuals(
         if used.n >= MIN_FOR_TEST and not used.missing:
             runs = grids.setdefault(tuple(used.steps), {})
             # Series that differ before the segment alone, such as distances from the checkpoint before, come in groups.
-            runs[group.model] = runs[group.model].beside(used) if group.model in runs else used
+            runs[group.model] = _beside(runs[group.model], used) if group.model in runs else used
     names = sorted(configurations)
     for steps in sorted(grids):
         runs = grids[steps]
@@ -113,6 +138,13 @@ def paired_residuals(
                 [lagged(controls[name]) for name in names],
                 len(steps),
             )
+
+
+def _beside(one: Aligned, other: Aligned) -> Aligned:
+    """Join the series of two groups of a model at the same checkpoints."""
+    keys = pd.concat([one.keys, other.keys], ignore_index=True)
+    left_out = np.concatenate([one.left_out, other.left_out])
+    return replace(one, keys=keys, values=np.vstack([one.values, other.values]), left_out=left_out)
 
 
 def between_runs_table(

@@ -1,13 +1,16 @@
 """The tests over the seeds of a configuration: planted effects are found, runs under way are left out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from planted_features import STEPS, N, one, rows
-from studies.over_seeds import between_runs_table, run_permutation_table
+from studies.over_seeds import MANY_DRAWS, between_runs_table, run_permutation_table, with_more_draws
 from toposcale.io.errors import UserError
 from toposcale.statistics.multiple_testing import benjamini_hochberg
+from toposcale.statistics.permutations import DRAWS
 
 
 def passed(table):
@@ -79,3 +82,24 @@ def test_runs_that_are_under_way_are_not_taken_for_finished_ones():
     nothing_early = loss[loss["step"] > 0.25 * STEPS[-1]]
     with pytest.raises(UserError, match="validation_loss: its values at 20% and 30%"):
         between_runs_table(features, nothing_early, models, metric="validation_loss", seed=0)
+
+
+def test_close_calls_and_no_others_rest_on_more_draws():
+    """Of five tests the third is a close call: its corrected p lies between 0.02 and 0.10."""
+    few = np.array([1e-4, 0.9, 0.03, 0.09, np.nan])
+    many = np.array([1e-4, 0.9, 0.07, 0.095, np.nan])
+    asked = []
+
+    def test(places, draws):
+        asked.append((places.tolist(), draws))
+        return SimpleNamespace(p=(few if draws == DRAWS else many)[places], n_permutations=draws + 1)
+
+    p, counted = with_more_draws(test, 5)
+    # q of the first round: 0.0004, 0.9, 0.06, 0.12; of the second 0.0004, 0.9, 0.12, 0.12.
+    assert asked == [([0, 1, 2, 3, 4], DRAWS), ([2], MANY_DRAWS)]
+    assert p.tolist()[:4] == [1e-4, 0.9, 0.07, 0.09]
+    assert counted.tolist() == [DRAWS + 1, DRAWS + 1, MANY_DRAWS + 1, DRAWS + 1, DRAWS + 1]
+    few[3], asked[:] = 0.074, []
+    p, _ = with_more_draws(test, 5)
+    assert asked[1:] == [([2, 3], MANY_DRAWS)]
+    assert MANY_DRAWS >= 100_000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.figures.tree_layout import merge_tree_layout
+from toposcale.figures.landscape import merge_tree_layout
 from toposcale.landscape import grid_edges, merge_tree, point_edges
 
 

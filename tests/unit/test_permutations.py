@@ -4,19 +4,12 @@ false-positive rates."""
 from __future__ import annotations
 
 from itertools import permutations, product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from toposcale.statistics.permutations import (
-    DRAWS,
-    MANY_DRAWS,
-    share_as_extreme,
-    with_more_draws,
-    within_configurations,
-)
+from toposcale.statistics.permutations import share_as_extreme, within_configurations
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
 
@@ -47,27 +40,6 @@ def test_share_as_extreme_by_hand():
     assert share_as_extreme([1.0, 0.5, 0.0, -0.5]) == 0.5
     assert share_as_extreme([2.0, 0.0, 0.0, 0.0]) == 0.25
     assert np.isnan(share_as_extreme([np.nan, 1.0]))
-
-
-def test_close_calls_and_no_others_rest_on_more_draws():
-    """Of five tests the third is a close call: its corrected p lies between 0.02 and 0.10."""
-    few = np.array([1e-4, 0.9, 0.03, 0.09, np.nan])
-    many = np.array([1e-4, 0.9, 0.07, 0.095, np.nan])
-    asked = []
-
-    def test(places, draws):
-        asked.append((places.tolist(), draws))
-        return SimpleNamespace(p=(few if draws == DRAWS else many)[places], n_permutations=draws + 1)
-
-    p, counted = with_more_draws(test, 5)
-    # q of the first round: 0.0004, 0.9, 0.06, 0.12; of the second 0.0004, 0.9, 0.12, 0.12.
-    assert asked == [([0, 1, 2, 3, 4], DRAWS), ([2], MANY_DRAWS)]
-    assert p.tolist()[:4] == [1e-4, 0.9, 0.07, 0.09]
-    assert counted.tolist() == [DRAWS + 1, DRAWS + 1, MANY_DRAWS + 1, DRAWS + 1, DRAWS + 1]
-    few[3], asked[:] = 0.074, []
-    p, _ = with_more_draws(test, 5)
-    assert asked[1:] == [([2, 3], MANY_DRAWS)]
-    assert MANY_DRAWS >= 100_000
 
 
 def test_run_permutation_of_three_runs_counted_by_hand():

@@ -125,7 +125,7 @@ OF_A_SCRIPT = {
         FRAMES
         | NAMES
         | modules("""
-            figures: landscape panels style tree_layout
+            figures: landscape panels style
             landscape: graphs merge_tree planes
             pages: __init__ columns explorer
         """)
@@ -181,7 +181,7 @@ OF_AN_ANALYSIS = {
     "transitions": modules("analysis: series transitions\nstatistics: changes coefficients"),
     "early_stopping": modules("analysis: early_stopping series\nstatistics: patience"),
     "forecasts": FORECASTS,
-    "scores": FORECASTS | modules("analysis: score_law scores"),
+    "scores": FORECASTS | modules("analysis: scores"),
     "decisions": DECISIONS,
     "comparison": modules("reproduction: comparison"),
     "claims": ANSWERS | modules("reproduction: claims\nfeatures: roles\nlandscape: planes"),
@@ -190,7 +190,7 @@ OF_AN_ANALYSIS = {
 OF_A_FIGURE = {
     "forecasting": (LAWS - modules("analysis: calibration training_runs\nforecasting/runs: breakpoints"))
     | modules("figures: forecasting"),
-    "landscape": modules("figures: landscape tree_layout\nlandscape: graphs merge_tree planes"),
+    "landscape": modules("figures: landscape\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),
     "training": modules("figures: training\nanalysis: controls"),

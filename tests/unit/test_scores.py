@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis.score_law import fit_score_law
-from toposcale.analysis.scores import score_tables
+from toposcale.analysis.scores import fit_score_law, score_tables
 from toposcale.forecasting import Prediction
 from toposcale.io import schemas
 from toposcale.io.errors import UserError

@@ -60,15 +60,6 @@ class Aligned:
         """Number of pairs of a series and a metric."""
         return len(self.keys) * len(self.metrics)
 
-    def beside(self, other: Self) -> Self:
-        """Join the series of another group of the same model at the same checkpoints."""
-        return replace(
-            self,
-            keys=pd.concat([self.keys, other.keys], ignore_index=True),
-            values=np.vstack([self.values, other.values]),
-            left_out=np.concatenate([self.left_out, other.left_out]),
-        )
-
     def testable(self, warmups: Mapping[str, float]) -> tuple[Self, str]:
         """Return the part on the testable segment, and why it cannot be tested, else ""."""
         start, stop, reason = testable_segment(self.steps, warmups.get(self.model))

@@ -12,9 +12,8 @@ import pandas as pd
 
 from toposcale import pages
 from toposcale.analysis.series import all_in_nats, with_metrics
-from toposcale.figures.landscape import counted_tree, loss_grid
+from toposcale.figures.landscape import counted_tree, loss_grid, merge_tree_layout
 from toposcale.figures.style import model_appearances
-from toposcale.figures.tree_layout import merge_tree_layout
 from toposcale.landscape.planes import most_informative
 from toposcale.pages.columns import columns, described, keys_of, rounded
 

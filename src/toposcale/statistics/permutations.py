@@ -1,20 +1,18 @@
 """Permutations of runs within their configurations: all of them if they can be counted, else random draws."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, permutations, product
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 MAX_EXACT = 50_000
 """Most permutations that are all counted: a configuration of eight runs has 40,320."""
-DRAWS, MANY_DRAWS, CLOSE_CALL = 10_000, 100_000, (0.02, 0.10)
-"""Draws of a test, and of one whose corrected p lies in `CLOSE_CALL`, so that the level does not depend on the draws."""
+DRAWS = 10_000
+"""Random permutations of a test where not all are counted."""
 _BLOCK = 10_000
 
 
@@ -63,21 +61,3 @@ def share_as_extreme(statistics: ArrayLike) -> Floats:
     # Equal permutations differ by rounding alone; they count as equal.
     extreme = distance >= distance[0] - 1e-9 * np.maximum(np.abs(values).max(axis=0), 1e-300)
     return np.where(np.isfinite(values).all(axis=0), extreme.mean(axis=0), np.nan)
-
-
-def with_more_draws(test: Callable[[NDArray[np.int64], int], Any], size: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the p-values (size,) of a family and how many permutations each rests on, `MANY_DRAWS` for close calls.
-
-    test: takes indices and a number of draws, and returns `p` and `n_permutations`.
-    """
-    indices = np.arange(size)
-    first = test(indices, DRAWS)
-    p, counted, drawn = first.p, np.full(size, first.n_permutations), np.zeros(size, dtype=bool)
-    while True:
-        q = benjamini_hochberg(p)
-        close = indices[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
-        if not len(close):
-            return p, counted
-        again = test(close, MANY_DRAWS)
-        drawn[close] = True
-        p[close], counted[close] = again.p, again.n_permutations

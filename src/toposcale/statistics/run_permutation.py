@@ -13,9 +13,6 @@ from numpy.typing import ArrayLike
 from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
 from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_configurations
 
-MIN_SEEDS = 8
-"""A configuration with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""
-
 
 @dataclass(frozen=True)
 class RunPermutation:
