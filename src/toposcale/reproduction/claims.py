@@ -108,6 +108,11 @@ class Run:
         metric = next((name for name in metrics if (plain["metric"] == name).any()), "")
         return self.by_size(plain[plain["metric"] == metric].set_index("model")["spearman"])
 
+    def final_losses(self) -> pd.Series:
+        """Return the last validation losses."""
+        losses = self.rows("metrics", metric=LOSSES[1]).dropna(subset=["value"]).sort_values("step")
+        return self.by_size(losses.groupby("model")["value"].last())
+
     def series(self, feature: str, source: str = "weights", least: int = 1) -> dict[str, pd.Series]:
         """Return the series (finite values by step) of each model that has at least `least` of them."""
         rows = self.rows("features", source=source, feature=feature).sort_values("step")
@@ -125,6 +130,10 @@ class Run:
         matches = on_planes(sorted(names, reverse=True), statistic, PLANES)
         planes = {feature.plane: feature.name for feature in matches}
         return self.series(planes[most_informative(planes)], "landscape", least) if planes else {}
+
+    def transitions(self, feature: str, column: str, source: str = "weights") -> pd.Series:
+        """Return a column of the table transitions."""
+        return self.by_size(self.rows("transitions", source=source, feature=feature).set_index("model")[column])
 
     def law(self, feature: str, source: str = "weights") -> pd.Series | None:
         """Return the power law of a feature in size; None if its exponent has no interval."""
@@ -146,11 +155,16 @@ def value_range(values: pd.Series) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def every(passes: Any, fails: Any, numbers: str, absent: str = "not measured") -> Outcome:
+    """Return whether all models pass a test, or all fail it; `absent` is the reason if there are none."""
+    need(len(passes), absent)
+    return Outcome(all(passes), all(fails), numbers)
+
+
 def one_sign(values: pd.Series, sign: int, least: float = 0.0, absent: str = "not measured") -> Outcome:
     """Return whether the values of all models have this sign and an absolute value of at least `least`."""
-    need(len(values), absent)
-    holds, contrary = (((side * values >= least) & (side * values > 0)).all() for side in (sign, -sign))
-    return Outcome(holds, contrary, listed(values))
+    holds, contrary = ((side * values >= least) & (side * values > 0) for side in (sign, -sign))
+    return every(holds, contrary, listed(values), absent)
 
 
 def over_sizes(run: Run, values: pd.Series, sign: int) -> Outcome:
@@ -180,12 +194,11 @@ def has_both_signs(run: Run) -> Outcome:
 
 def is_monotonic(run: Run) -> Outcome:
     """Return whether neural persistence never falls."""
-    by_model = run.series(NP, least=3)
-    need(by_model, "needs three checkpoints")
+    by_model, rho = run.series(NP, least=3), run.with_step(NP)
     rises = run.by_size({model: (np.diff(values) > 0).mean() for model, values in by_model.items()})
-    rho = run.with_step(NP)
     numbers = f"share of increases between checkpoints: {listed(rises)}; Spearman with the step: {listed(rho)}"
-    return Outcome((rises == 1).all(), len(rho) and (rho <= -FOLLOWS_RHO).all(), numbers)
+    falls = rho <= -FOLLOWS_RHO if len(rho) else [False]
+    return every(rises == 1, falls, numbers, "needs three checkpoints")
 
 
 def is_efficient(run: Run) -> Outcome:
@@ -202,26 +215,19 @@ def is_efficient(run: Run) -> Outcome:
     return Outcome(is_significant and row["estimate"] < 0, is_significant and row["estimate"] > 0, numbers)
 
 
-def transitions(run: Run, feature: str, column: str, source: str = "weights") -> pd.Series:
-    """Return a column of the table transitions."""
-    return run.by_size(run.rows("transitions", source=source, feature=feature).set_index("model")[column].astype(float))
-
-
 def coincides(run: Run) -> Outcome:
     """Return whether neural persistence changes most when the loss settles."""
-    apart = transitions(run, NP, "transition_step") - transitions(run, LOSSES[1], "settled_step", METRIC_SOURCE)
+    apart = run.transitions(NP, "transition_step") - run.transitions(LOSSES[1], "settled_step", METRIC_SOURCE)
     apart, by_model = run.by_size(apart), run.series(NP)
     near = [abs(steps) <= np.diff(by_model[str(model)].index).max() for model, steps in apart.items()]
-    need(near, "no model has both steps")
-    return Outcome(all(near), False, f"steps apart: {listed(apart)}")
+    return every(near, [False], f"steps apart: {listed(apart)}", "no model has both steps")
 
 
 def is_early(run: Run) -> Outcome:
     """Return whether neural persistence changes most in the first part of training."""
     final = run.tables["models"].set_index("model")["final_step"].astype(float)
-    shares = run.by_size(transitions(run, NP, "transition_step") / final)
-    need(len(shares), "no transition is known")
-    return Outcome((shares <= EARLY).all(), False, f"share of training: {listed(shares)}")
+    shares = run.by_size(run.transitions(NP, "transition_step") / final)
+    return every(shares <= EARLY, [False], f"share of training: {listed(shares)}", "no transition is known")
 
 
 def scales(run: Run, sign: int | None, *series: str, source: str = "weights") -> Outcome:
@@ -318,19 +324,17 @@ def beats_spectra(run: Run) -> Outcome:
 def has_interior_minimum(run: Run) -> Outcome:
     """Return whether H1 of the embeddings has its minimum strictly between the first and the last checkpoint."""
     by_model = run.series(H1, "embeddings", MIN_FOR_CORRELATION)
-    need(by_model, NO_EMBEDDINGS)
     least = run.by_size({model: values.idxmin() for model, values in by_model.items()})
-    inside = [values.index[0] < least[model] < values.index[-1] for model, values in by_model.items()]
-    return Outcome(all(inside), not any(inside), f"step of the minimum: {listed(least)}")
+    inside = np.array([of.index[0] < least[model] < of.index[-1] for model, of in by_model.items()], dtype=bool)
+    return every(inside, ~inside, f"step of the minimum: {listed(least)}", NO_EMBEDDINGS)
 
 
 def stopping_is_free(run: Run) -> Outcome:
     """Return whether early stopping by neural persistence saves steps and costs nothing."""
     rows = run.rows("early_stopping", feature=NP, patience=2).set_index("model").astype({"steps_saved": float})
     saved, regret = run.by_size(rows["steps_saved"]), run.by_size(rows["regret"])
-    need(len(saved), "no validation loss")
-    is_free = (regret <= FREE).all() and (saved > 0).any()
-    return Outcome(is_free, (regret > FREE).all(), f"steps saved: {listed(saved)}; nats lost: {listed(regret)}")
+    numbers = f"steps saved: {listed(saved)}; nats lost: {listed(regret)}"
+    return every((regret <= FREE) & bool((saved > 0).any()), regret > FREE, numbers, "no validation loss")
 
 
 def saddles_fall(run: Run) -> Outcome:
@@ -343,10 +347,9 @@ def saddles_fall(run: Run) -> Outcome:
 
 def is_not_monotonic(run: Run) -> Outcome:
     """Return whether the average persistence of the loss surface both rises and falls."""
-    changes = [np.diff(values) for values in run.surfaces("average_persistence", 3).values()]
-    both = [(change > 0).any() and (change < 0).any() for change in changes]
-    need(both, NO_LANDSCAPE)
-    return Outcome(all(both), not any(both), f"it rises and falls in {sum(both)} of {len(both)} models")
+    signs = [set(np.sign(np.diff(values))) for values in run.surfaces("average_persistence", 3).values()]
+    both = np.array([{-1, 1} <= of_model for of_model in signs], dtype=bool)
+    return every(both, ~both, f"it rises and falls in {both.sum()} of {len(both)} models", NO_LANDSCAPE)
 
 
 def saddles_in_larger(run: Run) -> Outcome:
@@ -408,7 +411,7 @@ CLAIMS = (
     Claim(PLAN, "criterion 3", "The forecast with topology is better for at least 3 of 5 sizes.",
           "count of models, against the power law, at every share of training", improves_most),
     Claim(PAPER, "table 1", "The final validation loss falls with size.", TREND,
-          lambda run: over_sizes(run, final_loss(run), -1), "validation_loss"),
+          lambda run: over_sizes(run, run.final_losses(), -1), "validation_loss"),
     Claim(PAPER, "table 2", "H0 total persistence rises as the loss falls.", SIGN,
           partial(follows, feature=H0, sign=-1), f"spearman {H0} training_loss"),
     Claim(PAPER, "table 2, sizes", "H0 total persistence follows the loss more closely in larger models.", TREND,
@@ -457,12 +460,6 @@ CLAIMS = (
 )
 # fmt: on
 """Every claim, in the order of its source."""
-
-
-def final_loss(run: Run) -> pd.Series:
-    """Return the last validation loss."""
-    losses = run.rows("metrics", metric=LOSSES[1]).dropna(subset=["value"]).sort_values("step")
-    return run.by_size(losses.groupby("model")["value"].last())
 
 
 def claims_tables(
