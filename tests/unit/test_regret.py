@@ -101,15 +101,6 @@ def test_sure_and_modelled_decisions_are_counted():
     assert found.loc["always_continue", ["n_confident", "n_modelled"]].tolist() == [0, 1]
 
 
-def test_several_decisions_of_one_moment_need_a_key_that_tells_them_apart():
-    table = decisions(("one", 0.2, "a", 0.0, 0.3), ("one", 0.2, "a", 0.4, 0.0))
-    table["start"] = ["b", "b", "c", "c"]
-    found = mean_regret(table, ["fraction"], key=["model", "fraction", "start"]).set_index("policy")
-    assert found.loc["next_size", "regret_saved"] == pytest.approx((-0.3 + 0.4) / 2)
-    with pytest.raises(pd.errors.MergeError):
-        mean_regret(table, ["fraction"])
-
-
 def test_no_decisions_make_an_empty_table_with_all_columns():
     found = mean_regret(decisions(("one", 0.2, "a", np.nan, np.nan)), ["fraction"])
     assert found.empty

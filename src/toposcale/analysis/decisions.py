@@ -22,7 +22,7 @@ AT_RANDOM = "random stop"
 """Choice of `RANDOM_STOP`: not a candidate, but a mean over points of the rest."""
 
 OBSERVED, MODELLED = "observed", "modelled"
-DECISION = ("model", "fraction")
+DECISION = ["model", "fraction"]
 """Columns that identify a decision, where a model has one at a point."""
 
 MEANS = (
@@ -289,23 +289,19 @@ def judged(
 
 
 def mean_regret(
-    decisions: pd.DataFrame,
-    by: Sequence[str],
-    *,
-    key: Sequence[str] = DECISION,
-    group: str = "model",
-    resamples: int = 1000,
-    seed: int = 0,
+    decisions: pd.DataFrame, by: Sequence[str], *, group: str = "model", resamples: int = 1000, seed: int = 0
 ) -> pd.DataFrame:
     """Return the mean regret of each policy within each combination of the columns `by`, and the regret it saves.
 
-    decisions: rows of `judged`, and the columns `key`, which name a decision. group: a column; decisions that share its
+    decisions: rows of `judged` with model and fraction, which name a decision. group: a column; decisions that share its
     value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
     Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
     rows = decisions.dropna(subset=["regret"])
-    continued = rows.loc[rows["policy"] == ALWAYS_CONTINUE, [*key, "regret"]].rename(columns={"regret": "continued"})
-    rows = rows.merge(continued, on=list(key), how="left", validate="many_to_one")
+    continued = rows.loc[rows["policy"] == ALWAYS_CONTINUE, [*DECISION, "regret"]].rename(
+        columns={"regret": "continued"}
+    )
+    rows = rows.merge(continued, on=DECISION, how="left", validate="many_to_one")
     rows["regret_saved"] = rows["continued"] - rows["regret"]
     means = []
     for values, part in rows.groupby([*by, "policy"], sort=True):
