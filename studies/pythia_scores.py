@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from toposcale.analysis import lm_eval
+from toposcale.analysis.model_rows import rows_of_model
 from toposcale.analysis.scores import score_tables
-from toposcale.analysis.training_runs import model_rows
 from toposcale.io import schemas
 
 # Sizes, batches and learning rates: Biderman et al. 2023, arXiv 2304.01373, table 1 and appendix E.
@@ -26,10 +26,9 @@ def main(folder: Path) -> None:
     for name, (size, peak) in MODELS.items():
         schedule = {"shape": "cosine", "peak": peak, "warmup_steps": 1430, "final": peak / 10, "steps": 143_000}
         facts = {"n_parameters": size, "tokens_per_step": 2_097_152, "family": "pythia", "schedule": schedule}
-        row = {"model": name, "final_step": 143_000, "seed": 0} | {k: v for k, v in facts.items() if k != "schedule"}
-        rows_of_model = model_rows(row, facts)
-        known.append(rows_of_model.model)
-        breakpoints += rows_of_model.schedule
+        described = rows_of_model(name, facts | {"seed": 0})
+        known.append(described.model)
+        breakpoints += described.schedule
         for file in sorted((folder / name).glob("*.json")):
             step = int(file.stem.rpartition("step")[2])
             scores = lm_eval.scores(json.loads(file.read_text()))

@@ -32,7 +32,8 @@ from studies.decisions.published import decision_points, judged_points, read
 from studies.decisions.standing import standing_points, standing_table
 from studies.decisions.young import young_forecasts, young_table
 from toposcale.analysis.decisions import MEANS
-from toposcale.analysis.training_runs import model_rows, trainings_from_tables
+from toposcale.analysis.model_rows import rows_of_model
+from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
@@ -152,7 +153,8 @@ def histories_of(
     for facts in models.to_dict("records"):
         schedule = {name: facts[name] for name in ("shape", "warmup_steps")}
         schedule |= {"peak": facts["learning_rate"], "steps": facts["final_step"]}
-        described = model_rows({str(name): value for name, value in facts.items()}, {"schedule": schedule})
+        known = {str(name): value for name, value in facts.items()} | {"schedule": schedule}
+        described = rows_of_model(facts["model"], known)
         rows.append(described.model)
         breakpoints += described.schedule
     return trainings_from_tables(

@@ -14,7 +14,7 @@ import pandas as pd
 from studies import small_tables
 from toposcale import reproduction
 from toposcale.analysis import ANALYSES
-from toposcale.analysis.training_runs import model_rows
+from toposcale.analysis.model_rows import rows_of_model
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io import schemas
 from toposcale.reproduction.claims import PAPER, PLAN, ClaimAnswer, claims_tables
@@ -35,7 +35,8 @@ def run_tables(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     for facts in rows[list(FACTS)].drop_duplicates().to_dict("records"):
         schedule = {"shape": "cosine", "warmup_steps": 200, "peak": 0.003, "steps": 5000}
         known = {str(name): value for name, value in facts.items()}
-        described = model_rows(known | {"family": "paper", "tokens_per_step": 64 * 128}, {"schedule": schedule})
+        known |= {"family": "paper", "tokens_per_step": 64 * 128, "schedule": schedule}
+        described = rows_of_model(facts["model"], known)
         models.append(described.model)
         breakpoints += described.schedule
     rows_of: dict[str, Any] = {"features": features, "metrics": metrics, "models": models, "schedules": breakpoints}

@@ -14,7 +14,7 @@ import toposcale
 from toposcale.__main__ import main
 from toposcale.analysis.curve_tables import metric_table
 from toposcale.analysis.decisions import decision_tables
-from toposcale.analysis.training_runs import model_rows
+from toposcale.analysis.model_rows import rows_of_model
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import schemas
 from toposcale.monitor.folder import Folder
@@ -94,9 +94,9 @@ def test_the_folder_of_a_trainer_says_the_same(advice, known, tmp_path):
 def test_the_tables_of_a_run_say_the_same(advice, known):
     models, schedules, logs, metrics = [], [], [], []
     for name, size, columns in (("live", SIZE, LIVE), ("done", SMALLER, DONE))[: 1 + known]:
-        facts = {"model": name, "family": "one", "seed": 0, "n_parameters": size}
-        facts |= {"tokens_per_step": TOKENS, "final_step": FINAL}
-        rows = model_rows(facts, {"schedule": SCHEDULE}, columns["step"], columns["learning_rate"])
+        facts = {"family": "one", "seed": 0, "n_parameters": size, "tokens_per_step": TOKENS, "final_step": FINAL}
+        facts["schedule"] = SCHEDULE
+        rows = rows_of_model(name, facts, steps=columns["step"], rates=columns["learning_rate"])
         losses = loss_curves.of_columns(columns)
         logs.append(pd.DataFrame(losses.log()).assign(model=name))
         metrics.append(metric_table(losses, name).to_pandas())

@@ -80,7 +80,7 @@ LANDSCAPE = (
 )
 RUNS = SCHEDULES | modules("""
     forecasting/runs: metrics
-    forecasting/runs: breakpoints curves facts learning_rate_schedule outliers series training_run
+    forecasting/runs: curves facts learning_rate_schedule outliers series training_run
     analysis: featured_runs series training_runs
 """)
 LAWS = (
@@ -147,7 +147,14 @@ OF_A_SCRIPT = {
             scripts: _notes
         """)
     ),
-    "models_table": JOB | RUNS | CHECKPOINTS | modules("analysis: model_rows\nforecasting/logs: trainer_states"),
+    "models_table": JOB
+    | SCHEDULES
+    | CHECKPOINTS
+    | modules("""
+        analysis: model_rows
+        forecasting/logs: trainer_states
+        forecasting/runs: breakpoints learning_rate_schedule series
+    """),
     "report": (
         FRAMES
         | ANSWERS
@@ -188,8 +195,7 @@ OF_AN_ANALYSIS = {
     "summary": ANSWERS | modules("analysis: summary"),
 }
 OF_A_FIGURE = {
-    "forecasting": (LAWS - modules("analysis: calibration training_runs\nforecasting/runs: breakpoints"))
-    | modules("figures: forecasting"),
+    "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
     "landscape": modules("figures: landscape\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),

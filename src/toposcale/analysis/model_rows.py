@@ -1,19 +1,26 @@
 """Rows of a model in the tables models and schedules, from what is stated of it and its files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale import checkpoints
-from toposcale.analysis.training_runs import ModelRows, model_rows
 from toposcale.forecasting.logs import trainer_states
-from toposcale.forecasting.runs.learning_rate_schedule import first_peak, longest_warmup
-from toposcale.forecasting.runs.schedules import schedule_of
+from toposcale.forecasting.runs.breakpoints import breakpoints
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, first_peak, longest_warmup
+from toposcale.forecasting.runs.schedules import ScheduleTable, schedule_of
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
+
+
+class ModelRows(NamedTuple):
+    """A row of the models table, and the rows of the schedules table for that model."""
+
+    model: dict[str, Any]
+    schedule: list[dict[str, Any]]
 
 
 def rows_of_model(
@@ -23,38 +30,48 @@ def rows_of_model(
     weights: str | Path | None = None,
     n_parameters: int | None = None,
     curve: str | Path | None = None,
-    steps: Sequence[int] | np.ndarray = (),
-    rates: Sequence[float] | np.ndarray = (),
+    steps: ArrayLike = (),
+    rates: ArrayLike = (),
     notes: Mapping[str, str] | None = None,
 ) -> ModelRows:
-    """Return the rows of a model in the tables models and schedules.
+    """Return the rows of a model in the tables models and schedules. UserError: the log contradicts the schedule.
 
-    `facts` (of `plan.Model`) have precedence over the files; the rest stays unknown. weights: a checkpoint. n_parameters:
-    the size that was noted of it. curve: the user's file with the losses, or the state of a Trainer. steps, rates: the
-    learning rates of the training log. notes: as `LossCurve.note_columns` returns.
+    `facts` (of `plan.Model`; `schedule` is what `schedule_of` takes) have precedence over the files; the rest stays
+    unknown. weights: a checkpoint. n_parameters: the size that was noted of it. curve: the user's file with the losses, or
+    the state of a Trainer. steps, rates (rows,): learning rates of the training log. notes: as `note_columns` returns.
     """
-    facts_known = {key: value for key, value in facts.items() if value is not None}
-    logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
+    known = {key: value for key, value in facts.items() if value is not None}
+    steps, rates = np.asarray(steps), np.asarray(rates)
+    logged, end = max(map(int, steps), default=None), known.get("final_step")
     if curve is not None and end and logged and logged > 1.01 * end:
         raise UserError(f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})")
-    last = [facts_known.pop("last_checkpoint", None), logged]
-    if schedule := facts_known.pop("schedule", None):
-        last = [schedule_of(schedule).steps]
-    facts_of_run: dict[str, Any] = {"final_step": max((step for step in last if step is not None), default=None)}
-    facts_of_run |= {"n_parameters": n_parameters, "is_end_known": bool(end or schedule), **(notes or {})}
+    last, stated = [known.pop("last_checkpoint", None), logged], None
+    if given := known.pop("schedule", None):
+        stated = schedule_of(given)
+        last = [stated.steps]
+    row: dict[str, Any] = {"model": name, "final_step": max((step for step in last if step is not None), default=None)}
+    row |= {"n_parameters": n_parameters, "is_end_known": bool(end or stated), **(notes or {})}
     count = None if weights is None else checkpoints.Checkpoint(checkpoints.locate(weights)).count
     if count:
-        facts_of_run["n_parameters"] = count.total
+        row["n_parameters"] = count.total
     if curve is not None and Path(curve).name == trainer_states.FILE_NAME:
         trainer_facts = trainer_states.facts(trainer_states.read_state(curve), count.without_embeddings if count else 0)
-        facts_of_run |= {key: value for key, value in trainer_facts.items() if value}
-        facts_of_run["is_end_known"] |= bool(trainer_facts["final_step"])
-    rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
-    if rows.model.get("warmup_steps") is None and len(steps):
-        rows.model["warmup_steps"] = warmup_of_log(steps, rates)
-        bounds = [rows.model.get("warmup_at_most"), longest_warmup(steps, rates)]
-        rows.model["warmup_at_most"] = min((bound for bound in bounds if bound is not None), default=None)
-    return rows
+        row |= {key: value for key, value in trainer_facts.items() if value}
+        row["is_end_known"] |= bool(trainer_facts["final_step"])
+    row |= known
+    try:
+        schedule = LearningRateSchedule.of_log(row["final_step"], steps, rates, stated, known.get("warmup_steps"))
+    except UserError as error:
+        raise UserError(f"models.{name}.{error}") from None
+    row |= {"schedule_provenance": schedule.provenance.value, "schedule_unknown_because": schedule.unknown_because}
+    if row.get("warmup_steps") is None and isinstance(stated, ScheduleTable):
+        row["warmup_steps"] = schedule.warmup_steps
+    if row.get("warmup_steps") is None and len(steps):
+        row["warmup_steps"] = warmup_of_log(steps, rates)
+        bounds = [row.get("warmup_at_most"), longest_warmup(steps, rates)]
+        row["warmup_at_most"] = min((bound for bound in bounds if bound is not None), default=None)
+    breaks = breakpoints(schedule.rates).tolist() if schedule.is_known else []
+    return ModelRows(row, [{"model": name, "step": k, "learning_rate": float(schedule.rates[k])} for k in breaks])
 
 
 def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:

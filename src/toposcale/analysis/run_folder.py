@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toposcale.analysis.curve_tables import metric_table, note_columns, training_table
-from toposcale.analysis.model_rows import fetched_sizes, rows_of_model
-from toposcale.analysis.training_runs import NOT_IN_NATS, ModelRows, trainings_from_tables
+from toposcale.analysis.model_rows import ModelRows, fetched_sizes, rows_of_model
+from toposcale.analysis.training_runs import NOT_IN_NATS, trainings_from_tables
 from toposcale.analysis.user_tables import read_user_table
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.advice import VERSION, Advice, advise_on

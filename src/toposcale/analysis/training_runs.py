@@ -1,22 +1,18 @@
-"""Training runs from the tables of a run, and their rows in the tables models and schedules."""
+"""Training runs from the tables of a run."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from toposcale.analysis.featured_runs import FeaturedRun
 from toposcale.analysis.series import whole_model
-from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.schedules import ScheduleTable, schedule_of
 from toposcale.forecasting.runs.series import Series, in_order, on_grid
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io.errors import UserError
 
 NOT_IN_NATS = (
     "no forecast: it is not known to be a language model with a loss in nats per token (tokens_per_step in its entry says "
@@ -97,37 +93,6 @@ def _schedule(model: Mapping[Hashable, Any], rows: pd.DataFrame, log: Mapping[st
     provenance = ScheduleProvenance(str(model.get("schedule_provenance", ScheduleProvenance.GIVEN)))
     stated = None if warmup_steps is None else int(warmup_steps)
     return LearningRateSchedule(final_step, rates, provenance, "", stated, is_logged)
-
-
-class ModelRows(NamedTuple):
-    """A row of the models table, and the rows of the schedules table for that model."""
-
-    model: dict[str, Any]
-    schedule: list[dict[str, Any]]
-
-
-def model_rows(
-    row: Mapping[str, Any], facts: Mapping[str, Any], steps: ArrayLike = (), rates: ArrayLike = ()
-) -> ModelRows:
-    """Return the rows of a model with its learning-rate schedule, of which `row` has what is known beside it.
-
-    facts: `schedule`, where given, is what `schedule_of` takes, `warmup_steps` the steps of the warm-up. steps, rates
-    (rows,): those of the training log. UserError: the log contradicts the schedule.
-    """
-    stated = schedule_of(facts["schedule"]) if facts.get("schedule") else None
-    try:
-        schedule = LearningRateSchedule.of_log(row["final_step"], steps, rates, stated, facts.get("warmup_steps"))
-    except UserError as error:
-        raise UserError(f"models.{row['model']}.{error}") from None
-    columns: dict[str, Any] = {
-        "schedule_provenance": schedule.provenance.value,
-        "schedule_unknown_because": schedule.unknown_because,
-    }
-    if row.get("warmup_steps") is None and isinstance(stated, ScheduleTable):
-        columns["warmup_steps"] = schedule.warmup_steps
-    breaks = breakpoints(schedule.rates).tolist() if schedule.is_known else []
-    of_schedule = [{"model": row["model"], "step": k, "learning_rate": float(schedule.rates[k])} for k in breaks]
-    return ModelRows({**row, **columns}, of_schedule)
 
 
 def _series(rows: pd.DataFrame, key: list[str]) -> dict[str, Series]:
