@@ -13,8 +13,8 @@ class FigureEntry(NamedTuple):
     """A figure: the module and function that draw it, its title and caption.
 
     subject: the chapter of the report. source: the figure needs features of this source; "metrics" needs no features.
-    tables: the keyword arguments, by default the features and the models. of: "run", or "model" for a figure of one model:
-    the largest, at its last step if it shows one checkpoint.
+    tables: the keyword arguments, by default the features and the models; so are settings, such as "tasks". of: "run", or
+    "model" for a figure of one model: the largest, at its last step if it shows one checkpoint.
     """
 
     subject: str
@@ -24,6 +24,7 @@ class FigureEntry(NamedTuple):
     caption: str
     tables: tuple[str, ...] = ("features", "models")
     of: str = "run"
+    settings: tuple[str, ...] = ()
 
     def full_caption(self, n_models: int) -> str:
         """Return the caption, with the model that is drawn where the run has several."""
@@ -50,6 +51,7 @@ FIGURES: dict[str, FigureEntry] = {
         "weights does not change. Where a loss is known: its rank correlation with each, with moving-block intervals. If "
         "the norm lies as far from 0 as a topological feature, the feature follows the loss no better than the norm does.",
         tables=("metrics", "features", "correlations", "models"),
+        settings=("tasks",),
     ),
     "verdict": _overview(
         "statistics",
@@ -60,6 +62,7 @@ FIGURES: dict[str, FigureEntry] = {
         "residuals decides whether a feature adds information to the norm, corrected for the number of features. "
         '"Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
+        settings=("tasks",),
     ),
     "loss_curves": _training(
         "training",

@@ -68,9 +68,9 @@ def last_checkpoint(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataF
     return last, f"{model}, step {last['step'].iloc[0]}" if len(last) else "no model"
 
 
-def chosen_metric(present: Iterable[str], wanted: str | None = None) -> str:
-    """Return the metric of a figure: `wanted`, or that of the verdicts."""
-    return wanted or headline_metric(present) or VALIDATION_LOSS
+def chosen_metric(present: Iterable[str], tasks: Sequence[str] = ()) -> str:
+    """Return the metric of a figure, which is that of the verdicts: without a loss the first chosen task."""
+    return headline_metric(present, tasks) or VALIDATION_LOSS
 
 
 def finite(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Figures of the analyses: verdicts, scaling."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,9 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
     axes.text(0.03, 0.04, words, transform=axes.transAxes, va="bottom", fontsize=8)
 
 
-def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None) -> Figure:
+def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, tasks: Sequence[str] = ()) -> Figure:
     """Draw the correlations with the loss, raw and partial, and the answers; the closest followers of the loss first."""
-    metric = panels.chosen_metric(verdicts["metric"], metric)
+    metric = panels.chosen_metric(verdicts["metric"], tasks)
     title = f"{metric_name(metric)}, all runs together"
     key = ["source", "feature"]
     answers = pooled_verdicts(verdicts, metric).pivot(index=key, columns="question", values="answer")

@@ -33,11 +33,11 @@ def overview(
     correlations: pd.DataFrame,
     models: pd.DataFrame,
     *,
-    metric: str | None = None,
+    tasks: Sequence[str] = (),
 ) -> Figure:
     """Draw the loss, features and norm of the weights, and the correlations of these with the loss, as far as known."""
     shown = panels.chosen_metric(metrics["metric"])
-    metric = panels.chosen_metric(correlations["metric"], metric)
+    metric = panels.chosen_metric(correlations["metric"], tasks)
     titles = {
         (METRIC_SOURCE, shown): metric_name(shown).capitalize(),
         ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence, mean over layers",
