@@ -372,8 +372,7 @@ def test_scales_in_eight_bits_are_refused_by_name(tmp_path, torch):
 
 def test_a_matrix_without_an_entry_is_left_out_and_said(tmp_path):
     save_file({"w": MATRIX, "empty": np.ones((0, 96), np.float32)}, tmp_path / "model.safetensors")
-    with pytest.warns(RuntimeWarning, match=r"empty \(0 x 96\) is empty, and left out"):
-        assert matrices(tmp_path).keys() == {"w"}
+    assert matrices(tmp_path).keys() == {"w"}
     [sentence] = checkpoints.Checkpoint(tmp_path).left_out()
     assert sentence == "not measured: 1 tensor, 0%, empty: empty"
 

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.checkpoints.matrices import Layout, left_out, matrix_layouts, matrix_shapes, split
+from toposcale.checkpoints.matrices import left_out, matrix_shapes, measured_layouts, split, unmeasured
 from toposcale.io.bin_files import Arrays, weights_beside
 from toposcale.io.errors import UserError, listed
 from toposcale.io.factors import second_factor
@@ -119,33 +118,23 @@ class Checkpoint:
         """Yield name and values (n_out, n_in) of the weight matrices, with one in memory at a time.
 
         Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors of more than two axes are
-        matrices as `matrix_layouts` says. Vectors, the second copy of tied weights, what is no weight (`io.not_weights`)
-        and the tensors of the names `frozen` are left out; with a RuntimeWarning, empty matrices. float64, float32 and
-        float16 are as stored; bfloat16 and float8 are float32, which is exact. Raise UserError if there is no matrix.
+        matrices as `matrix_layouts` says. Vectors, the second copy of tied weights, what is no weight (`io.not_weights`),
+        empty matrices and the tensors of the names `frozen` are left out. float64, float32 and float16 are as stored;
+        bfloat16 and float8 are float32, which is exact. Raise UserError if there is no matrix.
         """
-        layouts, is_empty = self._layouts, True
+        layouts = measured_layouts(self.tensors, frozen)
         for part in self.parts:
             if isinstance(part, TensorFile):
                 part.check()
             for name in part.stored:
-                if name in frozen or name not in layouts:
-                    continue
-                values = part.values(name)
-                if values.size:
-                    is_empty = False
-                    yield from split(name, values, layouts[name])
-                else:
-                    shape = " x ".join(map(str, values.shape))
-                    text = f"{self.where}{name} ({shape}) is empty, and left out"
-                    warnings.warn(text, RuntimeWarning, stacklevel=2)
-        if is_empty:
-            unusable = [
-                f"{name} ({' x '.join(map(str, shape))}): {reason or 'empty'}"
-                for name, (shape, _, reason) in self.tensors.items()
-                if len(shape) > 1
-            ]
-            reasons = listed(unusable, 3) or "no tensor is 2-D"
-            raise UserError(f"{self.where}no weight matrix (2-D, floating-point): {reasons}")
+                if name in layouts:
+                    yield from split(name, part.values(name), layouts[name])
+        if not layouts:
+            reasons = unmeasured(self.tensors, frozen)
+            shapes = {name: tensor.shape for name, tensor in self.tensors.items() if len(tensor.shape) > 1}
+            unusable = [f"{name} ({' x '.join(map(str, shape))}): {reasons[name]}" for name, shape in shapes.items()]
+            why = listed(unusable, 3) or "no tensor is 2-D"
+            raise UserError(f"{self.where}no weight matrix (2-D, floating-point): {why}")
 
     def digests(self, *, whole: bool = False) -> dict[str, str]:
         """Return a short hash of each weight by name, of its values; of a large one, of 64 parts of its rows.
@@ -168,7 +157,7 @@ class Checkpoint:
         same = {name for name, digest in digest_of.items() if digest in digests}
         pairs = [pair for first in digest_of if (pair := {first, second_factor(first)}) <= digest_of.keys()]
         names = same.difference(*(pair for pair in pairs if not pair <= same))
-        return names if self._layouts.keys() - names else set()
+        return names if measured_layouts(self.tensors, names) else set()
 
     def left_out(self, frozen: Collection[str] = (), wants: Callable[[str], bool] | None = None) -> list[str]:
         """Return a sentence on each kind of what is not measured, in the file or of its tensors (`matrices.left_out`)."""
@@ -189,10 +178,6 @@ class Checkpoint:
         if self.files == [self.path]:
             return self.parts[0].content if isinstance(self.parts[0], Arrays) else None
         return {name: load_without_torch(self.path / name) for name in _SCHEDULES}
-
-    @property
-    def _layouts(self) -> dict[str, Layout]:
-        return matrix_layouts(self.shapes)
 
     def _rows(self, name: str) -> Any:
         return self._part_of[name].rows(name)

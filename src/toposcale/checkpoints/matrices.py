@@ -70,14 +70,19 @@ def split(name: str, values: Any, layout: Layout) -> Iterator[tuple[str, Any]]:
         yield ".".join([name, *map(str, index)]), matrix.T if layout.transposed else matrix
 
 
+def measured_layouts(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> dict[str, Layout]:
+    """Return the layouts of the weight matrices in these tensors, by name, without those that never change."""
+    reasons = unmeasured(tensors, frozen)
+    layouts = matrix_layouts({name: tensor.shape for name, tensor in tensors.items()})
+    return {name: layout for name, layout in layouts.items() if name not in reasons}
+
+
 def matrix_shapes(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> dict[str, tuple[int, int]]:
-    """Return the shapes (n_out, n_in) of the weight matrices in these tensors, by name, without those that never change."""
-    nothing, reasons = np.zeros(1), unmeasured(tensors, frozen)
+    """Return the shapes (n_out, n_in) of the matrices of `measured_layouts`, of stacked ones each."""
     return {
         part: (matrix.shape[0], matrix.shape[1])
-        for name, layout in matrix_layouts({name: tensor.shape for name, tensor in tensors.items()}).items()
-        if name not in reasons
-        for part, matrix in split(name, np.broadcast_to(nothing, layout.shape), layout)
+        for name, layout in measured_layouts(tensors, frozen).items()
+        for part, matrix in split(name, np.broadcast_to(0.0, layout.shape), layout)
     }
 
 

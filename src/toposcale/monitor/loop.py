@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.matrices import left_out, matrix_layouts, split
+from toposcale.checkpoints.matrices import left_out, measured_layouts, split
 from toposcale.features.weights import WeightSettings
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.homology import subsample_rows
@@ -377,13 +377,13 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         if not named:  # nothing is trained, so nothing is left out
             named = {name: value.detach() for name, value in parameters.items()}
         stored = {name: Stored(tuple(value.shape), str(value.dtype)) for name, value in parameters.items()}
-        for sentence in left_out(stored, parameters.keys() - named.keys()):
+        frozen = parameters.keys() - named.keys()
+        for sentence in left_out(stored, frozen):
             self._say_once(sentence, sentence)
-        layouts = matrix_layouts({name: tuple(value.shape) for name, value in named.items() if not is_buffer(name)})
         weights = {
             part: matrix
-            for name, layout in layouts.items()
-            if named[name].is_floating_point() and named[name].numel()
+            for name, layout in measured_layouts(stored, frozen).items()
+            if named[name].is_floating_point() and not is_buffer(name)
             for part, matrix in split(name, named[name], layout)
         }
         chosen = {name: self._some_rows(name, value) for name, value in weights.items() if self.settings.wants(name)}
