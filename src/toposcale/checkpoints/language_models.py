@@ -6,8 +6,7 @@ import base64
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from toposcale.checkpoints.checkpoint import Checkpoint
-from toposcale.io.errors import UserError, is_shared, listed, reason_of
+from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.files import parse_json, read_text, regular_files
 from toposcale.io.not_weights import is_buffer
 from toposcale.io.tensor_files import read_metadata
@@ -92,7 +91,7 @@ def load_model(
 
             head = gpt.token_embedding.weight.detach()
             return LanguageModel(hidden_states, head, None, gpt.shape.context, module=gpt)
-        with _errors_of(path, "transformers cannot load it"):
+        with as_user_error(path, "transformers cannot load it"):
             model = _pretrained(path, weights, DTYPES[dtype], device)
             model.config.use_cache = False
             loaded = wrap_pretrained(model, str(path))
@@ -109,7 +108,7 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
     """
     from transformers import AutoTokenizer
 
-    with _errors_of(folder, "no readable tokenizer"):
+    with as_user_error(folder, "no readable tokenizer"):
         regular_files(folder)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), **_LOCAL)
         # A tokenizer written in Python has none, and no steps that a file could choose.
@@ -158,10 +157,9 @@ def longer_by(normalizer: Any) -> int:
 
 def _gpt(path: Path, n_weights: int, device: torch.device) -> GPT:
     metadata, sizes = read_metadata(path), [field.name for field in fields(GPTShape)]
-    try:
+    problem = f"its metadata does not give the sizes of a GPT, {', '.join(sizes)}"
+    with as_user_error(path, problem, (KeyError, ValueError)):
         shape = GPTShape(**{name: int(metadata[name]) for name in sizes})
-    except (KeyError, ValueError) as error:
-        raise UserError(f"{path}: its metadata does not give the sizes of a GPT ({', '.join(sizes)})") from error
     if shape.n_parameters > n_weights:
         raise UserError(f"{path}: its metadata are of another model, with {shape.n_parameters} weights")
     return load_weights(path, shape, device).eval()
@@ -256,14 +254,3 @@ def _check_logits(folder: Path, loaded: LanguageModel, device: str) -> None:
     if not torch.allclose(product.float(), expected, rtol=0.01, atol=0.01 * float(expected.abs().max())):
         how = "in other ways than scaling and capping, which is not supported"
         raise UserError(f"{folder}: {type(loaded.module).__name__} changes its logits {how}")
-
-
-@contextmanager
-def _errors_of(folder: str | Path, problem: str) -> Iterator[None]:
-    """Turn any error of a library about a user's files into a UserError with their folder, except shared errors."""
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, UserError) or is_shared(error):
-            raise
-        raise UserError(f"{folder}: {problem} ({reason_of(error)})") from error

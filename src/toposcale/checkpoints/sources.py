@@ -16,7 +16,7 @@ from toposcale.checkpoints.saved_numbers import STEP, saved_numbers
 from toposcale.checkpoints.step_names import find_step, guessed_patterns, steps_by_name
 from toposcale.forecasting.logs import trainer_states
 from toposcale.io.checkpoint_parts import parts_with, refuse_parts
-from toposcale.io.errors import UserError, is_shared, listed, reason_of
+from toposcale.io.errors import UserError, as_user_error, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
 from toposcale.io.weight_files import choose_weight_files, folder_with_weights, may_hold_weights
 
@@ -151,10 +151,8 @@ class FolderSource:
 
     @cached_property
     def _entries(self) -> list[str]:
-        try:
+        with as_user_error(self.path, "no such folder of checkpoints", OSError):
             return [entry.name for entry in self.path.iterdir()]
-        except OSError as error:
-            raise UserError(f"{self.path}: no such folder of checkpoints ({error.strerror})") from error
 
     @cached_property
     def patterns(self) -> list[str]:

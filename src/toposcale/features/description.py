@@ -17,7 +17,7 @@ from toposcale.features.feature import SUMMARY
 from toposcale.features.roles import odd_layers
 from toposcale.io import tables, weight_files
 from toposcale.io.bin_files import unwrapped
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.schemas import ALL_LAYERS
 
 Matrices = Iterator[tuple[str, np.ndarray]]
@@ -340,10 +340,8 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
             raise UserError(f"arrays are described by name, but {name!r} is not a string")
         if isinstance(value, Mapping):
             raise UserError(f"{name}: not an array, but a {type(value).__name__}; give the weights alone")
-        try:
+        with as_user_error(name, "not an array", ValueError):
             named[name] = value if hasattr(value, "shape") else np.asarray(value)
-        except ValueError as error:
-            raise UserError(f"{name}: not an array ({error})") from error
     return named
 
 

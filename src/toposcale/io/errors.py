@@ -2,7 +2,8 @@
 
 import errno
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_THE_MACHINE = (*NO_ROOM, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -11,6 +12,9 @@ WHEN_DAMAGED = "check that the copy or download is complete; if the workflow mad
 """End of a message about a damaged file; the file may be the user's own, which must not be deleted."""
 
 NOT_TENSORS = "Python objects other than tensors, which are not loaded"
+
+
+Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class UserError(Exception):
@@ -47,6 +51,17 @@ def is_shared(error: BaseException) -> bool:
         return True
     # On a CPU it raises a RuntimeError that differs from others by its text alone.
     return isinstance(error, SharedError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+@contextmanager
+def as_user_error(subject: object, problem: str, kinds: Kinds = BaseException, *, remedy: str = "") -> Iterator[None]:
+    """Raise an error of these kinds, by default any, as a UserError about `subject`; a shared error stays what it is."""
+    try:
+        yield
+    except kinds as error:
+        if isinstance(error, UserError) or is_shared(error):
+            raise
+        raise UserError(f"{subject}: {problem} ({reason_of(error)})" + (f"; {remedy}" if remedy else "")) from error
 
 
 def reason_of(error: BaseException) -> str:

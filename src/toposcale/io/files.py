@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError
+from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError, as_user_error
 
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 
@@ -112,10 +112,8 @@ def parse_json(text: str | bytes) -> Any:
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read a small JSON file of the run; raise UserError if it is damaged."""
-    try:
+    with as_user_error(path, "not a complete JSON file", ValueError, remedy=WHEN_DAMAGED):
         return parse_json(read_text(path))
-    except ValueError as error:
-        raise UserError(f"{path}: not a complete JSON file ({error}); {WHEN_DAMAGED}") from error
 
 
 def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:

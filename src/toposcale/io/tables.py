@@ -6,7 +6,7 @@ compression and its level are pinned here.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from toposcale.io import schemas
-from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
+from toposcale.io.errors import WHEN_DAMAGED, UserError, as_user_error
 from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.schemas import Table
 
@@ -103,16 +103,10 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
         csv.write_csv(data, temporary)
 
 
-@contextmanager
-def _undamaged(path: str | Path) -> Iterator[None]:
-    """Raise UserError for an unreadable file, but not for a lack of memory."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if is_shared(error):
-            raise
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
+def _undamaged(path: str | Path) -> AbstractContextManager[None]:
+    """Raise UserError for an unreadable file."""
+    kinds = pa.ArrowException, OSError, ValueError
+    return as_user_error(path, "not a readable Parquet file", kinds, remedy=WHEN_DAMAGED)
 
 
 def read_checked(path: str | Path) -> pa.Table:
@@ -132,10 +126,8 @@ def read(table: Table, path: str | Path) -> pa.Table:
     data = read_checked(path)
     if data.schema.names != table.schema.names:
         raise UserError(f"{path}: columns {data.schema.names}, but a {table.name} table has {table.schema.names}")
-    try:
+    with _undamaged(path):
         return data.cast(table.schema)
-    except (pa.ArrowException, ValueError) as error:
-        raise UserError(f"{path}: {str(error).splitlines()[0]}; {WHEN_DAMAGED}") from error
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from toposcale.io.errors import WHEN_DAMAGED, UserError, is_shared
+from toposcale.io.errors import WHEN_DAMAGED, UserError, as_user_error
 from toposcale.io.files import atomic_write, parse_json, regular_file
 
 _ENTRY = "toposcale"
@@ -137,23 +137,17 @@ class TensorFile:
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that `write` stored; empty for a file of another program."""
-        try:
+        with as_user_error(self.path, "its metadata are not readable", (ValueError, TypeError), remedy=WHEN_DAMAGED):
             return dict(parse_json((self._handle.metadata() or {}).get(_ENTRY, "{}")))
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{self.path}: damaged (its metadata are not readable); {WHEN_DAMAGED}") from error
 
 
 def open_file(path: str | Path) -> TensorFile:
     """Open a safetensors file; raise UserError if its length is not the one that its header states."""
-    try:
+    if not Path(path).exists():
+        raise UserError(f"{path}: no such file")
+    kinds = SafetensorError, OSError, ValueError
+    with as_user_error(path, "not a complete safetensors file", kinds, remedy=WHEN_DAMAGED):
         return TensorFile(safe_open(str(regular_file(path)), framework="numpy"), path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        if is_shared(error):  # a lack of memory is not damage
-            raise
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a complete safetensors file ({reason}); {WHEN_DAMAGED}") from error
 
 
 def _serialised(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> bytes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from toposcale.io.bin_files import Arrays, open_bin
 from toposcale.io.checkpoint_parts import parts_with, refuse_parts
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.tensor_files import Stored, TensorFile, open_file
 
@@ -128,10 +128,8 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
 
 def _shards(index: Path) -> list[Path]:
     """Return the shards that an index file names; raise UserError if one is missing or in another folder."""
-    try:
+    with as_user_error(index, "not an index of weight files", remedy="fetch it again"):
         names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{index}: not an index of weight files; fetch it again") from error
     for name in names:
         if not isinstance(name, str) or not any(shard.fullmatch(name) for shard in _FORMATS.values()):
             raise UserError(f"{index}: it names {name!r}, which is not a shard in the same folder")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.files import parse_json, read_text, write_text
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -65,12 +65,9 @@ class Folder:
 
     def facts(self) -> dict[str, Any]:
         """Return n_parameters, tokens_per_step, final_step and schedule, None if unknown. UserError: no such file."""
-        path = self.facts_file
-        try:
-            facts = parse_json(read_text(path))
+        with as_user_error(self.facts_file, "not the facts of a monitored model", remedy="is this a monitor's folder?"):
+            facts = parse_json(read_text(self.facts_file))
             return {name: facts.get(name) for name in _FACTS}
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(f"{path}: not the facts of a monitored model; is this a monitor's folder?") from error
 
     def can_forecast(self) -> bool:
         """Return whether size, tokens of a step and last step of the training are known."""
