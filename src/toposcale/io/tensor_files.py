@@ -131,8 +131,6 @@ class TensorFile:
         """Return a tensor of a type that NumPy lacks, mapped into memory."""
         header, start = self._header
         shape, offset = tuple(header[name]["shape"]), start + header[name]["data_offsets"][0]
-        if 0 in shape:
-            return np.empty(shape, _NOT_IN_NUMPY[kind])
         return np.memmap(self.path, _NOT_IN_NUMPY[kind], "r", offset, shape)
 
     def metadata(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toposcale.io import tensor_files
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.files import regular_file
 
 if TYPE_CHECKING:
@@ -234,24 +234,17 @@ def _docstrings(source: bytes) -> Iterator[str]:
 
 def wikitext_2() -> dict[str, str]:
     """Fetch raw WikiText-2 (Merity et al. 2016, arXiv 1609.07843) from the Hub or its cache, or raise UserError."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
     from huggingface_hub import hf_hub_download
 
-    texts = {}
+    texts, remedy = {}, "set corpus.source to files and corpus.train and corpus.validation to local text files"
     for split in ("train", "validation"):
-        try:
+        # The errors of the client and those of its transport share no base.
+        with as_user_error("corpus.source", "wikitext-2 could not be fetched", Exception, remedy=remedy):
             file = f"wikitext-2-raw-v1/{split}-00000-of-00001.parquet"
             path = hf_hub_download("Salesforce/wikitext", file, repo_type="dataset")
-        except Exception as error:  # the client's own and its transport's errors share no base
-            raise UserError(
-                f"corpus.source: wikitext-2 could not be fetched ({type(error).__name__}); set corpus.source to "
-                "files and corpus.train and corpus.validation to local text files"
-            ) from error
-        try:
+        with as_user_error(path, "not a readable copy of wikitext-2", remedy="delete it and run again"):
             texts[split] = "".join(pq.read_table(path, columns=["text"]).column("text").to_pylist())
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise UserError(f"{path}: not a readable copy of wikitext-2; delete it and run again") from error
     return texts
 
 
