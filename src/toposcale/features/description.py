@@ -129,16 +129,16 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
         if not by_step:
             raise UserError(f"no checkpoint can be used: {unusable[0]}")
         unchanged = _unchanged(map(_opened, by_step.values()))
-        tables = {step: _long(_measured(_opened(path), names, unchanged, **options)) for step, path in by_step.items()}
-        table = pd.concat(tables, names=["step"]).reset_index("step").reset_index(drop=True)
-        table.attrs["notes"] = tables[max(tables)].attrs["notes"] + [f"left out: {reason}" for reason in unusable]
+        parts = {step: _long(_measured(_opened(path), names, unchanged, **options)) for step, path in by_step.items()}
+        table = pd.concat(parts, names=["step"]).reset_index("step").reset_index(drop=True)
+        table.attrs["notes"] = parts[max(parts)].attrs["notes"] + [f"left out: {reason}" for reason in unusable]
         return table
     return _long(_measured(_opened(source), names, **options))
 
 
 def _long(measured: "_Measured") -> pd.DataFrame:
     """Return the features in long form, with the notes."""
-    table = pd.DataFrame(_rows(measured.features), columns=["layer", "feature", "value"])
+    table = _values(measured.features, "value").reset_index()
     table.attrs["notes"] = measured.notes
     return table
 
@@ -236,18 +236,12 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
         tables.diagram_rows({layer: side.diagrams[layer] for layer in common}, model="m", step=step, source="weights")
         for step, side in enumerate((first, second))
     )
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    for name_of_side, measured in (("before", first), ("after", second)):
-        for layer, name, value in _rows(measured.features):
-            rows.setdefault((layer, name), {})[name_of_side] = value
-    for values in rows.values():
-        values["change"] = values.get("after", np.nan) - values.get("before", np.nan)
-    for layer, name, value in _rows(diagram_distances.distances(*bars)):
-        rows[layer, name] = {"change": value}
+    distances = _values(diagram_distances.distances(*bars), "change")
+    sides = [_values(first.features, "before"), _values(second.features, "after")]
+    table = pd.concat(sides, axis=1, sort=False).assign(change=lambda both: both["after"] - both["before"])
+    table = pd.concat([table, distances.to_frame()]).reset_index()
     order = {layer: index for index, layer in enumerate(_in_order(first, second))}
-    keys = sorted(rows, key=lambda key: order[key[0]])
-    columns = ["layer", "feature", "before", "after", "change"]
-    table = pd.DataFrame([dict(zip(columns, key, strict=False)) | rows[key] for key in keys], columns=columns)
+    table = table.sort_values("layer", key=lambda layers: layers.map(order), kind="stable", ignore_index=True)
     table.attrs["notes"] = second.notes
     return table
 
@@ -354,5 +348,7 @@ def _refuse_several(folder: Path) -> None:
         )
 
 
-def _rows(features: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, float]]:
-    return [(layer, name, float(value)) for layer, named in features.items() for name, value in named.items()]
+def _values(features: Mapping[str, Mapping[str, float]], name: str) -> pd.Series:
+    """Return features as a series of this name, by layer and feature."""
+    values = {(layer, feature): float(value) for layer, named in features.items() for feature, value in named.items()}
+    return pd.Series(values, name=name, dtype=np.float64).rename_axis(["layer", "feature"])
