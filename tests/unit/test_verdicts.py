@@ -381,7 +381,7 @@ def test_features_that_move_together_are_counted_once():
     rng = np.random.default_rng(6)
     base = rng.standard_normal((2, 30)).cumsum(axis=1)
     values = np.vstack([base, 2 * base[0] + 1, -base[0] + 0.001 * rng.standard_normal(30)])
-    likeness = [(["a", "b", "c", "d"], np.abs(spearman(values, values)))]
+    likeness = [pd.DataFrame(np.abs(spearman(values, values)), list("abcd"), list("abcd"))]
     assert distinct(["a", "b", "c", "d"], likeness) == 2
     assert distinct(["a", "b"], likeness) == 2
     assert distinct(["a"], []) == 1

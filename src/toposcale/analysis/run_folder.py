@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from toposcale.analysis.curve_tables import metric_table, note_columns, training_table
 from toposcale.analysis.model_rows import ModelRows, fetched_sizes, rows_of_model
-from toposcale.analysis.training_runs import NOT_IN_NATS, trainings_from_tables
+from toposcale.analysis.series import NOT_IN_NATS
+from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.analysis.user_tables import read_user_table
 from toposcale.forecasting.decision import wording
 from toposcale.forecasting.decision.advice import VERSION, Advice, advise_on
@@ -107,9 +108,8 @@ def _advise(run: str, stored: Mapping[str, Any]) -> RunAdvice:
     with_loss = [training for training in trainings if training.model in with_losses]
     advices = [advise_on(training, trainings, request) for training in with_loss if has_steps_left(training)]
     notes = [wording.finished(training) for training in with_loss if not has_steps_left(training)]
-    notes += [
-        f"{of_model.model['model']}: {NOT_IN_NATS}" for of_model in rows if of_model.model.get("in_nats") is False
-    ]
+    others = [of_model.model["model"] for of_model in rows if of_model.model.get("in_nats") is False]
+    notes += [f"{name}: no forecast: it is {NOT_IN_NATS}" for name in others]
     notes += [
         f"{name}: no loss of it is known yet, so there is nothing to forecast"
         for name in sorted(progress.keys() - set(listed))

@@ -14,6 +14,8 @@ _NEEDED = {
     "metrics": ["model", "step", "metric", "value"],
     "models": ["model"],
 }
+NOT_IN_NATS = "not known to be a language model with a loss in nats per token (tokens_per_step says that it is)"
+"""Reason why a model has no forecast."""
 MIN_FOR_CORRELATION = 4
 """Fewer common checkpoints than this give no correlation."""
 

@@ -14,12 +14,6 @@ from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedu
 from toposcale.forecasting.runs.series import Series, in_order, on_grid
 from toposcale.forecasting.runs.training_run import TrainingRun
 
-NOT_IN_NATS = (
-    "no forecast: it is not known to be a language model with a loss in nats per token (tokens_per_step in its entry says "
-    "that it is)"
-)
-"""Reason why a model has no forecast."""
-
 
 def trainings_from_tables(
     features: pd.DataFrame,

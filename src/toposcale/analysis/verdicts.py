@@ -93,7 +93,7 @@ def tested_features_table(
     """Count whole-model features measured, testable, tested and distinct, by source and question."""
     warmups = warmups_of(models)
     testable: set[tuple[str, ...]] = set()
-    likeness: dict[str, list[tuple[list[str], np.ndarray]]] = {}
+    likeness: dict[str, list[pd.DataFrame]] = {}
     for group in aligned_series(series.whole_model(features), metrics):
         cut, reason = group.testable(warmups)
         if reason:
@@ -101,7 +101,7 @@ def tested_features_table(
         testable |= set(map(tuple, group.keys.to_numpy()))
         for source, keys in group.keys.groupby("source"):
             values = spearman(cut.values[keys.index], cut.values[keys.index])
-            likeness.setdefault(str(source), []).append((list(keys["feature"]), np.abs(values)))
+            likeness.setdefault(str(source), []).append(pd.DataFrame(np.abs(values), keys["feature"], keys["feature"]))
     rows = []
     tests = [control.question for control in questions() if control.is_tested]
     for (question, of_source), answers in pooled[pooled["question"].isin(tests)].groupby(["question", "source"]):
@@ -121,22 +121,18 @@ def tested_features_table(
     return schemas.TABLES["tested_features"].frame(rows)
 
 
-def distinct(names: list[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:
+def distinct(names: list[str], likeness: Sequence[pd.DataFrame]) -> int:
     """Count groups of features of which any two have a mean |correlation| over runs of at least `REDUNDANT_RHO`.
 
-    The linkage is complete. likeness: names and |correlations| of each run; a pair that was never measured is not alike.
+    The linkage is complete. likeness: |correlations| by feature of each run; a pair that was never measured is not alike.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # slow to import, as is scipy.spatial: figures need neither
     from scipy.spatial.distance import squareform
 
     if len(names) < 2:
         return len(names)
-    total, count = np.zeros((2, len(names), len(names)))
-    for present, values in likeness:
-        measured = pd.DataFrame(values, present, present).reindex(index=names, columns=names).to_numpy()
-        total += np.nan_to_num(measured)
-        count += np.isfinite(measured)
-    distance = 1.0 - total / np.maximum(count, 1)
+    alike = pd.concat(likeness).groupby(level=0).mean().reindex(index=names, columns=names).fillna(0.0)
+    distance = 1.0 - alike.to_numpy()
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform((distance + distance.T) / 2, checks=False), "complete")
     return int(fcluster(tree, 1.0 - REDUNDANT_RHO + 1e-12, "distance").max())

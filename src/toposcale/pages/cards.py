@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.answers import HOW_TO_ADD_A_LOSS
-from toposcale.analysis.training_runs import NOT_IN_NATS
+from toposcale.analysis.series import NOT_IN_NATS
 from toposcale.features.feature import NEURAL_PERSISTENCE, SUMMARY, WEIGHT_NORM
 from toposcale.features.names import feature_name, short_layer
 from toposcale.features.roles import odd_layers
@@ -100,7 +100,7 @@ def _loss(metrics: pd.DataFrame) -> str:
 def _forecast(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
     """Return the forecast of the final loss of a run under way, or why there is none."""
     if row.get("in_nats") is False:
-        return NOT_IN_NATS
+        return f"no forecast: it is {NOT_IN_NATS}"
     live = advice[advice["is_live"].astype(bool) & advice["forecast"].notna()]
     if live.empty:
         return ""

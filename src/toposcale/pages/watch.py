@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from toposcale import checkpoints
 from toposcale.analysis.curve_tables import metric_table, training_table
+from toposcale.analysis.series import NOT_IN_NATS
 from toposcale.features import weights
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.logs import loss_curves, trainer_states
@@ -40,10 +41,6 @@ from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 
 ADDRESS = "127.0.0.1"
-NOT_KNOWN_TO_BE_A_LANGUAGE_MODEL = (
-    "It is not known to be a language model with a loss in nats per token (tokens_per_step would say that it is), and the "
-    "forecast is for those alone."
-)
 
 _HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d{{1,5}})?")
 
@@ -215,7 +212,7 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}
     if not advice.choice and np.isnan(training.tokens_per_step):
-        outlook["advice"] += f" {NOT_KNOWN_TO_BE_A_LANGUAGE_MODEL}"
+        outlook["advice"] += f" It is {NOT_IN_NATS}."
     if curve := advice["forecast_curve"]:
         # It starts at the present loss, near which the law passes.
         now = training.loss_curve.level

@@ -31,7 +31,10 @@ class ScalingFit:
 
 def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """Fit value = a N^b by least squares of logarithms, with Student's t interval of b (docs/method.md)."""
-    x, y = _logarithms(n_parameters, values)
+    sizes, measured = _checked(n_parameters, values, smallest=3)
+    if not (measured > 0).all():
+        raise ValueError("values: not all positive, so they have no logarithm")
+    x, y = np.log(sizes), np.log(measured)
     slope, intercept, residual = _line(x, y)
     degrees_of_freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
     half = stdtrit(degrees_of_freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / degrees_of_freedom / spread)
@@ -80,13 +83,6 @@ def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tu
     if n_sizes < smallest:
         raise ValueError(f"n_parameters: {n_sizes} different sizes; this law needs at least {smallest}")
     return sizes, y
-
-
-def _logarithms(n_parameters: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
-    sizes, y = _checked(n_parameters, values, smallest=3)
-    if not (y > 0).all():
-        raise ValueError("values: not all positive, so they have no logarithm")
-    return np.log(sizes), np.log(y)
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
