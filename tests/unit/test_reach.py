@@ -163,7 +163,7 @@ OF_A_SCRIPT = {
         | WEIGHTS
         | modules("""
             checkpoints: model_kinds
-            reproduction: claims
+            reproduction: claims run_values
             features: diagram_distances ripser_check roles
             figures: configurations gallery panels style
             homology: distances
@@ -191,7 +191,7 @@ OF_AN_ANALYSIS = {
     "scores": FORECASTS | modules("analysis: scores"),
     "decisions": DECISIONS,
     "comparison": modules("reproduction: comparison"),
-    "claims": ANSWERS | modules("reproduction: claims\nfeatures: roles\nlandscape: planes"),
+    "claims": ANSWERS | modules("reproduction: claims run_values\nfeatures: roles\nlandscape: planes"),
     "summary": ANSWERS | modules("analysis: summary"),
 }
 OF_A_FIGURE = {

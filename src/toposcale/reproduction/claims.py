@@ -3,8 +3,7 @@
 `CLAIMS` is the registry; a new claim is one entry.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,14 +13,15 @@ import pandas as pd
 
 from toposcale.analysis import answers
 from toposcale.analysis.controls import FOLLOWS_RHO, LEVEL, NOTHING, YES
-from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
+from toposcale.analysis.series import MIN_FOR_CORRELATION
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.feature import WEIGHT_NORM
-from toposcale.features.registry import group_of, on_planes
+from toposcale.features.registry import group_of
 from toposcale.features.roles import Role, role_of
 from toposcale.io import schemas
 from toposcale.io.schemas import METRIC_SOURCE
-from toposcale.landscape.planes import PLANES, SUBSPACES, most_informative
+from toposcale.landscape.planes import SUBSPACES
+from toposcale.reproduction.run_values import LOSSES, RunValues
 from toposcale.statistics.coefficients import MAX_PERMUTED, correlation_p_value, permutation_p_value, spearman
 
 PLAN, PAPER, EMBEDDINGS, LANDSCAPES = "research_plan", "paper", "embedding_report", "landscape_review"
@@ -29,8 +29,6 @@ FEWEST_SIZES, MOST_LISTED = 5, 6
 """Fewest sizes for which Spearman's correlation can have an exact p of at most 0.05; most models that are listed singly."""
 EARLY, FREE = 0.1, 0.01
 """Share of training within which a transition is early; largest regret of stopping that counts as free, nats."""
-LOSSES = ("training_loss", "validation_loss")
-PERPLEXITIES = ("perplexity", "validation_loss", "training_loss")
 NP, H0, H1 = "neural_persistence", "h0_total", "h1_total"
 REPORTED = ("h1_entropy", "h1_count", "h1_max", H1, "effective_rank", "participation_ratio", "eigenspectrum_decay")
 """Features that the embedding report compares with the perplexity."""
@@ -49,11 +47,7 @@ class ClaimAnswer(StrEnum):
 
 
 class NotTested(Exception):
-    """Raised where a run cannot test a claim, with the reason; `numbers` stand beside the claim all the same."""
-
-    def __init__(self, reason: str, numbers: str = "") -> None:
-        super().__init__(reason)
-        self.numbers = numbers
+    """Raised with the reason why a run cannot test a claim, and numbers that stand beside it all the same."""
 
 
 class Outcome(NamedTuple):
@@ -75,70 +69,6 @@ def need(measured: Any, reason: str, numbers: str = "") -> None:
     """Raise NotTested unless there is what a test needs."""
     if not measured:
         raise NotTested(reason, numbers)
-
-
-@dataclass(frozen=True)
-class Run:
-    """Tables of a run by name. Values by model are Series of finite values, in ascending order of size."""
-
-    tables: Mapping[str, pd.DataFrame]
-
-    def rows(self, table: str, **where: Any) -> pd.DataFrame:
-        """Return the rows of whole models whose columns have these values."""
-        rows = self.tables[table]
-        rows = whole_model(rows) if "layer" in rows else rows
-        for name, value in where.items():
-            rows = rows[rows[name] == value]
-        return rows
-
-    @property
-    def sizes(self) -> pd.Series:
-        """Numbers of parameters by model, ascending."""
-        return self.tables["models"].sort_values(["n_parameters", "model"]).set_index("model")["n_parameters"]
-
-    def by_size(self, values: Any) -> pd.Series:
-        """Return finite values by model, in ascending order of size."""
-        values = pd.Series(values, dtype=float)
-        return values.reindex([model for model in self.sizes.index if model in values.index]).dropna()
-
-    def correlations(self, feature: str, source: str = "weights") -> pd.Series:
-        """Return Spearman's correlation with the first metric available: a loss, or the perplexity for embeddings."""
-        plain = self.rows("correlations", control=NOTHING, source=source, feature=feature)
-        metrics = LOSSES if source == "weights" else PERPLEXITIES
-        metric = next((name for name in metrics if (plain["metric"] == name).any()), "")
-        return self.by_size(plain[plain["metric"] == metric].set_index("model")["spearman"])
-
-    def final_losses(self) -> pd.Series:
-        """Return the last validation losses."""
-        losses = self.rows("metrics", metric=LOSSES[1]).dropna(subset=["value"]).sort_values("step")
-        return self.by_size(losses.groupby("model")["value"].last())
-
-    def series(self, feature: str, source: str = "weights", least: int = 1) -> dict[str, pd.Series]:
-        """Return the series (finite values by step) of each model that has at least `least` of them."""
-        rows = self.rows("features", source=source, feature=feature).sort_values("step")
-        by_model = rows[np.isfinite(rows["value"])].groupby("model")
-        return {str(model): part.set_index("step")["value"] for model, part in by_model if len(part) >= least}
-
-    def with_step(self, feature: str) -> pd.Series:
-        """Return Spearman's correlation of a feature of the weights with the step."""
-        by_model = self.series(feature, least=MIN_FOR_CORRELATION).items()
-        return self.by_size({model: spearman(values.index, values).item() for model, values in by_model})
-
-    def surfaces(self, statistic: str, least: int) -> dict[str, pd.Series]:
-        """Return the series by model of a statistic of the loss surface, on the plane that best separates checkpoints."""
-        names = self.rows("features", source="landscape")["feature"].unique()
-        matches = on_planes(sorted(names, reverse=True), statistic, PLANES)
-        planes = {feature.plane: feature.name for feature in matches}
-        return self.series(planes[most_informative(planes)], "landscape", least) if planes else {}
-
-    def transitions(self, feature: str, column: str, source: str = "weights") -> pd.Series:
-        """Return a column of the table transitions."""
-        return self.by_size(self.rows("transitions", source=source, feature=feature).set_index("model")[column])
-
-    def law(self, feature: str, source: str = "weights") -> pd.Series | None:
-        """Return the power law of a feature in size; None if its exponent has no interval."""
-        laws = self.rows("scaling", law="power_law", source=source, feature=feature).dropna(subset=["exponent_low"])
-        return None if laws.empty else laws.iloc[0]
 
 
 def listed(values: Any) -> str:
@@ -167,7 +97,7 @@ def one_sign(values: pd.Series, sign: int, least: float = 0.0, absent: str = "no
     return every(holds, contrary, listed(values), absent)
 
 
-def over_sizes(run: Run, values: pd.Series, sign: int) -> Outcome:
+def over_sizes(run: RunValues, values: pd.Series, sign: int) -> Outcome:
     """Return whether a value rises (sign 1) or falls with size; the models of a size are averaged first."""
     means = values.groupby(run.sizes.reindex(values.index)).mean()
     n_sizes = len(means)
@@ -180,19 +110,19 @@ def over_sizes(run: Run, values: pd.Series, sign: int) -> Outcome:
     return Outcome(p <= LEVEL and sign * rho > 0, p <= LEVEL and sign * rho < 0, numbers)
 
 
-def follows(run: Run, feature: str, sign: int, source: str = "weights") -> Outcome:
+def follows(run: RunValues, feature: str, sign: int, source: str = "weights") -> Outcome:
     """Return whether a feature follows the loss or perplexity with this sign."""
     return one_sign(run.correlations(feature, source), sign, FOLLOWS_RHO)
 
 
-def has_both_signs(run: Run) -> Outcome:
+def has_both_signs(run: RunValues) -> Outcome:
     """Return whether the correlation of neural persistence with the loss has both signs."""
     rho = run.correlations(NP)
     need(len(rho) > 1, "needs two models")
     return Outcome(rho.min() < 0 < rho.max(), False, listed(rho))
 
 
-def is_monotonic(run: Run) -> Outcome:
+def is_monotonic(run: RunValues) -> Outcome:
     """Return whether neural persistence never falls."""
     by_model, rho = run.series(NP, least=3), run.with_step(NP)
     rises = run.by_size({model: (np.diff(values) > 0).mean() for model, values in by_model.items()})
@@ -201,7 +131,7 @@ def is_monotonic(run: Run) -> Outcome:
     return every(rises == 1, falls, numbers, "needs three checkpoints")
 
 
-def is_efficient(run: Run) -> Outcome:
+def is_efficient(run: RunValues) -> Outcome:
     """Return the answer of the question beyond_the_norm, which detrends; a decrease of the loss is its negative change."""
     rows = run.rows("verdicts", model=POOLED, question="beyond_the_norm", feature=NP)
     power = run.rows("sensitivity", question="beyond_the_norm")
@@ -215,7 +145,7 @@ def is_efficient(run: Run) -> Outcome:
     return Outcome(is_significant and row["estimate"] < 0, is_significant and row["estimate"] > 0, numbers)
 
 
-def coincides(run: Run) -> Outcome:
+def coincides(run: RunValues) -> Outcome:
     """Return whether neural persistence changes most when the loss settles."""
     apart = run.transitions(NP, "transition_step") - run.transitions(LOSSES[1], "settled_step", METRIC_SOURCE)
     apart, by_model = run.by_size(apart), run.series(NP)
@@ -223,14 +153,14 @@ def coincides(run: Run) -> Outcome:
     return every(near, [False], f"steps apart: {listed(apart)}", "no model has both steps")
 
 
-def is_early(run: Run) -> Outcome:
+def is_early(run: RunValues) -> Outcome:
     """Return whether neural persistence changes most in the first part of training."""
     final = run.tables["models"].set_index("model")["final_step"].astype(float)
     shares = run.by_size(run.transitions(NP, "transition_step") / final)
     return every(shares <= EARLY, [False], f"share of training: {listed(shares)}", "no transition is known")
 
 
-def scales(run: Run, sign: int | None, *series: str, source: str = "weights") -> Outcome:
+def scales(run: RunValues, sign: int | None, *series: str, source: str = "weights") -> Outcome:
     """Return whether all exponents in size have this sign (0: no scaling; None: any sign but 0)."""
     laws = {name: law for name in series if (law := run.law(name, source)) is not None}
     need(len(laws) == len(series), "no exponent in size has an interval: it needs three sizes")
@@ -243,14 +173,14 @@ def scales(run: Run, sign: int | None, *series: str, source: str = "weights") ->
     return Outcome(holds, sign and set(signs) == {-sign}, f"exponents: {numbers}")
 
 
-def improves(run: Run) -> Outcome:
+def improves(run: RunValues) -> Outcome:
     """Return whether topology improves the forecasts."""
     verdict, text, numbers = answers.answer_topological_forecast(run.tables["forecast_evaluation"])
     need(verdict in (answers.IMPROVES, answers.WORSENS, answers.NOT_SHOWN), text, numbers)
     return Outcome(verdict == answers.IMPROVES, verdict == answers.WORSENS, numbers)
 
 
-def improves_late(run: Run) -> Outcome:
+def improves_late(run: RunValues) -> Outcome:
     """Return whether the combined forecast is worse at 20% of training, and better at 30 and 50%."""
     reductions = run.rows("forecast_evaluation", method="combined").set_index("fraction")["over_power_law_percent"]
     reductions = reductions.reindex([0.2, 0.3, 0.5]).dropna()
@@ -260,7 +190,7 @@ def improves_late(run: Run) -> Outcome:
     return Outcome(right.all(), not right.any(), numbers)
 
 
-def improves_most(run: Run) -> Outcome:
+def improves_most(run: RunValues) -> Outcome:
     """Return whether the combined forecast is better for at least three models in five."""
     rows = run.tables["forecasts"].dropna(subset=["error"]).set_index(["fraction", "model", "method"])
     errors = rows["error"].abs().unstack().reindex(columns=["combined", "power_law"]).dropna()
@@ -271,7 +201,7 @@ def improves_most(run: Run) -> Outcome:
     return Outcome((shares >= 0.6).all(), (shares <= 0.4).all(), numbers)
 
 
-def is_in_every_size(run: Run) -> Outcome:
+def is_in_every_size(run: RunValues) -> Outcome:
     """Return whether a topological feature has a small p in every model."""
     plain = run.rows("correlations", control=NOTHING).dropna(subset=["spearman_p"])
     groups = plain[plain["metric"].isin(LOSSES)].groupby(["source", "feature", "metric"])["spearman_p"]
@@ -286,7 +216,7 @@ def is_in_every_size(run: Run) -> Outcome:
     return Outcome(topological, False, numbers)
 
 
-def trajectories_differ(run: Run) -> Outcome:
+def trajectories_differ(run: RunValues) -> Outcome:
     """Return whether trajectories of neural persistence differ more between sizes than between seeds."""
     from scipy.stats import kruskal
 
@@ -299,12 +229,12 @@ def trajectories_differ(run: Run) -> Outcome:
     return Outcome(p <= LEVEL, False, f"p = {p:.2g}; {numbers}")
 
 
-def rises_in_pythia(run: Run, feature: str, sign: int) -> Outcome:
+def rises_in_pythia(run: RunValues, feature: str, sign: int) -> Outcome:
     """Return whether a feature of Pythia 14M rises (sign 1) or falls in training."""
     return one_sign(run.with_step(feature).filter(["pythia-14m"]), sign, FOLLOWS_RHO, NO_PYTHIA)
 
 
-def parts_differ(run: Run) -> Outcome:
+def parts_differ(run: RunValues) -> Outcome:
     """Return whether attention and feed-forward matrices differ with one sign."""
     rows = run.tables["features"].query("source == 'weights' and feature == @NP")
     rows = rows[rows["step"] == rows.groupby("model")["step"].transform("max")]
@@ -314,14 +244,14 @@ def parts_differ(run: Run) -> Outcome:
     return Outcome(len(signs := set(np.sign(apart))) == 1 and 0 not in signs, False, listed(apart))
 
 
-def beats_spectra(run: Run) -> Outcome:
+def beats_spectra(run: RunValues) -> Outcome:
     """Return whether the features of H1 follow the perplexity more closely than those of the spectrum."""
     rho = pd.DataFrame({name: run.correlations(name, "embeddings").abs() for name in REPORTED})
     apart = rho[list(REPORTED[:4])].mean(axis=1) - rho[list(REPORTED[4:])].mean(axis=1)
     return one_sign(run.by_size(apart), 1, absent=NO_EMBEDDINGS)
 
 
-def has_interior_minimum(run: Run) -> Outcome:
+def has_interior_minimum(run: RunValues) -> Outcome:
     """Return whether H1 of the embeddings has its minimum strictly between the first and the last checkpoint."""
     by_model = run.series(H1, "embeddings", MIN_FOR_CORRELATION)
     least = run.by_size({model: values.idxmin() for model, values in by_model.items()})
@@ -329,7 +259,7 @@ def has_interior_minimum(run: Run) -> Outcome:
     return every(inside, ~inside, f"step of the minimum: {listed(least)}", NO_EMBEDDINGS)
 
 
-def stopping_is_free(run: Run) -> Outcome:
+def stopping_is_free(run: RunValues) -> Outcome:
     """Return whether early stopping by neural persistence saves steps and costs nothing."""
     rows = run.rows("early_stopping", feature=NP, patience=2).set_index("model").astype({"steps_saved": float})
     saved, regret = run.by_size(rows["steps_saved"]), run.by_size(rows["regret"])
@@ -337,7 +267,7 @@ def stopping_is_free(run: Run) -> Outcome:
     return every((regret <= FREE) & bool((saved > 0).any()), regret > FREE, numbers, "no validation loss")
 
 
-def saddles_fall(run: Run) -> Outcome:
+def saddles_fall(run: RunValues) -> Outcome:
     """Return whether there are fewer saddles at the last checkpoint than at the first."""
     by_model = run.surfaces("n_saddles", 2)
     need(not by_model or any(values.any() for values in by_model.values()), "no surface has a saddle")
@@ -345,21 +275,21 @@ def saddles_fall(run: Run) -> Outcome:
     return one_sign(run.by_size(change), -1, absent=NO_LANDSCAPE)
 
 
-def is_not_monotonic(run: Run) -> Outcome:
+def is_not_monotonic(run: RunValues) -> Outcome:
     """Return whether the average persistence of the loss surface both rises and falls."""
     signs = [set(np.sign(np.diff(values))) for values in run.surfaces("average_persistence", 3).values()]
     both = np.array([{-1, 1} <= of_model for of_model in signs], dtype=bool)
     return every(both, ~both, f"it rises and falls in {both.sum()} of {len(both)} models", NO_LANDSCAPE)
 
 
-def saddles_in_larger(run: Run) -> Outcome:
+def saddles_in_larger(run: RunValues) -> Outcome:
     """Return whether larger models have more saddles."""
     last = run.by_size({model: values.iloc[-1] for model, values in run.surfaces("n_saddles", 1).items()})
     need(len(last), NO_LANDSCAPE)
     return over_sizes(run, last, 1)
 
 
-def more_dimensions(run: Run) -> Outcome:
+def more_dimensions(run: RunValues) -> Outcome:
     """Return whether the loss has more saddles beyond its quadratic model in 3 to 10 dimensions than in two."""
 
     def saddles(kind: str) -> pd.DataFrame:
@@ -386,7 +316,7 @@ class Claim(NamedTuple):
     name: str
     statement: str
     test: str
-    check: Callable[[Run], Outcome]
+    check: Callable[[RunValues], Outcome]
     published: str = ""  # the quantity whose published range stands beside the statement
 
 
@@ -466,7 +396,7 @@ def claims_tables(
     *, published: pd.DataFrame, reproduces: Collection[str], **tables: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
     """Make the table claims: a row for each of `CLAIMS` whose source is one of `reproduces`."""
-    rows, run = [], Run(tables)
+    rows, run = [], RunValues(tables)
     for position, claim in enumerate(CLAIMS, 1):
         if claim.source not in reproduces:
             continue
@@ -478,6 +408,7 @@ def claims_tables(
             outcome = claim.check(run)
             row |= {"answer": str(outcome.answer), "numbers": outcome.numbers, "reason": ""}
         except NotTested as error:
-            row |= {"answer": str(ClaimAnswer.NOT_TESTED), "numbers": error.numbers, "reason": str(error)}
+            reason, numbers = error.args
+            row |= {"answer": str(ClaimAnswer.NOT_TESTED), "numbers": numbers, "reason": reason}
         rows.append(row)
     return {"claims": schemas.TABLES["claims"].frame(rows)}
