@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.decisions import decision_table
-from toposcale.analysis.featured_runs import FeaturedRun
 from toposcale.analysis.forecasts import evaluate, forecast_table
 from toposcale.analysis.methods import METHODS
+from toposcale.analysis.training_runs import FeaturedRun
 from toposcale.forecasting import LearningRateSchedule, RunFacts
 from toposcale.forecasting.laws.chinchilla import fit_chinchilla
 from toposcale.forecasting.laws.multi_power_law import fit_multi_power_law

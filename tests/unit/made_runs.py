@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from toposcale.analysis.featured_runs import FeaturedRun
+from toposcale.analysis.training_runs import FeaturedRun
 from toposcale.forecasting import LearningRateSchedule, RunFacts, ScheduleProvenance
 
 OF_SCHEDULE = {"final_step", "provenance", "unknown_because", "stated_warmup", "warmup_logged"}

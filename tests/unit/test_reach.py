@@ -81,7 +81,7 @@ LANDSCAPE = (
 RUNS = SCHEDULES | modules("""
     forecasting/runs: metrics
     forecasting/runs: curves facts learning_rate_schedule outliers series training_run
-    analysis: featured_runs series training_runs
+    analysis: series training_runs
 """)
 LAWS = (
     RUNS
@@ -195,7 +195,7 @@ OF_AN_ANALYSIS = {
     "summary": ANSWERS | modules("analysis: summary"),
 }
 OF_A_FIGURE = {
-    "forecasting": (LAWS - modules("analysis: calibration training_runs")) | modules("figures: forecasting"),
+    "forecasting": (LAWS - modules("analysis: calibration")) | modules("figures: forecasting"),
     "landscape": modules("figures: landscape\nlandscape: graphs merge_tree planes"),
     "layers": modules("figures: layers\nfeatures: roles\nhomology: diagrams"),
     "statistics": TESTS | modules("figures: statistics"),

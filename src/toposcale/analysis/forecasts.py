@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.calibration import calibrate_on_others
-from toposcale.analysis.featured_runs import features_of
 from toposcale.analysis.methods import METHODS, Family, forecast, make
 from toposcale.analysis.ridge import Ridge
 from toposcale.analysis.series import configurations_of
-from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.analysis.training_runs import features_of, trainings_from_tables
 from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.training_run import TrainingRun

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.analysis.featured_runs import features_of
+from toposcale.analysis.training_runs import features_of
 from toposcale.features.feature import NEURAL_PERSISTENCE
 from toposcale.forecasting.laws.prediction import Prediction, student_t
 from toposcale.forecasting.runs.curves import binned

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.analysis.featured_runs import features_of
+from toposcale.analysis.training_runs import features_of
 from toposcale.features.feature import TOPOLOGY
 from toposcale.features.registry import group_of
 from toposcale.forecasting.laws.prediction import Prediction, student_t

@@ -1,18 +1,46 @@
-"""Training runs from the tables of a run."""
+"""Training runs from the tables of a run, with the features of their checkpoints, which early forecasts read."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.featured_runs import FeaturedRun
 from toposcale.analysis.series import whole_model
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.series import Series, in_order, on_grid
+from toposcale.forecasting.runs.series import Series, in_order, on_grid, read_only
 from toposcale.forecasting.runs.training_run import TrainingRun
+
+
+@dataclass(frozen=True)
+class FeaturedRun(TrainingRun):
+    """A training run with features "source/feature" at its checkpoints.
+
+    features: (n_checkpoints,) each, or (n_checkpoints, length) for vectorised diagrams.
+    """
+
+    features: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "features", {name: read_only(values) for name, values in self.features.items()})
+        for name, values in self.features.items():
+            if len(values) != len(self.checkpoint_steps):
+                raise ValueError(
+                    f"{name}: one for each of the {len(self.checkpoint_steps)} checkpoints of {self.model}"
+                )
+
+    def rows_until(self, last: float) -> dict[str, Any]:
+        """Return the arrays of a run without the rows of later steps, and its features."""
+        kept = self.checkpoint_steps <= last
+        return super().rows_until(last) | {"features": {name: values[kept] for name, values in self.features.items()}}
+
+
+def features_of(run: TrainingRun) -> Mapping[str, np.ndarray]:
+    """Return the features of a run by name; none of one that has none."""
+    return run.features if isinstance(run, FeaturedRun) else {}
 
 
 def trainings_from_tables(
