@@ -14,4 +14,4 @@ def lazy_names(package: str, module_of: Mapping[str, str]) -> tuple[Callable[[st
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{module_of[name]}"), name)
 
-    return load, lambda: sorted({*vars(sys.modules[package]), *module_of})
+    return load, lambda: list(sys.modules[package].__all__)
