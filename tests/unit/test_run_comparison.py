@@ -10,7 +10,9 @@ import toposcale
 from paths import ROOT
 from planted_laws import law
 from toposcale.__main__ import main
+from toposcale.forecasting.decision import differences
 from toposcale.forecasting.decision.compare_runs import sentences
+from toposcale.forecasting.runs.curves import Curve
 from toposcale.io.errors import UserError
 
 STEPS = np.arange(100, 10_001, 100)
@@ -56,6 +58,26 @@ def test_runs_that_differ_by_noise_alone_rarely_differ():
     assert np.mean(found) <= 0.1
 
 
+@pytest.mark.parametrize("rows", [5, 12, 50])
+def test_runs_of_few_noisy_rows_rarely_differ(rows):
+    steps = np.linspace(10_000 / rows, 10_000, rows).round()
+    pairs = [
+        compared(*(curve(seed=2 * seed + which, noise=0.03, steps=steps) for which in (0, 1)), **FINISHED)
+        for seed in range(60)
+    ]
+    assert np.mean([pair.now[0].is_significant for pair in pairs]) <= 0.1
+    assert np.mean([pair.end.is_significant for pair in pairs]) <= 0.1
+
+
+def test_noise_and_bends_that_both_curves_share_cancel_and_two_rows_tell_no_noise():
+    steps = np.linspace(1000, 10_000, 10)
+    shared = {"step": steps, "loss": curve(steps=steps, noise=0.05)["loss"]}
+    lower = {"step": steps, "loss": shared["loss"] - 0.02}
+    noise = differences._noise_of_difference(*(Curve(steps, run["loss"]) for run in (shared, lower)))
+    assert noise == pytest.approx(0, abs=1e-12)
+    assert np.isnan(differences._noise_of_difference(Curve(steps[:2], steps[:2]), Curve(steps, steps)))
+
+
 def test_equal_tokens_and_compute_differ_from_equal_steps_where_the_batch_or_size_does():
     comparison = compared(
         curve(), {"curve": curve(36, seed=1), "tokens_per_step": 1e6}, n_parameters=25e6, tokens_per_step=5e5
@@ -73,7 +95,7 @@ def test_without_tokens_the_seeds_are_unknown_unless_stated():
     unknown = compared(curve(), curve(36))
     assert np.isnan(unknown.now[0].low)
     assert not unknown.now[0].is_significant
-    assert "noise between seeds is unknown" in sentences(unknown)[0]
+    assert "noise within the curves or between seeds is unknown" in sentences(unknown)[0]
     json.dumps(unknown.as_dict(), allow_nan=False)
     assert compared(curve(), curve(36), seed_noise=0.002).now[0].is_significant
     assert not compared(curve(), curve(36), seed_noise=0.1).now[0].is_significant

@@ -305,7 +305,7 @@ def _difference(row: Difference, names: tuple[str, str], verb: str) -> str:
         return f"unknown ({row.reason})"
     interval = f"{names[1]} minus {names[0]}: {row.value:+.4f} nats"
     if np.isnan(row.deviation):
-        return f"{interval}; the noise between seeds is unknown"
+        return f"{interval}; the noise within the curves or between seeds is unknown"
     interval += f", {row.low:+.4f} to {row.high:+.4f}"
     if not row.is_significant:
         return f"no difference beyond noise ({interval})"

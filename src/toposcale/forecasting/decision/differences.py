@@ -13,11 +13,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.prediction import CONFIDENCE, variance_inflation
+from toposcale.forecasting.laws.prediction import CONFIDENCE, NORMAL, student_t, variance_inflation
 from toposcale.forecasting.runs.curves import Curve
 from toposcale.forecasting.runs.facts import Provenance
 from toposcale.forecasting.runs.outliers import is_spike
-from toposcale.forecasting.runs.series import FEWEST_FOR_NOISE, noise_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import finite_or_none
@@ -33,8 +32,9 @@ SHARED = 0.5
 WINDOW = 0.2
 """Last share of the common training, over which two curves are compared."""
 
-FEWEST_FOR_SCATTER = 6
-"""Fewest rows of a window from whose scatter the noise is estimated."""
+FEWEST_FOR_SCATTER, FEWEST_FOR_NOISE = 6, 9
+"""Fewest rows of a window from whose scatter the noise is estimated; else it is estimated from the last half of all rows,
+or from this many of them."""
 
 
 class Axis(StrEnum):
@@ -227,22 +227,25 @@ def _at_the_end(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, f
     slope, value = np.polyfit(x, rows, 1)
     residuals = rows - value - slope * x
     scatter = float(np.std(residuals, ddof=2)) * np.sqrt(variance_inflation(residuals, 2))
-    return float(value), float(2 * scatter / np.sqrt(len(rows)))
+    return float(value), float(2 * scatter / np.sqrt(len(rows)) * student_t(len(rows) - 2) / NORMAL)
 
 
 def _noise_of_difference(first: Curve, second: Curve) -> float:
-    """Return the standard deviation of the noise of a difference of two rows, nats.
+    """Return the standard deviation of the noise of a difference of two rows, nats; NaN with too few rows in common.
 
-    That of both curves, or that of their difference, in which noise and bends that both share cancel: the smaller one,
-    since a bend adds to either.
+    From second differences of the difference over log(step), in which noise and bends that both share cancel. Neighbours
+    of these share rows, so two count as one degree of freedom.
     """
     fewer, more = sorted((first, second), key=lambda curve: len(curve.steps))
     common = fewer.steps[(fewer.steps >= more.steps[0]) & (fewer.steps <= more.steps[-1])]
-    logs = [np.interp(np.log(common), np.log(curve.steps), np.log(curve.losses)) for curve in (first, second)]
-    relative = float(np.linalg.norm([noise_of(np.log(curve.losses)) for curve in (first, second)]))
-    if len(common) >= FEWEST_FOR_NOISE:
-        relative = min(relative, noise_of(logs[1] - logs[0]))
-    return relative * float(np.mean([curve.losses[-1] for curve in (first, second)]))
+    x = np.log(common[-max(len(common) // 2, FEWEST_FOR_NOISE) :])
+    if len(x) < 3:
+        return np.nan
+    rows = np.subtract(*(np.interp(x, np.log(curve.steps), curve.losses) for curve in (first, second)))
+    weight = (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
+    bends = rows[1:-1] - (1 - weight) * rows[:-2] - weight * rows[2:]
+    bends /= np.sqrt(1 + weight**2 + (1 - weight) ** 2)
+    return float(np.sqrt(np.mean(bends**2)) * student_t(len(bends) / 2) / NORMAL)
 
 
 def difference_of_ends(
