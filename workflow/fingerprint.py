@@ -33,12 +33,11 @@ class _Module(NamedTuple):
 
 @cache
 def fingerprint(script: str, *modules: str) -> str:
-    """Return the hash of the modules that `scripts/{script}` imports, directly or through others, by their syntax trees.
+    """Return the hash of `scripts/{script}` and of the modules that it imports, or these do, by their syntax trees.
 
     `modules` names those that it loads by name, where no import shows them.
     """
-    # The script itself is left to Snakemake's own code trigger.
-    hashes = sorted(_parsed(path).digest for path in reached(script, *modules) - {SCRIPTS / script})
+    hashes = sorted(_parsed(path).digest for path in reached(script, *modules))
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
