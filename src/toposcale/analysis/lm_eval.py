@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toposcale.checkpoints.step_names import steps_by_name
-from toposcale.io.errors import UserError, one_line
+from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.files import parse_json, read_text
 
 logger = logging.getLogger(__name__)
@@ -91,10 +91,8 @@ def _measures(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    try:
+    with as_user_error(file, "not readable JSON", (OSError, ValueError)):
         results = parse_json(read_text(file))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: not readable JSON ({one_line(error)})") from error
     sections = [results.get(key) for key in ("results", "config")] if isinstance(results, dict) else []
     if not sections or not all(isinstance(section, dict) for section in sections):
         raise UserError(f"{file}: not a result of lm-evaluation-harness: no `results` and `config`")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from toposcale.forecasting.logs.table_files import read_any
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.schemas import Table
 
 
@@ -18,7 +18,5 @@ def read_user_table(table: Table, path: str | Path) -> pa.Table:
             f"{path}: no column {', '.join(missing)}; it needs {', '.join(table.names)}, "
             f"and has {', '.join(data.schema.names)}{how}"
         )
-    try:
+    with as_user_error(path, "it has a column of another type", (pa.ArrowException, ValueError)):
         return data.select(table.names).cast(table.schema)
-    except (pa.ArrowException, ValueError) as error:
-        raise UserError(f"{path}: {str(error).splitlines()[0]}") from error

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.files import read_plain_or_gzip
 
 _SPACED = "['\u2019 \u00a0\u202f]([0-9]{3})"  # thousands
@@ -64,12 +64,10 @@ def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
     """Return the table of a user's Parquet or Feather file; raise UserError if it is damaged."""
     import pyarrow.parquet as pq  # here, since most logs are CSV
 
-    try:
+    with as_user_error(path, "not a readable Parquet or CSV table", (pa.ArrowException, OSError)):
         if content.startswith(b"ARROW1"):
             return pa.ipc.open_file(pa.BufferReader(content)).read_all()
         return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
 
 
 def parse_csv(content: bytes, path: str | Path, first_line: int = 0) -> tuple[pa.Table, str]:
