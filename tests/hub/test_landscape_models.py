@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from toposcale.checkpoints.language_models import load_model
 from toposcale.features import landscape
 from toposcale.io.errors import UserError
-from toposcale.landscape import hessian_traces, probe_loss
+from toposcale.landscape import Hessian, probe_loss
 
 TOKENS = torch.arange(48).reshape(3, 16) % 300
 
@@ -28,7 +28,7 @@ def test_curvature_through_a_model_of_transformers_is_that_of_finite_differences
     module = load_model(checkpoint_folders["step10"], differentiable=True).module.double()
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
     parameters = {name: tensor.detach() for name, tensor in module.named_parameters()}
-    estimate, _ = hessian_traces(loss, parameters, probes=2, seed=0)["all"]
+    estimate, _ = Hessian(loss, parameters).traces(probes=2, seed=0)["all"]
     # The same two probes by second differences of the loss.
     size = sum(tensor.numel() for tensor in parameters.values())
     rng, step, found = np.random.default_rng(0), 1e-3, []

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from toposcale.landscape import hessian_eigenpairs, hessian_traces, spectral_density
-from toposcale.landscape.curvature import HessianProduct, flatten, loss_gradients
+from toposcale.landscape import Hessian, curvature
+from toposcale.landscape.curvature import flatten, loss_gradients
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def quadratic(spectrum, seed=0, dtype=torch.float64):
 @pytest.mark.parametrize("k", [1, 2, 5, 20])
 def test_eigenpairs_match_the_full_hessian(network, k, seed):
     loss, parameters, hessian, _ = network
-    values, vectors = hessian_eigenpairs(loss, parameters, k, seed=seed)
+    values, vectors = Hessian(loss, parameters).eigenpairs(k, seed=seed)
     expected = falling(np.linalg.eigvalsh(hessian))[:k]
     assert values.dtype == np.float64
     np.testing.assert_allclose(values, expected, rtol=1e-6)
@@ -77,7 +77,7 @@ def test_eigenpairs_match_the_full_hessian(network, k, seed):
 
 def test_all_eigenpairs_rebuild_the_hessian(network):
     loss, parameters, hessian, _ = network
-    values, vectors = hessian_eigenpairs(loss, parameters, len(hessian), seed=0)
+    values, vectors = Hessian(loss, parameters).eigenpairs(len(hessian), seed=0)
     flat = np.array([flatten(vector) for vector in vectors])
     np.testing.assert_allclose(flat.T @ (values[:, None] * flat), hessian, atol=1e-9)
 
@@ -96,7 +96,7 @@ DEGENERATE = [
 @pytest.mark.parametrize(("spectrum", "k"), DEGENERATE)
 def test_small_hessians_are_exact_with_multiplicity(spectrum, k):
     loss, parameters, matrix = quadratic(spectrum) if len(spectrum) > 1 else single(spectrum[0])
-    values, vectors = hessian_eigenpairs(loss, parameters, k, seed=0)
+    values, vectors = Hessian(loss, parameters).eigenpairs(k, seed=0)
     expected = falling(np.array(spectrum))[:k]
     scale = max(map(abs, spectrum))
     # Of opposite values either may come first, so the magnitudes are compared; the vectors settle the signs.
@@ -111,7 +111,7 @@ def test_a_repeated_eigenvalue_of_a_large_hessian_is_found_at_least_once(seed):
     """Its multiplicity is not promised: what comes back are eigenpairs, and the first is the largest."""
     spectrum = np.concatenate([[5.0, 5.0, 5.0, -4.0], np.linspace(-1, 1, 56)])
     loss, parameters, matrix = quadratic(spectrum)
-    values, vectors = hessian_eigenpairs(loss, parameters, 3, seed=seed)
+    values, vectors = Hessian(loss, parameters).eigenpairs(3, seed=seed)
     assert values[0] == pytest.approx(5.0, rel=1e-7)
     flat = np.array([flatten(vector) for vector in vectors])
     np.testing.assert_allclose(flat @ matrix, values[:, None] * flat, atol=5e-4)
@@ -124,7 +124,7 @@ def single(value):
 
 def test_single_precision_keeps_single_precision(network):
     loss, parameters, matrix = quadratic(np.linspace(-1, 3, 60) ** 3, dtype=torch.float32)
-    values, vectors = hessian_eigenpairs(loss, parameters, 2, seed=0)
+    values, vectors = Hessian(loss, parameters).eigenpairs(2, seed=0)
     np.testing.assert_allclose(values, falling(np.linalg.eigvalsh(matrix))[:2], rtol=2e-6)
     assert vectors[0]["body"].dtype == torch.float32
 
@@ -134,18 +134,18 @@ def test_two_eigenpairs_of_a_long_spectrum_take_few_products(monkeypatch):
     spectrum = np.concatenate([[90.0, 78.0, 70.0, 60.0], np.random.default_rng(0).normal(size=1996)])
     scale = torch.from_numpy(spectrum)
     counted = []
-    plain = HessianProduct.__call__
-    monkeypatch.setattr(HessianProduct, "__call__", lambda self, v: counted.append(1) or plain(self, v))
-    values, _ = hessian_eigenpairs(
-        lambda p: (scale * p["x"] ** 2).sum() / 2, {"x": torch.ones(2000, dtype=torch.float64)}, 2, seed=0
-    )
+    plain = Hessian.__call__
+    monkeypatch.setattr(Hessian, "__call__", lambda self, v: counted.append(1) or plain(self, v))
+    values, _ = Hessian(
+        lambda p: (scale * p["x"] ** 2).sum() / 2, {"x": torch.ones(2000, dtype=torch.float64)}
+    ).eigenpairs(2, seed=0)
     np.testing.assert_allclose(values, [90.0, 78.0], rtol=1e-7)
-    assert len(counted) <= 60
+    assert len(counted) <= 18
 
 
 def test_same_seed_same_bytes_and_any_seed_same_values(network):
     loss, parameters, _, _ = network
-    (one, vectors), (two, again) = (hessian_eigenpairs(loss, parameters, 2, seed=3) for _ in range(2))
+    (one, vectors), (two, again) = (Hessian(loss, parameters).eigenpairs(2, seed=3) for _ in range(2))
     assert one.tobytes() == two.tobytes()
     assert all(torch.equal(a[name], b[name]) for a, b in zip(vectors, again, strict=True) for name in a)
 
@@ -161,16 +161,16 @@ def test_no_random_number_is_without_a_seed(network, monkeypatch, which):
 
     monkeypatch.setattr(np.random, "default_rng", only_seeded)
     loss, parameters, _, _ = network
-    hessian_eigenpairs(loss, parameters, 2, seed=3, which=which)
+    Hessian(loss, parameters).eigenpairs(2, seed=3, which=which)
 
 
 def test_grad_fields_are_never_touched(network):
     loss, parameters, _, model = network
     for tensor in model.parameters():
         tensor.grad = torch.full_like(tensor, 7.0)
-    hessian_eigenpairs(loss, parameters, 1, seed=0)
-    hessian_traces(loss, parameters, probes=2, seed=0)["all"]
-    spectral_density(loss, parameters, runs=1, seed=0, steps=3)
+    Hessian(loss, parameters).eigenpairs(1, seed=0)
+    Hessian(loss, parameters).traces(probes=2, seed=0)["all"]
+    Hessian(loss, parameters).density(runs=1, seed=0, steps=3)
     loss_gradients(loss, parameters)
     assert all((tensor.grad == 7.0).all() and tensor.requires_grad for tensor in model.parameters())
     model.zero_grad()
@@ -180,7 +180,7 @@ def test_product_works_under_no_grad_and_matches_the_full_hessian(network):
     loss, parameters, hessian, _ = network
     vector = np.random.default_rng(0).normal(size=len(hessian))
     with torch.no_grad():
-        product = HessianProduct(loss, parameters)
+        product = Hessian(loss, parameters)
         np.testing.assert_allclose(product(vector), hessian @ vector, rtol=1e-10, atol=1e-12)
     assert product.count == 1
 
@@ -196,7 +196,7 @@ def test_fused_attention_has_curvature():
         return (attended**2).mean()
 
     parameters = {"query": torch.randn(4, 4, dtype=torch.float64)}
-    value, _ = hessian_eigenpairs(loss, parameters, 1, seed=0)
+    value, _ = Hessian(loss, parameters).eigenpairs(1, seed=0)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         expected = falling(np.linalg.eigvalsh(full_hessian(loss, parameters)))[:1]
     np.testing.assert_allclose(value, expected, rtol=1e-6)
@@ -205,9 +205,9 @@ def test_fused_attention_has_curvature():
 @pytest.mark.parametrize("flat_loss", [lambda p: p["x"].sum(), lambda p: 0 * p["x"].sum()])
 def test_loss_without_curvature(flat_loss):
     parameters = {"x": torch.ones(5), "unused": torch.ones(2, 2)}
-    values, _ = hessian_eigenpairs(flat_loss, parameters, 3, seed=0)
+    values, _ = Hessian(flat_loss, parameters).eigenpairs(3, seed=0)
     assert values.tolist() == [0.0, 0.0, 0.0]
-    assert hessian_traces(flat_loss, parameters, probes=3, seed=0)["all"] == (0.0, 0.0)
+    assert Hessian(flat_loss, parameters).traces(probes=3, seed=0)["all"] == (0.0, 0.0)
 
 
 def test_loss_that_is_not_finite_gives_nan_and_says_so():
@@ -217,19 +217,19 @@ def test_loss_that_is_not_finite_gives_nan_and_says_so():
         return (p["x"] * math.inf).sum()
 
     with pytest.warns(UserWarning, match="gradient is not finite"):
-        values, vectors = hessian_eigenpairs(loss, parameters, 2, seed=0)
+        values, vectors = Hessian(loss, parameters).eigenpairs(2, seed=0)
     assert np.isnan(values).all()
     assert torch.isnan(vectors[0]["x"]).all()
     with pytest.warns(UserWarning, match="gradient is not finite"):
-        assert all(map(math.isnan, hessian_traces(loss, parameters, probes=2, seed=0)["all"]))
+        assert all(map(math.isnan, Hessian(loss, parameters).traces(probes=2, seed=0)["all"]))
     with pytest.warns(UserWarning, match="gradient is not finite"):
-        assert np.isnan(spectral_density(loss, parameters, runs=2, seed=0).nodes).all()
+        assert np.isnan(Hessian(loss, parameters).density(runs=2, seed=0).nodes).all()
 
 
 def test_too_few_products_are_reported():
     loss, parameters, _ = quadratic(np.linspace(1, 2, 40))
     with pytest.warns(UserWarning, match="not converged in"):
-        values, vectors = hessian_eigenpairs(loss, parameters, 2, seed=0, max_products=3)
+        values, vectors = Hessian(loss, parameters).eigenpairs(2, seed=0, max_products=3)
     assert values.shape == (2,)
     assert np.isnan(values).all()
     assert np.isnan(flatten(vectors[-1])).all()
@@ -239,14 +239,14 @@ def test_trace_of_a_diagonal_hessian_is_exact():
     # Signs squared are 1, so every probe gives the trace itself.
     scale = torch.tensor([1.0, -4.0, 2.5], dtype=torch.float64)
     parameters = {"x": torch.ones(3, dtype=torch.float64)}
-    assert hessian_traces(lambda p: (scale * p["x"] ** 2).sum() / 2, parameters, probes=4, seed=0)["all"] == (-0.5, 0.0)
+    assert Hessian(lambda p: (scale * p["x"] ** 2).sum() / 2, parameters).traces(probes=4, seed=0)["all"] == (-0.5, 0.0)
 
 
 def test_trace_covers_the_truth_as_its_standard_error_says(network):
     loss, parameters, hessian, _ = network
     score = [
         (estimate - np.trace(hessian)) / error
-        for estimate, error in (hessian_traces(loss, parameters, probes=50, seed=seed)["all"] for seed in range(40))
+        for estimate, error in (Hessian(loss, parameters).traces(probes=50, seed=seed)["all"] for seed in range(40))
     ]
     # 40 nearly normal scores: mean 0 +- 0.16, spread 1 +- 0.11; four standard errors each.
     assert abs(np.mean(score)) < 0.64
@@ -255,7 +255,7 @@ def test_trace_covers_the_truth_as_its_standard_error_says(network):
 
 def test_traces_of_layers(network):
     loss, parameters, hessian, _ = network
-    traces = hessian_traces(loss, parameters, probes=400, seed=0)
+    traces = Hessian(loss, parameters).traces(probes=400, seed=0)
     assert list(traces) == ["all", *parameters]
     assert math.isclose(sum(traces[name][0] for name in parameters), traces["all"][0], rel_tol=1e-12)
     start = 0
@@ -263,14 +263,14 @@ def test_traces_of_layers(network):
         block = hessian[start : start + tensor.numel(), start : start + tensor.numel()]
         start += tensor.numel()
         assert abs(traces[name][0] - np.trace(block)) < 4 * traces[name][1]
-    grouped = hessian_traces(loss, parameters, probes=400, seed=0, layer_of=lambda name: name.split(".")[0])
+    grouped = Hessian(loss, parameters).traces(probes=400, seed=0, layer_of=lambda name: name.split(".")[0])
     assert list(grouped) == ["all", "0", "2", "3"]
     assert math.isclose(grouped["0"][0], traces["0.weight"][0] + traces["0.bias"][0], rel_tol=1e-12)
 
 
 def test_spectral_density_with_all_steps_has_exact_moments(network):
     loss, parameters, hessian, _ = network
-    density = spectral_density(loss, parameters, runs=3, seed=0, steps=len(hessian))
+    density = Hessian(loss, parameters).density(runs=3, seed=0, steps=len(hessian))
     np.testing.assert_allclose(density.weights.sum(axis=1), 1.0, rtol=1e-12)
     # With every step taken the nodes are the spectrum itself, less what the vector cannot see.
     spectrum = np.linalg.eigvalsh(hessian)
@@ -281,7 +281,7 @@ def test_spectral_density_with_all_steps_has_exact_moments(network):
 def test_spectral_density_moments_within_their_error():
     spectrum = np.random.default_rng(0).normal(size=200)
     loss, parameters, _ = quadratic(spectrum)
-    density = spectral_density(loss, parameters, runs=60, seed=1, steps=12)
+    density = Hessian(loss, parameters).density(runs=60, seed=1, steps=12)
     for power in (1, 2, 3):
         runs = (density.weights * density.nodes**power).sum(axis=1)
         assert abs(runs.mean() - (spectrum**power).mean()) < 4 * runs.std(ddof=1) / math.sqrt(60)
@@ -295,9 +295,9 @@ def test_spectral_density_moments_within_their_error():
 
 def test_spectral_density_ends_early_on_few_eigenvalues():
     loss, parameters, _ = quadratic([2.0] * 5 + [-1.0] * 3)
-    density = spectral_density(loss, parameters, runs=4, seed=0, steps=8)
+    density = Hessian(loss, parameters).density(runs=4, seed=0, steps=8)
     assert ((density.weights > 1e-12).sum(axis=1) == 2).all()
-    mean, error = spectral_density(loss, parameters, runs=1, seed=0).on(np.array([2.0]), 0.1)
+    mean, error = Hessian(loss, parameters).density(runs=1, seed=0).on(np.array([2.0]), 0.1)
     assert np.isfinite(mean).all()
     assert np.isnan(error).all()
 
@@ -305,7 +305,7 @@ def test_spectral_density_ends_early_on_few_eigenvalues():
 def test_both_ends_of_the_spectrum(network):
     loss, parameters, hessian, _ = network
     exact = np.linalg.eigvalsh(hessian)
-    values, vectors = hessian_eigenpairs(loss, parameters, 3, seed=0, which="ends")
+    values, vectors = Hessian(loss, parameters).eigenpairs(3, seed=0, which="ends")
     np.testing.assert_allclose(values, [*exact[:3], *exact[-3:]], rtol=1e-4)
     for value, vector in zip(values, vectors, strict=True):
         flat = flatten(vector)
@@ -322,7 +322,7 @@ def test_both_ends_of_the_spectrum(network):
 )
 def test_ends_of_a_quadratic(spectrum, k, expected):
     loss, parameters, _ = quadratic(spectrum)
-    values, vectors = hessian_eigenpairs(loss, parameters, k, seed=0, which="ends")
+    values, vectors = Hessian(loss, parameters).eigenpairs(k, seed=0, which="ends")
     np.testing.assert_allclose(values, expected, rtol=1e-4)
     assert len(vectors) == len(expected)
 
@@ -331,30 +331,57 @@ def test_both_ends_take_fewer_products_than_a_search_for_each(monkeypatch):
     outer = [90.0, 78.0, -9.0, -8.0]
     scale = torch.from_numpy(np.concatenate([outer, np.random.default_rng(0).normal(size=1996)]))
     counted = []
-    plain = HessianProduct.__call__
-    monkeypatch.setattr(HessianProduct, "__call__", lambda self, v: counted.append(1) or plain(self, v))
-    values, _ = hessian_eigenpairs(
-        lambda p: (scale * p["x"] ** 2).sum() / 2, {"x": torch.ones(2000, dtype=torch.float64)}, 2, seed=0, which="ends"
-    )
+    plain = Hessian.__call__
+    monkeypatch.setattr(Hessian, "__call__", lambda self, v: counted.append(1) or plain(self, v))
+    values, _ = Hessian(
+        lambda p: (scale * p["x"] ** 2).sum() / 2, {"x": torch.ones(2000, dtype=torch.float64)}
+    ).eigenpairs(2, seed=0, which="ends")
     np.testing.assert_allclose(values, sorted(outer), rtol=1e-5)
-    assert len(counted) <= 45
+    assert len(counted) <= 18
+
+
+def test_density_and_eigenpairs_of_one_seed_share_their_products():
+    spectrum = np.concatenate([[90.0, 78.0, -9.0, -8.0], np.random.default_rng(0).normal(size=1996)])
+    loss, parameters, _ = quadratic(spectrum)
+    alone, shared = Hessian(loss, parameters), Hessian(loss, parameters)
+    expected, _ = alone.eigenpairs(2, seed=1, which="ends")
+    density = shared.density(runs=1, seed=1, steps=12)
+    values, _ = shared.eigenpairs(2, seed=1, which="ends")
+    assert shared.count == alone.count
+    assert values.tobytes() == expected.tobytes()
+    assert density.nodes.tobytes() == alone.density(runs=1, seed=1, steps=12).nodes.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("which", "expected"), [("ends", [-140.0, -139.0, 158.0, 159.0]), ("largest", [159.0, 158.0, 157.0])]
+)
+def test_a_search_that_restarts_finds_the_ends_of_an_even_spectrum(which, expected):
+    loss, parameters, matrix = quadratic(np.arange(300.0) - 140)
+    hessian = Hessian(loss, parameters)
+    values, vectors = hessian.eigenpairs(3 if which == "largest" else 2, seed=0, which=which)
+    assert hessian.count > curvature._BASIS_VECTORS + 8
+    flat = np.array([flatten(vector) for vector in vectors])
+    np.testing.assert_allclose(values, expected, rtol=1e-4)
+    np.testing.assert_allclose(flat @ flat.T, np.eye(len(values)), atol=1e-10)
+    residuals = np.linalg.norm(flat @ matrix - values[:, None] * flat, axis=1)
+    assert (residuals <= 1.01 * curvature._MAX_RESIDUAL[which] * np.abs(values)).all()
 
 
 def test_a_trace_takes_probes_until_its_error_is_small_or_the_cap_is_reached(network):
     loss, parameters, hessian, _ = network
     exact = float(np.trace(hessian))
-    estimate, error = hessian_traces(loss, parameters, probes=5000, accuracy=0.1, seed=0)["all"]
+    estimate, error = Hessian(loss, parameters).traces(probes=5000, accuracy=0.1, seed=0)["all"]
     assert error < 0.1 * abs(estimate)
     assert abs(estimate - exact) < 5 * error
-    capped = hessian_traces(loss, parameters, probes=12, accuracy=1e-6, seed=0)
-    assert capped == hessian_traces(loss, parameters, probes=12, seed=0)
+    capped = Hessian(loss, parameters).traces(probes=12, accuracy=1e-6, seed=0)
+    assert capped == Hessian(loss, parameters).traces(probes=12, seed=0)
     # A multiple of the identity is known exactly from any probe, but a standard error takes ten.
     flat, point, _ = quadratic([2.0] * 8)
     products = []
-    original = HessianProduct.__call__
+    original = Hessian.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HessianProduct, "__call__", lambda self, vector: (products.append(1), original(self, vector))[1])
-        assert hessian_traces(flat, point, probes=100, accuracy=0.1, seed=0)["all"][0] == pytest.approx(16)
+        patch.setattr(Hessian, "__call__", lambda self, vector: (products.append(1), original(self, vector))[1])
+        assert Hessian(flat, point).traces(probes=100, accuracy=0.1, seed=0)["all"][0] == pytest.approx(16)
     assert len(products) == 10
 
 
@@ -370,13 +397,13 @@ def test_gradients_match_autograd(network):
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda loss, p: hessian_eigenpairs(loss, p, 0, seed=0), "k"),
-        (lambda loss, p: hessian_eigenpairs(loss, p, 10**6, seed=0), "k"),
-        (lambda loss, p: hessian_traces(loss, p, probes=1, seed=0)["all"], "probes"),
-        (lambda loss, p: spectral_density(loss, p, runs=0, seed=0), "runs"),
-        (lambda loss, p: hessian_traces(loss, p, probes=2, seed=0, layer_of=lambda _: "all"), "layer_of"),
-        (lambda loss, p: hessian_eigenpairs(loss, {}, 1, seed=0), "parameters"),
-        (lambda loss, p: hessian_eigenpairs(loss, {"x": torch.ones(2).long()}, 1, seed=0), "parameters"),
+        (lambda loss, p: Hessian(loss, p).eigenpairs(0, seed=0), "k"),
+        (lambda loss, p: Hessian(loss, p).eigenpairs(10**6, seed=0), "k"),
+        (lambda loss, p: Hessian(loss, p).traces(probes=1, seed=0)["all"], "probes"),
+        (lambda loss, p: Hessian(loss, p).density(runs=0, seed=0), "runs"),
+        (lambda loss, p: Hessian(loss, p).traces(probes=2, seed=0, layer_of=lambda _: "all"), "layer_of"),
+        (lambda loss, p: Hessian(loss, {}).eigenpairs(1, seed=0), "parameters"),
+        (lambda loss, p: Hessian(loss, {"x": torch.ones(2).long()}).eigenpairs(1, seed=0), "parameters"),
     ],
 )
 def test_wrong_calls_name_the_argument(network, call, named):

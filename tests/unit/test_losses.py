@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from toposcale.landscape import (
+    Hessian,
     LandscapeSettings,
-    hessian_eigenpairs,
     loss_surface,
     measure_landscape,
     module_loss,
@@ -100,7 +100,7 @@ def test_curvature_of_a_loss_with_derivatives_inside():
 
     whole = torch.cat([tensor.reshape(-1) for tensor in parameters.values()])
     exact = np.linalg.eigvalsh(torch.autograd.functional.hessian(of_one_vector, whole).numpy())
-    values, _ = hessian_eigenpairs(loss, parameters, 2, seed=0, which="ends")
+    values, _ = Hessian(loss, parameters).eigenpairs(2, seed=0, which="ends")
     np.testing.assert_allclose(values, [*exact[:2], *exact[-2:]], rtol=1e-2, atol=1e-6)
 
 

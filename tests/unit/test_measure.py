@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from toposcale.io.errors import UserError
-from toposcale.landscape import LandscapeSettings, hessian_traces, measure_landscape, module_loss
+from toposcale.landscape import Hessian, LandscapeSettings, measure_landscape, module_loss
 
 CURVATURES = torch.tensor([[8.0, 3.0, 1.0], [0.5, -0.25, -2.0]], dtype=torch.float64)
 
@@ -156,13 +156,13 @@ def test_a_hessian_that_is_symmetric_without_a_part_of_it_is_refused_too():
     """The whole loss is one operation, so that its Hessian would be 0."""
     loss = lambda point: Square.apply(point["w"]).sum()  # noqa: E731
     with pytest.raises(UserError, match=r"Square .* off finite differences"):
-        hessian_traces(loss, {"w": torch.ones(2, 3)}, probes=2, seed=0)
+        Hessian(loss, {"w": torch.ones(2, 3)}).traces(probes=2, seed=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_operations_that_can_be_differentiated_twice_are_taken(dtype):
     cubed = lambda point: Cubed.apply(point["w"]).sum()  # noqa: E731
-    trace, _ = hessian_traces(cubed, {"w": torch.full((2, 3), 2.0, dtype=dtype)}, probes=2, seed=0)["all"]
+    trace, _ = Hessian(cubed, {"w": torch.full((2, 3), 2.0, dtype=dtype)}).traces(probes=2, seed=0)["all"]
     assert trace == pytest.approx(6 * 6 * 2.0)
     measured(*in_a_network(torch.relu))  # whose kinks no finite difference agrees with
 

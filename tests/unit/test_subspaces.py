@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from toposcale.features.landscape import LandscapeFeatureSettings, compute_features
-from toposcale.landscape import hessian_eigenpairs, measure_landscape
+from toposcale.landscape import Hessian, measure_landscape
 from toposcale.landscape.subspaces import subspace_trees
 
 DIMENSIONS = (2, 3, 5, 10)
@@ -27,7 +27,7 @@ def wells(point):
 
 
 def trees(loss, dimension, parameters=ORIGIN, **changes):
-    values, vectors = hessian_eigenpairs(loss, parameters, dimension, seed=0)
+    values, vectors = Hessian(loss, parameters).eigenpairs(dimension, seed=0)
     pairs = zip(values.tolist(), vectors, strict=True)
     directions = [{name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in pairs]
     options = {"extent": 6.0, "starts": 40, "threshold": 0.01, "seed": 1} | changes

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from toposcale.landscape import hessian_eigenpairs, landscape_features, loss_surface, probe_loss, random_directions
+from toposcale.landscape import Hessian, landscape_features, loss_surface, probe_loss, random_directions
 from toposcale.landscape.merge_tree import cubical_diagram, sharpness, surface_edges
 from toposcale.landscape.surface import segment_losses
 
@@ -116,9 +116,9 @@ def test_probe_loss_serves_transforms_one_after_another(network):
     model, tokens, targets = network
     loss = probe_loss(model, tokens, targets, rows=2)
     parameters = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-    first = hessian_eigenpairs(loss, parameters, 1, seed=0)[0]
+    first = Hessian(loss, parameters).eigenpairs(1, seed=0)[0]
     gradient = torch.func.grad(loss)(parameters)
-    again = hessian_eigenpairs(loss, parameters, 1, seed=0)[0]
+    again = Hessian(loss, parameters).eigenpairs(1, seed=0)[0]
     assert first.tobytes() == again.tobytes()
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in parameters.items()}
     logits = torch.func.functional_call(model, leaves, (tokens,))
@@ -155,7 +155,7 @@ def test_tensors_of_several_types_keep_their_types():
         return torch.stack([tensor.double().sum() for tensor in point.values()]).sum() ** 2
 
     assert loss_surface(loss, parameters, [parameters], steps=3).values.tolist() == [0, 16, 64]
-    values, _ = hessian_eigenpairs(loss, parameters, 1, seed=0)
+    values, _ = Hessian(loss, parameters).eigenpairs(1, seed=0)
     assert values == pytest.approx([8])
     assert types == [[torch.float64, torch.float32, torch.half]] * len(types)
 

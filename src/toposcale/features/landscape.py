@@ -15,7 +15,7 @@ from toposcale.checkpoints.matrices import matrix_layouts, split
 from toposcale.features.descriptions import WITHOUT_MATRICES
 from toposcale.features.feature import refuse_name_of_the_model, without_undefined
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
+from toposcale.landscape.curvature import Loss, Parameters, SpectralDensity, loss_gradients
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
 from toposcale.landscape.measure import BALL_GRAPH, WHOLE, Landscape, LandscapeSettings, measure_landscape
 from toposcale.landscape.merge_tree import cubical_diagram, surface_edges
@@ -31,10 +31,9 @@ DiagramsByLayer = dict[str, list[NDArray[np.float64]]]
 
 @dataclass(frozen=True)
 class LandscapeFeatureSettings(LandscapeSettings):
-    """Settings of `measure_landscape`, of the spectral density, and whether gradients are measured."""
+    """Settings of `measure_landscape`, and whether gradients are measured."""
 
     density_runs: int = 1
-    density_steps: int = 30
     gradients: bool = False
 
 
@@ -66,7 +65,8 @@ def compute_features(
         return _undefined(parameters, settings, draws=len(losses))
     measured, gradients = [], []
     for index, loss in enumerate(losses):
-        drawn = replace(settings, seed=homology.seeded_number((settings.seed, "landscape", index)))
+        seed = homology.seeded_number((settings.seed, "landscape", index))
+        drawn = replace(settings, seed=seed, density_runs=0 if index else settings.density_runs)
         measured.append(measure_landscape(loss, parameters, drawn))
         gradients.append(_gradient_clouds(loss, parameters, settings))
     first = measured[0]
@@ -77,7 +77,7 @@ def compute_features(
         gradients[0][1],
         first.surfaces,
         _profiles(first, settings.graphs[0]),
-        _density(losses[0], parameters, settings),
+        _smoothed(first.density),
     )
 
 
@@ -146,15 +146,9 @@ def _diagrams(landscape: Landscape, graph: str) -> DiagramsByLayer:
     return diagrams
 
 
-def _density(
-    loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def _smoothed(density: SpectralDensity | None) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return eigenvalues (m,), the smoothed density there, and its standard error over the runs."""
-    runs, steps = settings.density_runs, settings.density_steps
-    if not runs:
-        return None
-    density = spectral_density(loss, parameters, runs=runs, steps=steps, seed=settings.seed)
-    if not np.isfinite(density.nodes).all():
+    if density is None or not np.isfinite(density.nodes).all():
         return None
     low, high = density.nodes.min(), density.nodes.max()
     width = 0.01 * (high - low) or 1.0  # the standard deviation of the bells that smooth the density
@@ -190,7 +184,7 @@ def _undefined(parameters: Parameters, settings: LandscapeFeatureSettings, *, dr
         # An even number of points has no centre, and so no sharpness.
         fewest = 3 if settings.resolution % 2 else 4
         probes = min(2, settings.trace_probes)
-        small = replace(settings, resolution=fewest, trace_probes=probes, subspace_starts=1)
+        small = replace(settings, resolution=fewest, trace_probes=probes, density_runs=0, subspace_starts=1)
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings)
     missing, missing_gradients = (

@@ -2,9 +2,9 @@
 
 `module_loss` turns a module and a function of it into a loss of named parameters, and `measure_landscape` measures that:
 surfaces, merge trees, curvature and gradients, by `LandscapeSettings`. Each step is also a function of its own.
-`random_directions` and `hessian_eigenpairs` span a plane, `loss_surface` evaluates the loss on it, `merge_tree` finds the
-minima and the losses at which their basins meet, and `landscape_features` counts and measures these. `spectral_density` and
-`hessian_traces` describe the curvature, `landscape_profile` the basins by their mass.
+`random_directions` and the eigenvectors of a `Hessian` span a plane, `loss_surface` evaluates the loss on it, `merge_tree`
+finds the minima and the losses at which their basins meet, and `landscape_features` counts and measures these. Traces and
+spectral density of the `Hessian` describe the curvature, `landscape_profile` the basins by their mass.
 
 What needs torch is loaded when it is first used, so that merge trees and graphs work without: the library alone does not
 install it.
@@ -18,7 +18,7 @@ from toposcale.landscape.profile import LandscapeProfile, landscape_profile
 _WITH_TORCH = {
     **dict.fromkeys(("LossSurface", "loss_surface", "random_directions"), "surface"),
     **dict.fromkeys(("module_loss", "probe_loss"), "losses"),
-    **dict.fromkeys(("SpectralDensity", "hessian_eigenpairs", "hessian_traces", "spectral_density"), "curvature"),
+    **dict.fromkeys(("Hessian", "SpectralDensity"), "curvature"),
     **dict.fromkeys(("Landscape", "LandscapeSettings", "measure_landscape"), "measure"),
 }
 __all__ = [

@@ -8,13 +8,10 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from typing import Literal
 
 import numpy as np
 import torch
-from scipy.linalg import eigh_tridiagonal
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -22,14 +19,12 @@ from toposcale.io.errors import UserError, is_shared, one_line
 
 Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
+Which = Literal["largest", "ends"]
 
-# Of each part of the spectrum: what ARPACK calls it, the Lanczos vectors to keep, and the residual by |value|. Products
-# cost more than restarts, so few vectors are kept, and more for the crowded lower end. The error of a value goes by the
-# square of its residual.
-_SEARCHES = {"largest": ("LM", 8, 1e-4), "ends": ("BE", 20, 1e-3)}
-# From scipy 1.17 on, a Lanczos basis that ends early is continued with a random vector, which is another one in each
-# process unless the generator is given; the Fortran code of earlier releases has fixed seeds.
-_RESTARTS_ARE_RANDOM = "rng" in signature(eigsh).parameters
+# Residual of an eigenpair by |value|, by the part of the spectrum. The error of a value goes by the square of it.
+_MAX_RESIDUAL = {"largest": 1e-4, "ends": 1e-3}
+_ZERO = 1e-10  # smaller shares of the largest eigenvalue are as good as 0
+_BASIS_VECTORS = 32  # kept at least before a restart: most networks need no more for two eigenpairs at either end
 _DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
 _FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
 # Of the two products of a symmetric Hessian, by the length of one: in single precision rounding alone makes 5e-4 of it.
@@ -40,38 +35,256 @@ _WITHOUT_CURVATURE = "write it with operations that torch differentiates twice, 
 _INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image is rounding
 
 
-class HessianProduct:
-    """Hessian-vector products of `loss` at `parameters`, float64 (n,) to float64 (n,), in the parameters' precision.
+class Hessian:
+    """Hessian of a loss at a point, with respect to all parameters concatenated in the order of the dict.
 
-    The graph of the gradient is built once, and a product is one backward pass through it (the Hessian is symmetric):
-    half the time of a forward-mode pass, for the memory of that graph. torch.autograd, since the first transform of
-    torch.func loads sympy, which takes a second. `count` is the number of products.
+    A call is the product with a vector, float64 (n,) to float64 (n,), in the parameters' precision. The graph of the
+    gradient is built once, and a product is one backward pass through it (the Hessian is symmetric): half the time of a
+    forward-mode pass, for the memory of that graph.
+
+    Parameters
+    ----------
+    loss : callable
+        Function of a dict of tensors that returns a scalar tensor.
+    parameters : mapping of str to Tensor
+        Point at which the Hessian is taken.
+
+    Attributes
+    ----------
+    size, count : int
+        Number of parameters, and of products so far.
+    finite : bool
+        Whether the gradient is finite. If not, with a warning, all that the methods return is NaN.
+
+    Raises
+    ------
+    ValueError
+        If there is no parameter, or one is not floating point.
+    UserError
+        If an operation of the loss has no second derivative.
+
+    Examples
+    --------
+    >>> hessian = Hessian(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(2)})
+    >>> hessian(np.array([1.0, 0.0])).tolist(), hessian.eigenpairs(2, seed=0)[0].tolist()
+    ([2.0, 0.0], [2.0, 2.0])
     """
 
     def __init__(self, loss: Loss, parameters: Mapping[str, Tensor]) -> None:
-        values = detached(parameters)
-        self.size = sum(tensor.numel() for tensor in values.values())
+        self.parameters = detached(parameters)
+        self.size = sum(tensor.numel() for tensor in self.parameters.values())
         self.count = 0
+        self._basis: tuple[int, _KrylovBasis] | None = None
         # The fused attention kernels have no second derivative.
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-            self._input = joined(values).requires_grad_()
-            value = loss(parts(self._input, values))
+            self._input = joined(self.parameters).requires_grad_()
+            value = loss(parts(self._input, self.parameters))
             self._gradient = _derivative(value, self._input, create_graph=True)
         self.finite = bool(torch.isfinite(self._gradient).all())
-        self._like, self._custom = values, _custom_operations(value)
-        if self._custom:
-            self.check(loss)
+        if self.finite:
+            self._check(loss, _custom_operations(value))
+        else:
+            warnings.warn("the gradient is not finite, so the Hessian is unknown", stacklevel=2)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         """Return the product with a vector (n,)."""
         self.count += 1
+        return self._product(vector)
+
+    def _product(self, vector: np.ndarray) -> np.ndarray:
         direction = torch.from_numpy(vector).to(self._gradient)
-        # The slope along the vector, and not the vector handed to autograd, which would load sympy for it.
+        # The slope along the vector, and not the vector handed to autograd, which would load sympy for it: a second.
         with torch.enable_grad():
             product = _derivative((self._gradient * direction).sum(), self._input)
         return product.double().cpu().numpy()
 
-    def check(self, loss: Loss) -> None:
+    def eigenpairs(
+        self, k: int, *, seed: int, which: Which = "largest", max_products: int = 500
+    ) -> tuple[np.ndarray, list[Parameters]]:
+        """Compute the largest eigenvalues and unit eigenvectors, or those at both ends of the spectrum.
+
+        By the Lanczos method with thick restarts from a seeded start vector, the first one of `density`: what either has
+        computed serves the other. Residuals are at most 1e-4 |value| (1e-3 at both ends), so values are good to about
+        1e-7 (1e-5) where the next eigenvalue is a tenth away. One start vector finds one vector of a repeated
+        eigenvalue's eigenspace; only rounding brings in others.
+
+        Parameters
+        ----------
+        k : int
+            Number of eigenpairs; of "ends", at each end.
+        seed : int
+            Seed of the start vector.
+        which : {"largest", "ends"}
+            Largest in magnitude (descending), or the k lowest and the k highest (ascending; all, if there are fewer than
+            2k).
+        max_products : int
+            Approximate limit of Hessian-vector products.
+
+        Returns
+        -------
+        values : ndarray of shape (k,) or (2k,)
+            Eigenvalues, loss per squared parameter, float64; NaN, with a warning, if one has not converged.
+        vectors : list of dict of str to Tensor
+            Eigenvectors; the entry of largest magnitude is positive.
+
+        Raises
+        ------
+        ValueError
+            If `k` is not in 1..n, the number of parameters.
+
+        References
+        ----------
+        Wu and Simon, SIAM Journal on Matrix Analysis and Applications 22(2), 2000.
+        """
+        if not 1 <= k <= self.size:
+            raise ValueError(f"k: need 1 to {self.size} (the number of parameters), got {k}")
+        wanted = k if which == "largest" else min(2 * k, self.size)
+        pairs = self._outer_pairs(wanted, seed, which, self.count + max_products) if self.finite else None
+        if pairs is None:
+            if self.finite:
+                warnings.warn(f"Hessian eigenvalues have not converged in {self.count} products", stacklevel=2)
+            return np.full(wanted, np.nan), [unflatten(np.full(self.size, np.nan), self.parameters)] * wanted
+        values, vectors = pairs
+        largest = np.abs(vectors).argmax(axis=1)
+        vectors *= np.sign(vectors[np.arange(wanted), largest])[:, None]
+        return values, [unflatten(vector, self.parameters) for vector in vectors]
+
+    def _outer_pairs(
+        self, wanted: int, seed: int, which: Which, most_products: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return eigenvalues (m,) of one kind and eigenvectors (m, n); None if one has not converged."""
+        if self.size <= _DENSE_SIZE:
+            values, vectors = np.linalg.eigh(np.stack([self(unit) for unit in np.eye(self.size)]))
+            chosen = _outermost(values, wanted, which)
+            return values[chosen], vectors.T[chosen]
+        basis = self._basis[1] if self._basis and self._basis[0] == seed else None
+        if basis is None or len(basis.vectors) < min(self.size, 2 * wanted + 4):
+            basis = self._new_basis(seed, 0, 2 * wanted + 4)
+        while True:
+            if basis.count >= min(self.size, max(_DENSE_SIZE, wanted)):
+                values, coordinates, residuals = basis.ritz_pairs()
+                chosen = _outermost(values, wanted, which)
+                sizes = np.abs(values[chosen]).clip(min=_ZERO * np.abs(values).max())
+                if basis.count == self.size or (residuals[chosen] <= _MAX_RESIDUAL[which] * sizes).all():
+                    return values[chosen], coordinates[:, chosen].T @ basis.vectors[: basis.count]
+                if self.count >= most_products:
+                    return None
+                if basis.count == len(basis.vectors):
+                    basis.restart(_outermost(values, basis.count // 2, which))
+            basis.grow(self)
+
+    def _new_basis(self, seed: int, run: int, vectors: int) -> "_KrylovBasis":
+        """Return a basis with room for some vectors, from the start vector of a run; the first run's serves again."""
+        rng = np.random.default_rng(seed).spawn(run + 1)[run]
+        basis = _KrylovBasis(rng, min(self.size, max(_BASIS_VECTORS, vectors)), self.size)
+        if run == 0:
+            self._basis = seed, basis
+        return basis
+
+    def traces(
+        self, *, probes: int, seed: int, accuracy: float = 0.0, layer_of: Callable[[str], str] | None = None
+    ) -> dict[str, tuple[float, float]]:
+        """Estimate the trace and that of each layer's diagonal block by Hutchinson's method.
+
+        The estimate is the mean of v . H v over vectors v of random signs. A probe serves all layers, so their estimates
+        add up to that of the whole.
+
+        Parameters
+        ----------
+        probes : int
+            Largest number of random vectors.
+        seed : int
+            Seed of the vectors.
+        accuracy : float
+            After 10 probes, stop once the standard error of the whole is below this share of its estimate.
+        layer_of : callable, optional
+            Layer of a parameter by its name; by default every tensor is a layer.
+
+        Returns
+        -------
+        dict of str to tuple of float
+            Estimate and standard error of "all" and of every layer, loss per squared parameter.
+
+        Raises
+        ------
+        ValueError
+            If `probes` is below 2, or a layer is named "all".
+
+        References
+        ----------
+        Hutchinson, Communications in Statistics 19(2), 1990.
+
+        Examples
+        --------
+        >>> Hessian(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(2)}).traces(probes=2, seed=0)
+        {'all': (4.0, 0.0), 'w': (4.0, 0.0)}
+        """
+        if probes < 2:
+            raise ValueError(f"probes: a standard error needs at least 2, got {probes}")
+        layers = [layer_of(name) if layer_of else name for name in self.parameters]
+        if "all" in layers:
+            raise ValueError('layer_of: "all" is the name of the whole model')
+        if not self.finite:
+            return dict.fromkeys(["all", *layers], (math.nan, math.nan))
+        rng = np.random.default_rng(seed)
+        starts = np.cumsum([0] + [tensor.numel() for tensor in self.parameters.values()])[:-1]
+        estimates: list[np.ndarray] = []
+        while len(estimates) < probes:
+            signs = rng.integers(0, 2, size=self.size) * 2.0 - 1.0
+            estimates.append(np.add.reduceat(signs * self(signs), starts))
+            if len(estimates) >= _FEWEST_PROBES:
+                mean, error = _mean_and_error(np.sum(estimates, axis=1))
+                if error < accuracy * abs(mean):
+                    break
+        samples = np.stack(estimates)
+        columns = {"all": [True] * len(layers)} | {layer: [name == layer for name in layers] for layer in layers}
+        return {layer: _mean_and_error(samples[:, chosen].sum(axis=1)) for layer, chosen in columns.items()}
+
+    def density(self, *, runs: int, seed: int, steps: int = 40) -> "SpectralDensity":
+        """Estimate the spectral density by stochastic Lanczos quadrature.
+
+        Parameters
+        ----------
+        runs : int
+            Number of random Gaussian start vectors.
+        seed : int
+            Seed of the vectors.
+        steps : int
+            Lanczos steps per run.
+
+        Returns
+        -------
+        SpectralDensity
+            Ritz values and weights; weights 0 after the Krylov space ends.
+
+        Raises
+        ------
+        ValueError
+            If `runs` or `steps` is below 1.
+
+        References
+        ----------
+        Ubaru, Chen and Saad, SIAM Journal on Matrix Analysis and Applications 38(4), 2017.
+
+        Examples
+        --------
+        >>> density = Hessian(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(1)}).density(runs=1, seed=0)
+        >>> density.nodes.tolist(), density.weights.tolist()
+        ([[2.0]], [[1.0]])
+        """
+        if runs < 1 or steps < 1:
+            raise ValueError(f"runs, steps: need at least 1 each, got {runs}, {steps}")
+        steps = min(steps, self.size)
+        density = SpectralDensity(*np.full((2, runs, steps), 0.0 if self.finite else np.nan))
+        for run in range(runs if self.finite else 0):
+            basis = self._new_basis(seed, run, steps)
+            while basis.count < steps and basis.rest:
+                basis.grow(self)
+            values, coordinates, _ = basis.ritz_pairs()
+            density.nodes[run, : len(values)], density.weights[run, : len(values)] = values, coordinates[0] ** 2
+        return density
+
+    def _check(self, loss: Loss, custom: list[str]) -> None:
         """Raise UserError for a loss with an operation that has no second derivative, which autograd may take for 0.
 
         Then u . H v and v . H u differ for two random vectors. Where they agree, a custom operation may still hide a part
@@ -79,36 +292,89 @@ class HessianProduct:
         is for rounding and the shorter one for strong curvature; without a custom operation the kinks of a ReLU explain
         any difference.
         """
-        if not self.finite:
-            return
-        operation = f"its operation {' or '.join(self._custom)}" if self._custom else "an operation in it"
+        operation = f"its operation {' or '.join(custom)}" if custom else "an operation in it"
         refusal = f"the loss has no second derivative: {operation} has a gradient that cannot be differentiated"
         first, second = np.random.default_rng(0).standard_normal((2, self.size))
         try:
-            images = self(first), self(second)
+            images = self._product(first), self._product(second)
         except (RuntimeError, NotImplementedError) as error:
             if is_shared(error):
                 raise
             raise UserError(f"{refusal} ({one_line(error)}); {_WITHOUT_CURVATURE}") from error
-        self.count = 0
         size = max(np.linalg.norm(image) for image in images)
         asymmetry = abs(first @ images[1] - second @ images[0]) / size if size else 0.0
         if asymmetry > _MAX_ASYMMETRY:
             raise UserError(f"{refusal} (u.Hv and v.Hu differ by {asymmetry:.2g} of |Hv|); {_WITHOUT_CURVATURE}")
-        if self._custom:
+        if custom:
             off = min(self._difference_error(loss, first, images[0], share) for share in _DIFFERENCE_STEPS)
             if off > _MAX_DIFFERENCE_ERROR:
                 raise UserError(f"{refusal} (Hv is {off:.0%} off finite differences); {_WITHOUT_CURVATURE}")
 
     def _difference_error(self, loss: Loss, vector: np.ndarray, image: np.ndarray, share: float) -> float:
         """Return how far H v is off a central difference of the gradient, of a step that is a share of the parameters."""
-        point = flatten(self._like)
+        point = flatten(self.parameters)
         step = share * (np.linalg.norm(point) or 1.0) / np.linalg.norm(vector)
-        ends = (unflatten(point + sign * step * vector, self._like) for sign in (1, -1))
+        ends = (unflatten(point + sign * step * vector, self.parameters) for sign in (1, -1))
         after, before = (np.concatenate([g.ravel() for g in loss_gradients(loss, end).values()]) for end in ends)
         difference = (after - before) / (2 * step)
         size = max(np.linalg.norm(difference), np.linalg.norm(image))
         return float(np.linalg.norm(difference - image) / size) if size else 0.0
+
+
+class _KrylovBasis:
+    """Orthonormal basis of the Krylov space of a Hessian and a random vector, which grows by one product a vector.
+
+    The first `count` of `vectors` (m, n) are filled, and `projected` is the Hessian in them. `rest` is the length of what
+    lies outside of them in the image of the last one; 0 if the space has ended.
+    """
+
+    def __init__(self, rng: np.random.Generator, most: int, size: int) -> None:
+        self.rng = rng
+        self.vectors, self.projected, self.count = np.empty((most, size)), np.zeros((most, most)), 0
+        self._outside = rng.standard_normal(size)
+        self.rest = float(np.linalg.norm(self._outside))
+
+    def grow(self, product: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Add the next vector; one at random if the space has ended."""
+        vector = self._outside
+        if not self.rest:
+            vector, _ = self._split(self.rng.standard_normal(len(vector)))
+        self.vectors[self.count] = vector / np.linalg.norm(vector)
+        image = product(self.vectors[self.count])
+        self.count += 1
+        self._outside, coordinates = self._split(image)
+        self.projected[: self.count, self.count - 1] = self.projected[self.count - 1, : self.count] = coordinates
+        self.rest = float(np.linalg.norm(self._outside))
+        if self.rest <= _INVARIANT * np.linalg.norm(image):
+            self.rest = 0.0
+
+    def _split(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the part of a vector outside of the basis, and the coordinates of the part in it."""
+        basis, coordinates = self.vectors[: self.count], np.zeros(self.count)
+        for _ in range(2):  # once leaves the rounding of what was taken away; twice is enough (Parlett)
+            part = basis @ vector
+            vector = vector - part @ basis
+            coordinates += part
+        return vector, coordinates
+
+    def ritz_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return Ritz values (m,), ascending, their vectors' coordinates in the basis (m, m), and residuals (m,)."""
+        values, coordinates = np.linalg.eigh(self.projected[: self.count, : self.count])
+        return values, coordinates, self.rest * np.abs(coordinates[-1])
+
+    def restart(self, kept: np.ndarray) -> None:
+        """Keep the Ritz vectors of some indices alone."""
+        values, coordinates, _ = self.ritz_pairs()
+        self.vectors[: len(kept)] = coordinates[:, kept].T @ self.vectors[: self.count]
+        self.count = len(kept)
+        self.projected[: self.count, : self.count] = np.diag(values[kept])
+
+
+def _outermost(values: np.ndarray, count: int, which: Which) -> np.ndarray:
+    """Return the indices of some of ascending values: the largest, or as many of both ends."""
+    if which == "largest":  # of opposite values the positive one first
+        return np.lexsort((-values, -np.abs(values)))[:count]
+    return np.delete(np.arange(len(values)), np.s_[count - count // 2 : len(values) - count // 2])
 
 
 def _custom_operations(value: Tensor) -> list[str]:
@@ -168,179 +434,6 @@ def unflatten(vector: np.ndarray, like: Mapping[str, Tensor]) -> Parameters:
     return parts(torch.from_numpy(vector), like)
 
 
-def hessian_eigenpairs(
-    loss: Loss,
-    parameters: Mapping[str, Tensor],
-    k: int,
-    *,
-    seed: int,
-    which: Literal["largest", "ends"] = "largest",
-    max_products: int = 500,
-) -> tuple[np.ndarray, list[Parameters]]:
-    """Compute the largest eigenvalues and unit eigenvectors of the Hessian, or those at both ends of its spectrum.
-
-    By ARPACK's implicitly restarted Lanczos method (`scipy.sparse.linalg.eigsh`) from a seeded start vector. Residuals
-    are at most 1e-4 |value| (1e-3 at both ends), so values are good to about 1e-7 (1e-5) where the next eigenvalue is a
-    tenth away. Both ends come from one Lanczos basis, for about half the products of a search for each. One start
-    vector finds one vector of a repeated eigenvalue's eigenspace; only rounding brings in others.
-
-    Parameters
-    ----------
-    loss : callable
-        Function of a dict of tensors that returns a scalar tensor.
-    parameters : mapping of str to Tensor
-        Point at which the Hessian is taken.
-    k : int
-        Number of eigenpairs; of "ends", at each end.
-    seed : int
-        Seed of the start vector.
-    which : {"largest", "ends"}
-        Largest in magnitude (descending), or the k lowest and the k highest (ascending; all, if there are fewer than 2k).
-    max_products : int
-        Approximate limit of Hessian-vector products.
-
-    Returns
-    -------
-    values : ndarray of shape (k,) or (2k,)
-        Eigenvalues, loss per squared parameter, float64; NaN, with a warning, if one has not converged or the loss is
-        not finite.
-    vectors : list of dict of str to Tensor
-        Eigenvectors; the entry of largest magnitude is positive.
-
-    Raises
-    ------
-    ValueError
-        If `k` is not in 1..n, the number of parameters, or a parameter is not floating point.
-
-    Examples
-    --------
-    >>> hessian_eigenpairs(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(2)}, 2, seed=0)[0].tolist()
-    [2.0, 2.0]
-    """
-    product = HessianProduct(loss, parameters)
-    if not 1 <= k <= product.size:
-        raise ValueError(f"k: need 1 to {product.size} (the number of parameters), got {k}")
-    if not product.finite:
-        warnings.warn("the gradient is not finite, so the Hessian has no eigenvalues", stacklevel=2)
-        count = _count(k, which, product.size)
-        return np.full(count, np.nan), [unflatten(np.full(product.size, np.nan), parameters)] * count
-    values, vectors = _outer_pairs(product, k, which, np.random.default_rng(seed), max_products)
-    if np.isnan(values).any():
-        warnings.warn(f"Hessian eigenvalues have not converged in {product.count} products", stacklevel=2)
-    largest = np.abs(vectors).argmax(axis=1)
-    vectors = vectors * np.sign(vectors[np.arange(len(values)), largest])[:, None]
-    return values, [unflatten(vector, parameters) for vector in vectors]
-
-
-def _count(k: int, which: str, size: int) -> int:
-    return k if which == "largest" else min(2 * k, size)
-
-
-def _outer_pairs(
-    product: HessianProduct, k: int, which: str, rng: np.random.Generator, max_products: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues (m,) of one kind and eigenvectors (m, n); all NaN where one has not converged."""
-    size, start = product.size, rng.standard_normal(product.size)
-    count = _count(k, which, size)
-    if size <= _DENSE_SIZE or count >= size - 1:
-        values, vectors = np.linalg.eigh(np.stack([product(unit) for unit in np.eye(size)]))
-    elif not product(start).any():  # a loss without curvature: ARPACK finds nothing to start with
-        values, vectors = np.zeros(count), np.eye(size, count)
-    else:
-        arpack, basis, residual = _SEARCHES[which]
-        width = min(size, max(2 * count + 4, basis))
-        try:
-            values, vectors = eigsh(
-                LinearOperator((size, size), matvec=product, dtype=np.float64),
-                k=count,
-                which=arpack,
-                v0=start,
-                ncv=width,
-                tol=residual,
-                maxiter=max(1, max_products // (width - count)),
-                **({"rng": rng} if _RESTARTS_ARE_RANDOM else {}),
-            )
-        except ArpackNoConvergence:
-            values, vectors = np.full(count, np.nan), np.full((size, count), np.nan)
-    if which == "ends":
-        order = np.argsort(values)
-        order = np.delete(order, np.s_[k : len(order) - (count - k)])
-    else:  # of opposite values the positive one first
-        order = np.lexsort((-values, -np.abs(values)))[:k]
-    return values[order], vectors.T[order]
-
-
-def hessian_traces(
-    loss: Loss,
-    parameters: Mapping[str, Tensor],
-    *,
-    probes: int,
-    seed: int,
-    accuracy: float = 0.0,
-    layer_of: Callable[[str], str] | None = None,
-) -> dict[str, tuple[float, float]]:
-    """Estimate the trace of the Hessian and of each layer's diagonal block by Hutchinson's method.
-
-    The estimate is the mean of v . H v over vectors v of random signs. A probe serves all layers, so their estimates
-    add up to that of the whole.
-
-    Parameters
-    ----------
-    loss, parameters
-        As in `hessian_eigenpairs`.
-    probes : int
-        Largest number of random vectors.
-    seed : int
-        Seed of the vectors.
-    accuracy : float
-        After 10 probes, stop once the standard error of the whole is below this share of its estimate.
-    layer_of : callable, optional
-        Layer of a parameter by its name; by default every tensor is a layer.
-
-    Returns
-    -------
-    dict of str to tuple of float
-        Estimate and standard error of "all" and of every layer, loss per squared parameter; NaN, with a warning, if the
-        loss is not finite.
-
-    Raises
-    ------
-    ValueError
-        If `probes` is below 2, a layer is named "all", or a parameter is not floating point.
-
-    References
-    ----------
-    Hutchinson, Communications in Statistics 19(2), 1990.
-
-    Examples
-    --------
-    >>> hessian_traces(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(2)}, probes=2, seed=0)
-    {'all': (4.0, 0.0), 'w': (4.0, 0.0)}
-    """
-    if probes < 2:
-        raise ValueError(f"probes: a standard error needs at least 2, got {probes}")
-    product = HessianProduct(loss, parameters)
-    layers = [layer_of(name) if layer_of else name for name in parameters]
-    if "all" in layers:
-        raise ValueError('layer_of: "all" is the name of the whole model')
-    if not product.finite:
-        warnings.warn("the gradient is not finite, so the Hessian has no trace", stacklevel=2)
-        return dict.fromkeys(["all", *layers], (math.nan, math.nan))
-    rng = np.random.default_rng(seed)
-    starts = np.cumsum([0] + [tensor.numel() for tensor in parameters.values()])[:-1]
-    estimates: list[np.ndarray] = []
-    while len(estimates) < probes:
-        signs = rng.integers(0, 2, size=product.size) * 2.0 - 1.0
-        estimates.append(np.add.reduceat(signs * product(signs), starts))
-        if len(estimates) >= _FEWEST_PROBES:
-            mean, error = _mean_and_error(np.sum(estimates, axis=1))
-            if error < accuracy * abs(mean):
-                break
-    samples = np.stack(estimates)
-    columns = {"all": [True] * len(layers)} | {layer: [name == layer for name in layers] for layer in layers}
-    return {layer: _mean_and_error(samples[:, chosen].sum(axis=1)) for layer, chosen in columns.items()}
-
-
 def _mean_and_error(samples: np.ndarray) -> tuple[float, float]:
     return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))
 
@@ -390,78 +483,6 @@ class SpectralDensity:
         if len(runs) == 1:
             return runs[0], np.full(len(grid), np.nan)
         return runs.mean(axis=0), runs.std(axis=0, ddof=1) / math.sqrt(len(runs))
-
-
-def spectral_density(
-    loss: Loss, parameters: Mapping[str, Tensor], *, runs: int, seed: int, steps: int = 40
-) -> SpectralDensity:
-    """Estimate the spectral density of the Hessian by stochastic Lanczos quadrature.
-
-    Parameters
-    ----------
-    loss, parameters
-        As in `hessian_eigenpairs`.
-    runs : int
-        Number of random Gaussian start vectors.
-    seed : int
-        Seed of the vectors.
-    steps : int
-        Lanczos steps per run.
-
-    Returns
-    -------
-    SpectralDensity
-        Ritz values and weights; weights 0 after the Krylov space ends, NaN, with a warning, if the loss is not finite.
-
-    Raises
-    ------
-    ValueError
-        If `runs` or `steps` is below 1, or a parameter is not floating point.
-
-    References
-    ----------
-    Ubaru, Chen and Saad, SIAM Journal on Matrix Analysis and Applications 38(4), 2017.
-
-    Examples
-    --------
-    >>> density = spectral_density(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(1)}, runs=1, seed=0)
-    >>> density.nodes.tolist(), density.weights.tolist()
-    ([[2.0]], [[1.0]])
-    """
-    if runs < 1 or steps < 1:
-        raise ValueError(f"runs, steps: need at least 1 each, got {runs}, {steps}")
-    product = HessianProduct(loss, parameters)
-    steps = min(steps, product.size)
-    nodes, weights = np.zeros((runs, steps)), np.zeros((runs, steps))
-    if not product.finite:
-        warnings.warn("the gradient is not finite, so the Hessian has no spectrum", stacklevel=2)
-        return SpectralDensity(np.full_like(nodes, np.nan), np.full_like(weights, np.nan))
-    for row, rng in enumerate(np.random.default_rng(seed).spawn(runs)):
-        values, shares = _lanczos_quadrature(product, rng.standard_normal(product.size), steps)
-        nodes[row, : len(values)], weights[row, : len(values)] = values, shares
-    return SpectralDensity(nodes, weights)
-
-
-def _lanczos_quadrature(
-    product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, steps: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Ritz values of at most `steps` Lanczos steps, and the squared first coordinates of their vectors."""
-    basis, vector = np.empty((0, len(start))), start / np.linalg.norm(start)
-    diagonal: list[float] = []
-    off_diagonal: list[float] = []
-    while True:
-        basis = np.vstack([basis, vector])
-        image = product(vector)
-        diagonal.append(float(image @ vector))
-        scale = np.linalg.norm(image)
-        for _ in range(2):  # once leaves the rounding of what was taken away; twice is enough (Parlett)
-            image = image - basis.T @ (basis @ image)
-        length = float(np.linalg.norm(image))
-        if len(diagonal) == steps or length <= _INVARIANT * scale:
-            values, coordinates = eigh_tridiagonal(diagonal, off_diagonal)
-            return values, coordinates[0] ** 2
-        off_diagonal.append(length)
-        vector = image / length
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

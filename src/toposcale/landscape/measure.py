@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from toposcale.landscape import subspaces
-from toposcale.landscape.curvature import HessianProduct, Loss, Parameters, hessian_eigenpairs, hessian_traces
+from toposcale.landscape.curvature import Hessian, Loss, Parameters, SpectralDensity, Which
 from toposcale.landscape.graphs import point_edges
 from toposcale.landscape.merge_tree import (
     MergeTree,
@@ -52,6 +52,8 @@ class LandscapeSettings:
     trace_probes, trace_accuracy : int, float
         Largest number of Hutchinson probes, 0 for no trace; fewer once the standard error is below this share of the
         trace.
+    density_runs, density_steps : int
+        Random vectors of the spectral density, 0 for none, and Lanczos steps for each.
     ball_points : int
         Random points of a ball; 0 for no ball.
     subspaces : sequence of int
@@ -70,6 +72,8 @@ class LandscapeSettings:
     eigenvalues: int = 2
     trace_probes: int = 100
     trace_accuracy: float = 0.1
+    density_runs: int = 0
+    density_steps: int = 30
     ball_points: int = 0
     subspaces: Sequence[int] = ()
     subspace_extent: float = 1.0
@@ -107,12 +111,15 @@ class Landscape(NamedTuple):
         Merge trees by plane and graph.
     ball : Ball or None
         Points, losses, bowl and merge trees of the ball, if it was asked for.
+    density : SpectralDensity or None
+        Spectral density of the Hessian, if it was asked for.
     """
 
     features: dict[str, dict[str, float]]
     surfaces: dict[str, LossSurface]
     trees: dict[str, dict[str, MergeTree]]
     ball: Ball | None
+    density: SpectralDensity | None
 
 
 def measure_landscape(
@@ -158,7 +165,7 @@ def measure_landscape(
     (2.0, 1.0)
     """
     settings = settings or LandscapeSettings()
-    features, pairs = _curvature(loss, parameters, settings)
+    features, pairs, density = _curvature(loss, parameters, settings)
     surfaces: dict[str, LossSurface] = {}
     trees: dict[str, dict[str, MergeTree]] = {}
     for kind, extents in settings.planes.items():
@@ -188,7 +195,7 @@ def measure_landscape(
             features[WHOLE] |= {f"{feature}_{name}_{BALL_GRAPH}": value for feature, value in shape.items()}
     for dimension in settings.subspaces:
         features[WHOLE] |= _subspace(loss, parameters, pairs, replace(settings, dimensions=dimension))
-    return Landscape(features, surfaces, trees, ball)
+    return Landscape(features, surfaces, trees, ball, density)
 
 
 Pairs = list[tuple[float, Parameters]]
@@ -196,17 +203,16 @@ Pairs = list[tuple[float, Parameters]]
 
 def _curvature(
     loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings
-) -> tuple[dict[str, dict[str, float]], dict[str, Pairs]]:
-    """Return curvature features by layer, and eigenpairs by kind: `largest` in magnitude, `highest`, `lowest`."""
+) -> tuple[dict[str, dict[str, float]], dict[str, Pairs], SpectralDensity | None]:
+    """Return curvature features by layer, eigenpairs by kind (`largest` in magnitude, `highest`, `lowest`), and density."""
     features: dict[str, dict[str, float]] = {WHOLE: {}}
     spanned = set(settings.planes) - {RANDOM}
     has_eigenpairs = bool(settings.eigenvalues or spanned or settings.subspaces)
-    if settings.trace_probes or has_eigenpairs:
-        HessianProduct(loss, parameters).check(loss)
+    if not (settings.trace_probes or settings.density_runs or has_eigenpairs):
+        return features, {}, None
+    hessian, density = Hessian(loss, parameters), None
     if settings.trace_probes:
-        traces = hessian_traces(
-            loss,
-            parameters,
+        traces = hessian.traces(
             probes=settings.trace_probes,
             seed=settings.seed,
             accuracy=settings.trace_accuracy,
@@ -217,14 +223,15 @@ def _curvature(
             layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
             for layer, (estimate, error) in traces.items()
         }
+    if settings.density_runs:  # before the eigenpairs, whose search goes on from its first run
+        density = hessian.density(runs=settings.density_runs, steps=settings.density_steps, seed=settings.seed)
     if not has_eigenpairs:
-        return features, {}
-    size = sum(tensor.numel() for tensor in parameters.values())
+        return features, {}, density
     spanning = settings.dimensions if spanned else 1
-    count = min(max(settings.eigenvalues, spanning, *settings.subspaces), size)
+    count = min(max(settings.eigenvalues, spanning, *settings.subspaces), hessian.size)
 
-    def pairs_of(which: Literal["largest", "ends"], k: int) -> Pairs:
-        values, vectors = hessian_eigenpairs(loss, parameters, min(k, size), seed=settings.seed, which=which)
+    def pairs_of(which: Which, k: int) -> Pairs:
+        values, vectors = hessian.eigenpairs(min(k, hessian.size), seed=settings.seed, which=which)
         return list(zip(values.tolist(), vectors, strict=True))
 
     # One search finds few pairs of every kind; many are not looked for at the lower end, which is crowded.
@@ -240,7 +247,7 @@ def _curvature(
         features[WHOLE][f"hessian_top_{rank}"] = value
     features[WHOLE]["hessian_max"] = pairs["highest"][0][0]
     features[WHOLE]["hessian_min"] = pairs["lowest"][0][0]
-    return features, pairs
+    return features, pairs, density
 
 
 def _plane(
