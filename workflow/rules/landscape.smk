@@ -1,30 +1,4 @@
-# The loss around checkpoints: surfaces, curvature and gradients of each, and the training trajectory between them.
-
-
-rule loss_landscape:
-    input:
-        **RECIPES.inputs("landscape"),
-    output:
-        **INPUTS.outputs("landscape"),
-    log:
-        f"{PATHS.logs}/loss_landscape/{{model}}/{{checkpoints}}.log",
-    wildcard_constraints:
-        model=PLAN.wildcard_regex(PLAN.landscaped),
-    priority: MEASURED_FIRST
-    group:
-        INPUTS.group
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        mem_mb=on_attempt(4000),
-        runtime=on_attempt(240),
-        gpu=1 if config["landscape"]["device"] == "cuda" else 0,
-    params:
-        **RECIPES.params("landscape"),
-    message:
-        f"Loss landscape of {{wildcards.model}}, {PLAN.work['landscape'].job_title}"
-    script:
-        "../../scripts/loss_landscape.py"
+# The training trajectory between checkpoints, in its plane; rule loss_landscape is in features.smk.
 
 
 rule training_path:
