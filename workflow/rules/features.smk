@@ -47,4 +47,4 @@ for kind, models, mem_mb, runtime, title in (
         message:
             f"{title} of {{wildcards.model}}, {PLAN.work[kind].job_title}"
         script:
-            "../../scripts/" + params.script
+            f"../../scripts/{params.script}"

@@ -28,4 +28,4 @@ for rule_name, params in RECIPES.rules.items():
         message:
             params.title
         script:
-            "../../scripts/" + params.script
+            f"../../scripts/{params.script}"
