@@ -1,21 +1,33 @@
 # Producers: one job turns one (model, checkpoint) into feature rows and persistence diagrams: rule weight_features, rule
 # embeddings, rule loss_landscape.
-for kind, models, mem_mb, runtime, title in (
+for kind, models, amounts, title in (
     (
         "weights",
         PLAN.with_weights,
-        by_size(1000, per_matrix=20),
-        by_size(30, per_weight=15e-3),
+        dict(
+            mem_mb=by_size(1000, per_matrix=20),
+            runtime=by_size(30, per_weight=15e-3),
+        ),
         "Topology of the weights",
     ),
     (
         "embeddings",
         PLAN.embedded,
-        by_size(4000, per_weight=8),
-        by_size(60, per_weight=60e-3),
+        dict(
+            mem_mb=by_size(4000, per_weight=8),
+            runtime=by_size(60, per_weight=60e-3),
+        ),
         "Embeddings and perplexity",
     ),
-    ("landscape", PLAN.landscaped, on_attempt(4000), on_attempt(240), "Loss landscape"),
+    (
+        "landscape",
+        PLAN.landscaped,
+        dict(
+            mem_mb=on_attempt(4000),
+            runtime=on_attempt(240),
+        ),
+        "Loss landscape",
+    ),
 ):
     params = INPUTS.recipes[kind]
     rule_name = params.script.removesuffix(".py")
@@ -38,8 +50,7 @@ for kind, models, mem_mb, runtime, title in (
             "../../envs/toposcale.yaml"
         threads: config[kind].get("threads", 1)
         resources:
-            mem_mb=mem_mb,
-            runtime=runtime,
+            **amounts,
             gpu=int(config[kind].get("device") == "cuda"),
         params:
             **RECIPES.params(kind),
