@@ -19,6 +19,7 @@ class Job(NamedTuple):
 
     model: str = ""
     checkpoints: str = ALL
+    table: str = ""
 
     def get(self, name: str, default: str) -> str:
         """Return a wildcard, as those of Snakemake do."""
@@ -50,9 +51,9 @@ class Recipe(NamedTuple):
     """Recipe of the files of a rule: its script, its settings, and what it reads.
 
     settings, reads: by name; a value, or a function of the wildcards that returns it. title, outputs, models: of a rule
-    that is its recipe and no more, its message, its files, and the models of which it makes them; none where its files are
-    of no model. is_local: whether that takes seconds. modules: those of the library that the script loads by name.
-    of_model: the files of every checkpoint carry the digest of the work on all of them.
+    that is its recipe and no more, its message, its files, and the models of which it makes them, if any. is_local: whether
+    that takes seconds. modules: those of the library that the script loads by name. of_model: the files of every checkpoint
+    carry the digest of the work on all of them.
     """
 
     script: str
@@ -60,7 +61,7 @@ class Recipe(NamedTuple):
     reads: Mapping[str, Input | Callable[[Any], Input]]
     title: str = ""
     outputs: Mapping[str, str] | None = None
-    models: Iterable[str] | None = None
+    models: Iterable[str] = ()
     is_local: bool = True
     modules: Sequence[str] = ()
     of_model: bool = False
@@ -106,7 +107,7 @@ class Recipes:
         recipe = self._recipes[name]
         if recipe.of_model:
             job = Job(job.model)
-        key = (name, job.get("model", ""), job.get("checkpoints", ALL))
+        key = (name, job.get("model", ""), job.get("checkpoints", ALL), job.get("table", ""))
         if key not in self._digests:
             settings = {key: _of_job(setting, job) for key, setting in recipe.settings.items()}
             inputs = self._digests_of_models(_parts_of_job(recipe, job))

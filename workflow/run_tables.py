@@ -16,7 +16,7 @@ class RunTables:
 
     gathered: tables that only gather the parts that producers make, with these. analyses: those that this run has. tables:
     those that this run has. files: what analyses and figures read, by name. figures: those whose tables and features this
-    run has. recipes: of the tables. pictures: recipes of the figures and the explorer.
+    run has. recipes: of the tables. others: recipes of the figures, the explorer and tables as CSV.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -44,7 +44,7 @@ class RunTables:
         }
         recipes = self._of_producers() | self._of_analyses()
         self.recipes = {name: recipe._replace(outputs=self._outputs(name)) for name, recipe in recipes.items()}
-        self.pictures = self._of_pictures()
+        self.others = self._of_others()
 
     def _of_producers(self) -> dict[str, Recipe]:
         """Return what the tables are made with that hold what producers make."""
@@ -135,8 +135,8 @@ class RunTables:
             for name, entry in self.analyses.items()
         }
 
-    def _of_pictures(self) -> dict[str, Recipe]:
-        """Return what the figures and the explorer are made with."""
+    def _of_others(self) -> dict[str, Recipe]:
+        """Return what the figures, the explorer and tables as CSV are made with."""
         inputs, config = self._inputs, self._inputs.plan.config
         figures = self.figures.values()
         return {
@@ -160,6 +160,13 @@ class RunTables:
                 },
                 "Writing the explorer",
                 {"page": inputs.paths.explorer},
+            ),
+            "table_csv": Recipe(
+                "table_csv.py",
+                {},
+                {"table": lambda job: self.tables[job.table]},
+                "{output}",
+                {"csv": inputs.paths.table("{table}").removesuffix("parquet") + "csv"},
             ),
         }
 

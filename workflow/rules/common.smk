@@ -21,7 +21,7 @@ with environment.mistakes_in_a_line():
     INPUTS = parts.Inputs(PLAN)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.pictures)
+RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.others)
 STALE = RECIPES.stale(TABLES.tables.values()) if workflow.is_main_process else []
 by_size = INPUTS.by_size
 
@@ -29,6 +29,8 @@ by_size = INPUTS.by_size
 wildcard_constraints:
     model=PLAN.wildcard_regex(PLAN.models),
     checkpoints=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
+    # Analyses write theirs as CSV, too; these are large, and made only where they are asked for.
+    table="|".join([*TABLES.gathered, "vectors", "metrics", "models", "schedules"]),
 
 
 environment.prepare(ROOT)

@@ -1,9 +1,11 @@
 # The rules that are their recipe and no more: the corpus, training logs, what compares the checkpoints of a model, every
-# table and the explorer. The recipes are in workflow/parts.py and workflow/run_tables.py.
+# table, also as CSV, and the explorer. The recipes are in workflow/parts.py and workflow/run_tables.py.
 
 
 # `params` is the recipe while a rule is read, and the params of a job while it runs: both tell the script.
 for rule_name, params in RECIPES.rules.items():
+    [output, *_] = params.outputs.values()
+    log_name = Path(rule_name, *(key for key in ("{model}", "{table}") if key in output))
 
     rule:
         name:
@@ -13,9 +15,9 @@ for rule_name, params in RECIPES.rules.items():
         output:
             **params.outputs,
         log:
-            f"{PATHS.logs}/{rule_name}.log" if params.models is None else f"{PATHS.logs}/{rule_name}/{{model}}.log",
+            f"{PATHS.logs}/{log_name}.log",
         wildcard_constraints:
-            model=PLAN.wildcard_regex(params.models or []),
+            model=PLAN.wildcard_regex(params.models),
         localrule: params.is_local
         conda:
             "../../envs/toposcale.yaml"

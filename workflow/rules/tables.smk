@@ -6,30 +6,6 @@ rule measured:
         [PATHS.table(table) for table in ("features", "metrics", "models")],
 
 
-# The analyses write theirs: these are large, and made only where they are asked for.
-rule table_csv:
-    input:
-        PATHS.table("{table}"),
-    output:
-        f"{PATHS.tables}/{{table}}.csv",
-    log:
-        f"{PATHS.logs}/table_csv/{{table}}.log",
-    wildcard_constraints:
-        table="|".join([*TABLES.gathered, "vectors", "metrics", "models", "schedules"]),
-    localrule: True
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        mem_mb=on_attempt(2000),
-    params:
-        inputs=lambda wildcards: RECIPES.expected([TABLES.tables[wildcards.table]]),
-        code=code_of("table_csv.py"),
-    message:
-        "{output}"
-    script:
-        "../../scripts/table_csv.py"
-
-
 rule csv:
     input:
         expand(rules.table_csv.output, table=["features", "metrics", "models"]),
