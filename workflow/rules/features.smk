@@ -1,5 +1,5 @@
-# Producers: one job turns one (model, checkpoint) into feature rows and persistence diagrams: rule weight_features, rule
-# embeddings, rule loss_landscape.
+# Producers: one job turns one (model, checkpoint) into feature rows and persistence diagrams.
+# They are rule weight_features, rule embeddings and rule loss_landscape.
 for kind, models, amounts, title in (
     (
         "weights",
