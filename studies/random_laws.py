@@ -1,7 +1,7 @@
 """Empirical coverage of the forecast intervals for runs of no published family: a Chinchilla law with annealing.
 
 `python -m studies.random_laws` forecasts the ends of runs with random constants from 20, 30 and 50%, each run alone: of the
-120 laws that were looked at while the joint law was made, and of 240 on which nothing was chosen. A few minutes.
+360 laws that were looked at while the joint law was made, and of 240 on which nothing was chosen. A few minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
 SHARES = (0.2, 0.3, 0.5)
-SEEDS = {"looked at": range(120), "others": range(120, 360)}
+SEEDS = {"looked at": range(360), "others": range(360, 600)}
 """Seeds of the laws that were looked at while the joint law was made, and of those that were not."""
 
 

@@ -35,8 +35,8 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
 }
 """What takes a part of the law away."""
 
-PATCHED: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
-    "the second model": ((constants, "SECOND_WEIGHT", 0.0),),
+PATCHED: dict[str, Sequence[tuple[ModuleType | type, str, object]]] = {
+    "the second model": ((Prior, "second", property(lambda prior: prior)),),
     "the growth of the discrepancy towards the past": ((constants, "DISCREPANCY_GROWTH", 0.0),),
     "the part of the discrepancy of a run alone": ((constants, "SAME_SIZE_CORR", 1.0),),
     "the cost of the first steps": (
@@ -68,7 +68,7 @@ def _row(
     name: str,
     decision_points: Sequence[DecisionPoint],
     priors: Mapping[str, Prior],
-    changes: Sequence[tuple[ModuleType, str, object]],
+    changes: Sequence[tuple[ModuleType | type, str, object]],
 ) -> dict[str, object]:
     with ExitStack() as stack:
         for module, constant, value in changes:

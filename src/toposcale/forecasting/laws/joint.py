@@ -1,4 +1,4 @@
-"""Bayesian average of two laws of a family, weighted by their marginal likelihood.
+"""Bayesian average of two laws of a family, weighted by their marginal likelihood: equal weights in the prior.
 
 Published families agree on how a loss falls with the training time; families to come need not. So beside the law that was
 learnt from them stands a second model (`Prior.second`), and where the two disagree, the interval is wider.
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
+from scipy.special import softmax
 
 from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.family_law import FamilyLaw
@@ -112,11 +113,8 @@ class Joint(Law):
         finished_sizes = {other.n_parameters for other in self.runs_ if other.is_finished} - {run.n_parameters}
         calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
         self.inflation_, self.calibration_ = 1.0, priors.CALIBRATION if calibrated else 1.0
-        prior_weights = {self.prior: 1 - priors.SECOND_WEIGHT, self.prior.second: priors.SECOND_WEIGHT}
-        self.laws_ = [FamilyLaw(prior, self.runs_) for prior, weight in prior_weights.items() if weight]
-        evidence = np.array([law.evidence for law in self.laws_])
-        weights = np.exp(evidence - evidence.max()) * [weight for weight in prior_weights.values() if weight]
-        self.weights_ = weights / weights.sum()
+        self.laws_ = [FamilyLaw(prior, self.runs_) for prior in (self.prior, self.prior.second)]
+        self.weights_ = softmax([law.evidence for law in self.laws_])
         self.discrepancy_ = float(self.weights_ @ [law.discrepancy_now for law in self.laws_])
         return self
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 # Average of both models and its check, see `joint`.
-SECOND_WEIGHT = 0.2
-"""Prior weight of the second model."""
 END_SD = 0.015
 """Standard deviation of an end around all that its own curve says, nats."""
 SAME_RUN_CORR = 0.982
@@ -132,10 +130,10 @@ class Prior(NamedTuple):
     def second(self) -> Self:
         """Prior of the second model of the average.
 
-        The training time of a step is its rate (Luo et al. 2025), and the loss falls more slowly with it, as it does with
-        the tokens of whole runs (Hoffmann et al. 2022).
+        The training time of a step is its rate and a decay counts as it is (Luo et al. 2025), and the loss falls more
+        slowly with the time, as it does with the tokens of whole runs (Hoffmann et al. 2022).
         """
-        return self._replace(log_alpha=Gaussian(float(np.log(0.4)), 0.2), time_exponent=1.0, decay_exponent=0.85)
+        return self._replace(log_alpha=Gaussian(float(np.log(0.4)), 0.2), time_exponent=1.0, decay_exponent=1.0)
 
 
 PEAK, PEAK_SPREAD, TOKENS, TOKENS_SPREAD = 1e-3, 0.7, 5e5, 1.0
