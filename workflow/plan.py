@@ -335,8 +335,12 @@ class Plan:
         }
         self.work = self._work()
         shared = [self.work[source] for source in ("embeddings", "landscape")]
+        # Embeddings on several cores have jobs of their own: how many there are changes the last digits of a trajectory.
+        measured_alone = config["embeddings"]["threads"] > 1
         self.together = [
-            name for name in self.with_path if all(name in work.whole & work.steps.keys() for work in shared)
+            name
+            for name in self.with_path
+            if all(name in work.whole & work.steps.keys() for work in shared) and not measured_alone
         ]
         self.sources = {
             source: list(work.steps) for source, work in self.work.items() if source != "training" and work.steps

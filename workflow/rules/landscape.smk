@@ -48,7 +48,6 @@ rule model_measurements:
         model=PLAN.wildcard_regex(PLAN.together),
     conda:
         "../../envs/toposcale.yaml"
-    threads: config["embeddings"]["threads"]
     resources:
         mem_mb=on_attempt(4000),
         runtime=on_attempt(420),
