@@ -35,8 +35,9 @@ def forecasts_of(
 ) -> pd.DataFrame:
     """A row for every judged run, share and method, the work shared by some processes.
 
-    Columns: run, source, family, share, method, known, forecast, low, high, actual, reason. A forecast that the program
-    refuses has its reason and no numbers. known: what was read beside the run. priors: by source, learnt without it.
+    Columns: run, source, family, usual, share, method, known, forecast, low, high, actual, reason. A forecast that the
+    program refuses has its reason and no numbers. known: what was read beside the run. priors: by source, learnt without
+    it.
     """
     judged = judged_runs(runs)
     parts = [judged[place::PARTS] for place in range(PARTS)]
@@ -58,7 +59,7 @@ def _rows(
     for run in some:
         prior, smaller = priors.get(run.source, priors[NONE]), smaller_run(run, runs)
         source = f"{run.source}, {run.kind}" if run.kind else run.source
-        facts = {"run": run.history.model, "source": source, "family": run.family}
+        facts = {"run": run.history.model, "source": source, "family": run.family, "usual": run.is_usual}
         for share in SHARES:
             now = run.history.first(share)
             point = facts | {"share": share, "actual": expected_end(run.history)}
@@ -114,8 +115,9 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
 
 def with_smaller(rows: pd.DataFrame) -> pd.DataFrame:
     """A row for each source: decision points that are forecast both alone and with a smaller run, the interval score of
-    each, and their ratio. Families of a source count the same."""
+    each, and their ratio. Families of a source count the same; unusual shapes are a source of their own."""
     key = ["source", "family", "run", "share"]
+    rows = rows.assign(source=rows["source"].where(rows["usual"], rows["source"] + ", other shapes"))
     scores = judged(rows[rows["method"] == JOINT]).pivot(index=key, columns="known", values="score")
     if ONE_KNOWN not in scores:
         return pd.DataFrame()

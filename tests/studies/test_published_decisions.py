@@ -15,7 +15,7 @@ from made_runs import training_run
 from paths import ROOT
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions import priors as learning
-from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_source, forecasts_of
+from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_source, forecasts_of, with_smaller
 from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
 from studies.decisions.published import Run, best_of_sweeps, decision_points, read
@@ -409,6 +409,23 @@ def test_the_page_tells_the_committed_forecasts():
     smaller = pd.read_csv(PUBLISHED_RUNS / "smaller.csv").query("not source.str.contains(',')").set_index("source")
     details = " ".join((ROOT / "studies/decisions/README.md").read_text().split())
     assert all(f"{source} ({ratio:.2f}" in details for source, ratio in smaller["ratio"].items())
+
+
+def test_a_smaller_run_is_judged_apart_between_unusual_shapes():
+    """Scores are the widths of intervals that hold the truth: 0.4 alone, and 0.2 or 0.8 with a smaller run."""
+    facts = {"source": "a", "family": "f", "share": 0.5, "method": JOINT, "reason": "", "actual": 3.0, "forecast": 3.0}
+    widths = {
+        ("r", True, ALONE): 0.4,
+        ("r", True, ONE_KNOWN): 0.2,
+        ("s", False, ALONE): 0.4,
+        ("s", False, ONE_KNOWN): 0.8,
+    }
+    rows = [
+        facts | {"run": run, "usual": usual, "known": known, "low": 3 - width / 2, "high": 3 + width / 2}
+        for (run, usual, known), width in widths.items()
+    ]
+    ratios = with_smaller(pd.DataFrame(rows)).set_index("source")["ratio"].to_dict()
+    assert ratios == pytest.approx({"a": 0.5, "a, other shapes": 2.0})
 
 
 def test_where_runs_stand_is_that_of_their_curves_and_is_told_on_the_page(published):
