@@ -71,7 +71,7 @@ def test_a_value_that_is_not_finite_is_told(tables):
 
 def planted_forecasts(models, forecasts):
     """Forecasts at half of training, one a run, each with an interval of 0.2."""
-    rows = {"model": models, "fraction": 0.5, "method": "power_law", "forecast": forecasts}
+    rows = {"model": models, "fraction": 0.5, "method": "joint", "forecast": forecasts}
     return schemas.TABLES["forecasts"].frame(pd.DataFrame(rows).assign(low=forecasts - 0.1, high=forecasts + 0.1))
 
 

@@ -50,7 +50,7 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
 def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
-    """Draw each model's loss, the forecasts of its end as fans from where they were made, and the learning rate beneath."""
+    """Draw each model's loss, the forecasts of its end from where they were made, and the learning rate beneath."""
     validation, training = panels.metric_series(metrics, VALIDATION_LOSS), panels.metric_series(metrics, TRAINING_LOSS)
     losses = panels.finite(pd.concat([validation, training[~training["model"].isin(validation["model"])]]))
     usable = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
@@ -107,9 +107,11 @@ def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int,
     for row in forecasts.to_dict("records"):
         colour, start = colours[row["fraction"]], row["fraction"] * final
         at = float(np.interp(start, losses["step"], losses["value"])) if len(losses) > 1 else np.nan
-        axes.fill([start, final, final], [at, row["high"], row["low"]], color=colour, alpha=0.2, linewidth=0)
+        # The intervals of the power law cover too little to be drawn.
+        low, high = [row["low"], row["high"]] if row["method"] == DEFAULTS[0] else [row["forecast"]] * 2
+        axes.fill([start, final, final], [at, high, low], color=colour, alpha=0.2, linewidth=0)
         axes.plot([start, final], [at, row["forecast"]], color=colour, linewidth=0.9)
-        lowest, highest = min(lowest, row["low"]), max(highest, min(row["high"], 1.1 * highest))
+        lowest, highest = min(lowest, low), max(highest, min(high, 1.1 * highest))
     if np.isfinite([lowest, highest]).all() and lowest < highest:
         margin = 0.05 * (highest - lowest)
         axes.set_ylim(lowest - margin, highest + margin)

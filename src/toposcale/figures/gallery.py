@@ -94,7 +94,8 @@ FIGURES: dict[str, FigureEntry] = {
         "Forecasts of the final loss, with intervals",
         "The loss of each model, and the final loss that was forecast from the first part of training: the line leads to "
         "the forecast, the fan to its 95% interval; the table forecasts has its empirical coverage. The method is the "
-        "joint law of all sizes if it makes a forecast, and the power law otherwise. Below: the learning-rate schedule.",
+        "joint law of all sizes if it makes a forecast, and the power law, without an interval, otherwise. Below: the "
+        "learning-rate schedule.",
         tables=("forecasts", "metrics", "models", "schedules"),
     ),
     "decision_candidates": _forecasts(
