@@ -72,6 +72,13 @@ def test_near_the_sizes_of_published_trainings_an_answer_leans_and_says_why(size
         assert f"{size:,.0f} parameters" in advice.sentence
 
 
+@pytest.mark.parametrize(("size", "is_said"), [(1e5, False), (1e6, True), (4e6, True), (4e7, False)])
+def test_a_size_at_which_no_coverage_was_measured_is_said(size, is_said):
+    advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
+    told = " ".join([advice.sentence, *advice.reasons])
+    assert ("the coverage of the intervals was never measured near" in told) == is_said
+
+
 def test_three_sizes_tell_the_law_of_sizes_where_no_published_training_was():
     live, larger, smaller = run("1M", 1_000_000, until=0.7), run("4M", 4_000_000), run("500K", 500_000)
     assert not advise_on(live, [larger]).choice

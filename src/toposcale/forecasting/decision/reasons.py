@@ -26,6 +26,9 @@ FURTHEST_SIZE, FEWEST_SIZES = 1.0, 3
 """Decades outside the published sizes beyond which a choice needs so many sizes of the family. In the project's own
 decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; with three sizes, 0."""
 
+UNMEASURED_SIZES = 3.01e5, 1e7
+"""Range of the numbers of parameters in which no run was at hand to measure the coverage on."""
+
 NO_CHOICE = "there is nothing to choose between"
 NOT_STARTED = (
     "the run has not started: a published scaling law, which knows neither data nor schedule, is the only source"
@@ -43,7 +46,14 @@ def refuse_choice(run: TrainingRun, law: Joint) -> None:
         raise NoForecast(
             f"{run.n_parameters:,} parameters are far outside the sizes of published runs, {_PUBLISHED_RANGE}, so how the "
             "loss scales with size is unknown here; give finished runs of two more sizes (--known; in a run under models)"
+            + "".join(f"; {remark}" for remark in coverage_remarks(run))
         )
+
+
+def coverage_remarks(run: TrainingRun) -> Iterator[str]:
+    """Yield that the coverage of intervals was not measured at the size of a run, where it was not."""
+    if UNMEASURED_SIZES[0] < run.n_parameters < UNMEASURED_SIZES[1]:
+        yield f"the coverage of the intervals was never measured near {run.n_parameters:,} parameters"
 
 
 def low_confidence_reasons(
@@ -109,6 +119,7 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> list[str]:
         "whether the learning rate had a warm-up is unknown": run.schedule.warmup_assumed,
         "the curve has too few points after the warm-up to check the law on it": not checks.is_checkable(run),
         **dict.fromkeys(unit_remarks(run), True),
+        **dict.fromkeys(coverage_remarks(run), True),
         f"from its first half the law forecasts the present {error:.1f} standard deviations off": is_far_off,
         f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs": is_discrepant,
         **dict.fromkeys(run.low_confidence_reasons, True),
