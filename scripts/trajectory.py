@@ -10,7 +10,7 @@ from toposcale.io import tables, tensor_files
 @_job.script
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
-    parts = [tensor_files.read(path)[0] for path in snakemake.input.sketches]
+    parts = [tensor_files.read(path)[0] for path in snakemake.input]
     steps = np.concatenate([part["step"] for part in parts])
     sketches = np.concatenate([part["sketch"] for part in parts])
     by_step = trajectory.compute_features(steps, sketches, params.steps, window=params.window)

@@ -33,11 +33,12 @@ class _Module(NamedTuple):
 
 @cache
 def fingerprint(script: str, *modules: str) -> str:
-    """Return the hash of `scripts/{script}` and of the modules that it imports, or these do, by their syntax trees.
+    """Return the hash of the modules that `scripts/{script}` imports, directly or through others, by their syntax trees.
 
     `modules` names those that it loads by name, where no import shows them.
     """
-    hashes = sorted(_parsed(path).digest for path in reached(script, *modules))
+    # The script itself is left to Snakemake's own code trigger.
+    hashes = sorted(_parsed(path).digest for path in reached(script, *modules) - {SCRIPTS / script})
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 

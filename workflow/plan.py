@@ -301,10 +301,9 @@ class Plan:
     models there is nothing but this file. schedule_files: schedules that the user wrote into a file, by model. embedded,
     landscaped, diverging: the checkpoints, by model, whose embeddings are computed, whose loss landscape is, and whose
     embeddings are compared with those of the checkpoint before. with_path: models whose training trajectory is studied in
-    its plane, which needs every checkpoint at once. together: those of which one job measures embeddings, loss landscape
-    and path. reads_text: whether any job reads the corpus. work: the work of each producer. sources: the models of each
-    source of features. compared: those whose diagrams are compared between checkpoints. moving: all of these. settings:
-    what the features of a source depend on, beside the code.
+    its plane, which needs every checkpoint at once. reads_text: whether any job reads the corpus. work: the work of each
+    producer. sources: the models of each source of features. compared: those whose diagrams are compared
+    between checkpoints. moving: all of these. settings: what the features of a source depend on, beside the code.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -334,14 +333,6 @@ class Plan:
             "landscape": _without(config["landscape"], "enabled", "every", "jobs", "path_resolution"),
         }
         self.work = self._work()
-        shared = [self.work[source] for source in ("embeddings", "landscape")]
-        # Embeddings on several cores have jobs of their own: how many there are changes the last digits of a trajectory.
-        measured_alone = config["embeddings"]["threads"] > 1
-        self.together = [
-            name
-            for name in self.with_path
-            if all(name in work.whole & work.steps.keys() for work in shared) and not measured_alone
-        ]
         self.sources = {
             source: list(work.steps) for source, work in self.work.items() if source != "training" and work.steps
         }

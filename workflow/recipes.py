@@ -95,10 +95,6 @@ class Recipes:
             "inputs": lambda job: self.expected(_parts_of_job(recipe, job)),
         }
 
-    def params_of_job(self, name: str, job: Job) -> dict[str, Any]:
-        """Return all params that a job has, by name, for a rule of several recipes."""
-        return {key: param(job) for key, param in self.params(name).items()}
-
     def digest(self, name: str, job: Job) -> str:
         """Return the digest of what the outputs of a job are made with: settings, code, and what its inputs are made with.
 

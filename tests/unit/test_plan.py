@@ -283,21 +283,6 @@ def test_the_corpus_is_read_only_for_what_needs_a_text(model, landscape, reads):
     assert plan_of(models={"m": model | published}, landscape={"enabled": landscape}).reads_text is reads
 
 
-@pytest.mark.parametrize(
-    ("embeddings", "landscape", "together"),
-    [
-        ({"jobs": "model"}, {"jobs": "model"}, ["a"]),
-        ({"jobs": "model", "threads": 2}, {"jobs": "model"}, []),
-        ({"jobs": "checkpoint"}, {"jobs": "model"}, []),
-        ({"jobs": "model"}, {"jobs": "checkpoint"}, []),
-        ({"jobs": "model", "enabled": False}, {"jobs": "model"}, []),
-    ],
-)
-def test_one_job_measures_a_model_where_each_way_has_one_job_on_one_core(embeddings, landscape, together):
-    planned = plan_of(models={"a": GPT}, embeddings=embeddings, landscape={"enabled": True, **landscape})
-    assert planned.together == together
-
-
 def test_how_the_work_is_done_is_no_setting_of_what_is_measured():
     one, other = plan_of(), plan_of(weights={"jobs": "model", "threads": 2}, embeddings={"every": 2, "threads": 3})
     assert one.settings == other.settings

@@ -82,9 +82,8 @@ def test_the_halves_of_the_texts_are_the_same(rows_of, tmp_path):
 def test_the_dimension_of_a_trajectory_is_of_the_same_subsets(rows_of, tmp_path):
     path = np.random.default_rng(2).standard_normal((60, 3)).cumsum(axis=0)
     tensor_files.write(tmp_path / "sketch.safetensors", {"step": np.arange(60), "sketch": path}, {})
-    sketches = SimpleNamespace(sketches=[str(tmp_path / "sketch.safetensors")])
     dimensions = {
-        rows_of(trajectory, name, sketches, steps=[60], window=60)
+        rows_of(trajectory, name, [str(tmp_path / "sketch.safetensors")], steps=[60], window=60)
         .set_index("feature")
         .loc["persistent_homology_dimension", "value"]
         for name in NAMES

@@ -102,7 +102,7 @@ def test_the_measurements_are_written_as_csv_where_that_is_asked_for(finished, t
 def planned(run, *targets):
     """Jobs by rule that a dry run announces, of the rules that make or read checkpoints."""
     counts = run.planned(*targets)
-    rules = ("train", "weight_features", "model_measurements")
+    rules = ("train", "weight_features", "embeddings", "loss_landscape", "training_path")
     return {rule: counts[rule] for rule in rules if rule in counts}
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_gone_or_changed_reruns_what_follows_from_it(finished, tm
         assert planned(finished, target) == {"train": 1, "weight_features": 1}
         shutil.copy2(kept[measured], measured)
         checkpoint.write_bytes(b"something else")
-        assert planned(finished) == {"weight_features": 1, "model_measurements": 1}
+        assert planned(finished) == {"weight_features": 1, "training_path": 1}
     finally:
         for path, copy in kept.items():
             shutil.copy2(copy, path)

@@ -1,6 +1,5 @@
 # What the rules share: the plan of the run, and what needs Snakemake itself. The functions are in workflow/*.py.
 import time
-from functools import partial
 
 import parts
 import plan

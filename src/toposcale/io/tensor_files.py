@@ -63,11 +63,6 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     return {key: value for key, value in open_file(path).metadata().items() if key != _DIGEST}
 
 
-def checksum(path: str | Path) -> str:
-    """Return the checksum that `write` stored of the content of a file; empty for a file of another program."""
-    return open_file(path).metadata().get(_DIGEST, "")
-
-
 def _checked(file: "TensorFile") -> tuple[dict[str, NDArray], dict[str, str]]:
     arrays, metadata = {name: file.values(name) for name in file.stored}, file.metadata()
     if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
