@@ -10,7 +10,7 @@ from planted_laws import FINAL, law, run, wsd
 from toposcale.forecasting.laws.family_law import FamilyLaw, l0_below_loss
 from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.law import Law
-from toposcale.forecasting.laws.priors import PUBLISHED, Gaussian
+from toposcale.forecasting.laws.priors import PUBLISHED, SECOND_WEIGHT, Gaussian
 from toposcale.forecasting.laws.published_law import PublishedLaw, published_loss
 from toposcale.forecasting.runs.training_run import Target
 from toposcale.io.errors import NoForecast
@@ -50,7 +50,7 @@ def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
     slow = replace(whole, checkpoint_losses=2.2 + 2.5 * (np.cumsum(rates / rates.max())[steps] / 100) ** -0.3 + noise)
     of_slow, of_learnt = (fitted(one).weights_[1] for one in (slow, whole.first(0.5)))
     assert of_slow > 0.5
-    assert of_learnt < 0.5
+    assert of_learnt < SECOND_WEIGHT
 
 
 def test_a_size_that_was_not_seen_is_forecast_from_two():

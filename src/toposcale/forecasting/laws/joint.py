@@ -1,4 +1,4 @@
-"""Bayesian average of two laws of a family, weighted by their marginal likelihood: equal weights in the prior.
+"""Bayesian average of two laws of a family, weighted by their marginal likelihood.
 
 Published families agree on how a loss falls with the training time; families to come need not. So beside the law that was
 learnt from them stands a second model (`Prior.second`), and where the two disagree, the interval is wider.
@@ -114,7 +114,8 @@ class Joint(Law):
         calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
         self.inflation_, self.calibration_ = 1.0, priors.CALIBRATION if calibrated else 1.0
         self.laws_ = [FamilyLaw(prior, self.runs_) for prior in (self.prior, self.prior.second)]
-        self.weights_ = softmax([law.evidence for law in self.laws_])
+        log_weights = np.log([1 - priors.SECOND_WEIGHT, priors.SECOND_WEIGHT])
+        self.weights_ = softmax([law.evidence for law in self.laws_] + log_weights)
         self.discrepancy_ = float(self.weights_ @ [law.discrepancy_now for law in self.laws_])
         return self
 

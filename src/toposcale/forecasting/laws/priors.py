@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 # Average of both models and its check, see `joint`.
+SECOND_WEIGHT = 0.2
+"""Prior weight of the second model."""
 END_SD = 0.015
 """Standard deviation of an end around all that its own curve says, nats."""
 SAME_RUN_CORR = 0.982
