@@ -238,7 +238,7 @@ def test_the_command_forecasts_any_folder(small, tmp_path, monkeypatch, capsys):
     published_forecasts.main()
     rows = json.loads(file.read_text())["rows"]
     assert set(rows[0]) == {
-        "run", "source", "family", "share", "method", "forecast", "low", "high", "actual", "reason",
+        "run", "source", "family", "usual", "share", "method", "forecast", "low", "high", "actual", "reason",
     }  # fmt: skip
     decaying = runs[runs["shape"] != "constant"]
     assert len(rows) == 3 * 3 * len(decaying)
