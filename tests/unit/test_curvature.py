@@ -226,6 +226,19 @@ def test_loss_that_is_not_finite_gives_nan_and_says_so():
         assert np.isnan(Hessian(loss, parameters).density(runs=2, seed=0).nodes).all()
 
 
+def test_hessian_that_is_not_finite_gives_nan_and_says_so():
+    parameters = {"kink": torch.zeros(1), "x": torch.ones(40)}
+
+    def loss(p):
+        return p["kink"].abs().pow(1.5).sum() + p["x"].square().sum()
+
+    with pytest.warns(UserWarning, match="Hessian is not finite"):
+        hessian = Hessian(loss, parameters)
+    assert np.isnan(hessian.eigenpairs(2, seed=0)[0]).all()
+    assert np.isnan(hessian.density(runs=1, seed=0).nodes).all()
+    assert math.isnan(hessian.traces(probes=2, seed=0)["x"][0])
+
+
 def test_too_few_products_are_reported():
     loss, parameters, _ = quadratic(np.linspace(1, 2, 40))
     with pytest.warns(UserWarning, match="not converged in"):

@@ -177,6 +177,15 @@ def test_without_the_nuclear_norm_the_reason_says_so(analysed):
     assert (asked.reason == "no norm or nuclear norm of the weights at these checkpoints").all()
 
 
+def test_features_and_metrics_of_other_checkpoints_are_not_tested(run):
+    features, metrics, models = run
+    elsewhere = metrics.assign(step=metrics.step + 1)
+    tables = verdict_tables(features, elsewhere, models, seed=1, resamples=20)
+    assert len(tables["verdicts"])
+    assert (tables["verdicts"].answer == "not tested").all()
+    assert (tables["verdicts"].reason != "").all()
+
+
 def test_what_lies_outside_of_where_the_false_positive_rate_was_measured_stands_beside_the_answer(run):
     features, metrics, models = run
     sizes = dict(zip(SIZES, (2_936, 300_808, 300_809, np.nan), strict=True))

@@ -54,7 +54,7 @@ class Hessian:
     size, count : int
         Number of parameters, and of products so far.
     finite : bool
-        Whether the gradient is finite. If not, with a warning, all that the methods return is NaN.
+        Whether the gradient and the Hessian are finite. If not, with a warning, all that the methods return is NaN.
 
     Raises
     ------
@@ -81,10 +81,12 @@ class Hessian:
             value = loss(parts(self._input, self.parameters))
             self._gradient = _derivative(value, self._input, create_graph=True)
         self.finite = bool(torch.isfinite(self._gradient).all())
-        if self.finite:
-            self._check(loss, _custom_operations(value))
-        else:
+        if not self.finite:
             warnings.warn("the gradient is not finite, so the Hessian is unknown", stacklevel=2)
+            return
+        self.finite = self._check(loss, _custom_operations(value))
+        if not self.finite:
+            warnings.warn("the Hessian is not finite", stacklevel=2)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         """Return the product with a vector (n,)."""
@@ -284,13 +286,13 @@ class Hessian:
             density.nodes[run, : len(values)], density.weights[run, : len(values)] = values, coordinates[0] ** 2
         return density
 
-    def _check(self, loss: Loss, custom: list[str]) -> None:
-        """Raise UserError for a loss with an operation that has no second derivative, which autograd may take for 0.
+    def _check(self, loss: Loss, custom: list[str]) -> bool:
+        """Return whether products are finite; raise UserError if an operation of the loss has no second derivative.
 
-        Then u . H v and v . H u differ for two random vectors. Where they agree, a custom operation may still hide a part
-        of the Hessian; a finite difference of the gradient tells. It needs no more than two steps, of which the longer one
-        is for rounding and the shorter one for strong curvature; without a custom operation the kinks of a ReLU explain
-        any difference.
+        Autograd may take such a derivative for 0; then u . H v and v . H u differ for two random vectors. Where they
+        agree, a custom operation may still hide a part of the Hessian; a finite difference of the gradient tells. It needs
+        no more than two steps, of which the longer one is for rounding and the shorter one for strong curvature; without
+        a custom operation the kinks of a ReLU explain any difference.
         """
         operation = f"its operation {' or '.join(custom)}" if custom else "an operation in it"
         refusal = f"the loss has no second derivative: {operation} has a gradient that cannot be differentiated"
@@ -301,6 +303,8 @@ class Hessian:
             if is_shared(error):
                 raise
             raise UserError(f"{refusal} ({one_line(error)}); {_WITHOUT_CURVATURE}") from error
+        if not np.isfinite(images).all():
+            return False
         size = max(np.linalg.norm(image) for image in images)
         asymmetry = abs(first @ images[1] - second @ images[0]) / size if size else 0.0
         if asymmetry > _MAX_ASYMMETRY:
@@ -309,6 +313,7 @@ class Hessian:
             off = min(self._difference_error(loss, first, images[0], share) for share in _DIFFERENCE_STEPS)
             if off > _MAX_DIFFERENCE_ERROR:
                 raise UserError(f"{refusal} (Hv is {off:.0%} off finite differences); {_WITHOUT_CURVATURE}")
+        return True
 
     def _difference_error(self, loss: Loss, vector: np.ndarray, image: np.ndarray, share: float) -> float:
         """Return how far H v is off a central difference of the gradient, of a step that is a share of the parameters."""

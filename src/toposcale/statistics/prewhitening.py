@@ -229,7 +229,7 @@ def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
         sizes = sizes / scale[..., None]
         # What cancels between models leaves 1e-18 and not 0, and no saddlepoint is found to that precision.
         sizes = np.where(sizes > _NEGLIGIBLE, sizes, 0.0)
-        total, least = sizes.sum(axis=-1), np.where(sizes > 0, sizes, np.inf).min(axis=-1)
+        total, least = sizes.sum(axis=-1), np.where(sizes > 0, sizes, np.inf).min(axis=-1, initial=np.inf)
         target = observed / scale
         # Beyond the second largest sum only the one with all signs alike is left, twice; there the saddlepoint fails.
         extreme = target > total - 2.0 * least + 1e-9
