@@ -44,6 +44,7 @@ PATCHED: dict[str, Sequence[tuple[ModuleType | type, str, object]]] = {
     ),
     "the scatter of sizes around the scaling law": (
         (family_law, "SCATTER", dict.fromkeys(family_law.SCATTER, NOTHING)),
+        (Prior, "b_scatter", NOTHING),
     ),
 }
 """Constants of the law, and the values that take a part away."""

@@ -87,6 +87,18 @@ def test_what_the_losses_say_of_the_constants_moves_away_from_the_prior():
     assert at == pytest.approx(np.log(1.8 / (0.6 * 32**-0.3)), abs=0.7)
 
 
+def test_smaller_runs_tell_how_the_decay_coefficient_changes_with_the_size():
+    """The planted one is the same for all sizes, where the prior lets it grow as N^0.4."""
+    live, smaller = run("1600M", 1_600_000_000, until=0.5), [run(f"{n}M", n * 1_000_000) for n in (50, 100, 200, 400)]
+    truth = float(law(1_600_000_000, wsd(), [FINAL])[0])
+    free = PUBLISHED._replace(b_by_size=0.4)
+    errors = [
+        abs(fitted(live, smaller, prior).forecast(live).value - truth)
+        for prior in (free, free._replace(b_by_size_spread=1e-6))
+    ]
+    assert errors[0] < 0.8 * errors[1]
+
+
 def test_at_most_two_runs_of_a_size_are_read_and_eight_other_sizes():
     live = run("100M", 100_000_000, until=0.5)
     seeds = [run(f"400M-{seed}", 400_000_000, seed=seed) for seed in range(5)]

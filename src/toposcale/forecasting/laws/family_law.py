@@ -2,7 +2,7 @@
 
     L = L0(N) + A(N) T^-alpha + F n^-1.8 + R
         + B sum_k (eta_k^g - eta_{k-1}^g) [1 - (1 + C eta_k^-gamma (S - S_{k-1}))^-beta] + discrepancy
-    L0(N) = E + A' N^-alpha_n,    A(N) = A N^kappa
+    L0(N) = E + A' N^-alpha_n,    A(N) = A N^kappa,    B(N) = B N^b
 
 The sum over k is that of the multi-power law (Luo et al. 2025, arXiv 2503.12811). T is the intrinsic training time: the sum
 over steps of eta^c, the learning rate to the time exponent c. A decay counts as that of eta^g, with the decay exponent g.
@@ -32,8 +32,8 @@ POINTS, POINTS_OF_OTHERS = 20, 10
 class P(IntEnum):
     """Index of each parameter; all terms of the law are in nats.
 
-    The seven of the multi-power law for the size that is decided on, log F after 1,000 steps, the scaling in N, and the
-    log of R after one repetition of as many tokens as parameters.
+    The seven of the multi-power law for the size that is decided on, log F after 1,000 steps, the scaling in N, the log
+    of R after one repetition of as many tokens as parameters, and the power of N in B less that of the prior.
     """
 
     L0 = 0
@@ -48,13 +48,15 @@ class P(IntEnum):
     SHARE = 9
     LOG_ALPHA_N = 10
     LOG_REPEATED = 11
+    B_BY_SIZE = 12
 
 
-SCATTER = {P.L0: 0.02, P.LOG_A: 0.06, P.LOG_ALPHA: 0.15, P.LOG_B: 0.35, P.LOG_F: 1.4}
+SCATTER = {P.L0: 0.02, P.LOG_A: 0.06, P.LOG_ALPHA: 0.15, P.LOG_F: 1.4}
 """Standard deviations of the constants of a size around the scaling law in N: of L0 in nats, else of the logarithm. Round
-numbers from the first three sources of published runs. Each other size has these offsets as further parameters."""
+numbers from the first three sources of published runs; that of log B is in the prior. Each other size has these offsets as
+further parameters."""
 
-_N_CONSTANTS, _N_PARAMETERS, _SCATTERED = P.LOG_F + 1, len(P), list(SCATTER)
+_N_CONSTANTS, _N_PARAMETERS, _SCATTERED = P.LOG_F + 1, len(P), [*SCATTER, P.LOG_B]
 
 _LEAST_L0_BELOW_LOSS = 0.45
 """Least mean of the prior of the last loss less L0, nats; its standard deviation is as large."""
@@ -95,6 +97,7 @@ class FamilyLaw:
 
     def __init__(self, prior: Prior, runs: Sequence[TrainingRun]) -> None:
         self.prior = prior
+        self._scatter = np.array([*SCATTER.values(), prior.b_scatter])
         first = runs[0]
         self._names, self._size = [run.model for run in runs], first.n_parameters
         self._unique_tokens = {"": first.facts.unique_tokens}
@@ -134,7 +137,7 @@ class FamilyLaw:
         points = self._placed(curves, [begun.get(target.model, -1 - index) for index, target in enumerate(targets)])
         new_size = [target.n_parameters not in (self._size, *self._others) for target in targets]
         losses, gradient, by_scattered = self._laws(self._fit.x, curves)
-        scatter = np.where(new_size, np.square(by_scattered * [*SCATTER.values()]).sum(axis=1), 0.0)
+        scatter = np.where(new_size, np.square(by_scattered * self._scatter).sum(axis=1), 0.0)
         return self._fit.forecast(
             losses,
             gradient,
@@ -205,8 +208,9 @@ class FamilyLaw:
             P.KAPPA: prior.kappa,
             P.SHARE: prior.share_of(self._size),
             P.LOG_ALPHA_N: prior.log_alpha_n,
+            P.B_BY_SIZE: Gaussian(0.0, prior.b_by_size_spread),
         }
-        offsets = [(0.0, sd) for sd in SCATTER.values() for _ in self._others]
+        offsets = [(0.0, sd) for sd in self._scatter for _ in self._others]
         means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
         return Gaussian(means, sds)
 
@@ -241,8 +245,10 @@ class FamilyLaw:
         by_x[P.L0, P.LOG_ALPHA_N] = -x[P.L0] * (1 - share) * decrease * alpha_n * r
         constants[P.LOG_A] += x[P.KAPPA] * r
         by_x[P.LOG_A, P.KAPPA] = r
+        constants[P.LOG_B] += x[P.B_BY_SIZE] * r
+        by_x[P.LOG_B, P.B_BY_SIZE] = r
         if size in self._others:
-            offsets = _N_PARAMETERS + self._others.index(int(size)) + len(self._others) * np.arange(len(SCATTER))
+            offsets = _N_PARAMETERS + self._others.index(int(size)) + len(self._others) * np.arange(len(_SCATTERED))
             constants[_SCATTERED] += x[offsets]
             by_x[_SCATTERED, offsets] = 1.0
         return constants, by_x

@@ -98,6 +98,8 @@ class Prior(NamedTuple):
     deviation of the model discrepancy at the last loss, nats. time_exponent: the training time of a step is its rate to
     this power. decay_exponent: a decay counts as that of the rate to this power. b_by_peak, b_by_tokens, b_by_size: B grows
     as the peak rate, the tokens of a step and the size to these powers; `log_b` is that of `PEAK`, `TOKENS` and `SIZE`.
+    b_by_size_spread: standard deviation of the last power between families. b_scatter: that of log B between the runs of
+    a family.
     """
 
     log_alpha: Gaussian
@@ -111,6 +113,8 @@ class Prior(NamedTuple):
     b_by_peak: float
     b_by_tokens: float
     b_by_size: float
+    b_by_size_spread: float
+    b_scatter: float
 
     def share_of(self, n_parameters: float) -> Gaussian:
         """Return the prior of the log-odds of E / L0 at a size: with L0 = E + A' N^-alpha they rise by alpha per log N."""
@@ -183,5 +187,7 @@ PUBLISHED = Prior(
     b_by_peak=0.348,
     b_by_tokens=-0.198,
     b_by_size=0.085,
+    b_by_size_spread=0.1,
+    b_scatter=0.141,
 )
 """Learnt from all published families."""
