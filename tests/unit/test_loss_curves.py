@@ -320,8 +320,10 @@ def test_an_older_state_of_the_folder_itself_is_noted(tmp_path):
 def test_states_of_two_trainings_are_refused(tmp_path, last):
     state_file(tmp_path, [{"step": 10, "loss": 3.6}], global_step=last)
     state_file(tmp_path / "checkpoint-20", [{"step": 10, "loss": 3.5}, {"step": 20, "loss": 3.4}])
-    with pytest.raises(UserError, match=r"trainer_state\.json.* are of two trainings"):
+    with pytest.raises(UserError, match="are of two trainings") as refused:
         loss_curves.read(tmp_path)
+    named = str(refused.value).partition(f"{tmp_path}: ")[2].partition(" are ")[0].split(" and ")
+    assert sorted(named) == ["checkpoint-20/trainer_state.json", "trainer_state.json"]
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_a_wrong_loss_table_is_named_in_one_line_while_planning(curves):
     done = curves.snakemake("--dry-run", "tables", check=False)
     assert done.returncode
     [line] = [line for line in done.stderr.splitlines() if line.startswith("toposcale: ")]
-    assert "config key models.live.path holds " in line
-    assert "must be a table with a step and a loss in each row" in line
+    assert line.startswith('toposcale: config key models.live.path holds "')
+    assert 'live.csv", but must be a table with a step and a loss in each row' in line
     assert "live.csv: no column for loss; its columns are step, perplexity" in line
 
 
