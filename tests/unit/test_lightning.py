@@ -125,6 +125,26 @@ def test_a_schedule_by_epochs_is_no_plan_of_steps(tmp_path):
     assert Folder(tmp_path / "topology", "mine").facts()["schedule"] is None
 
 
+def test_schedulers_of_an_unknown_form_end_the_monitoring_and_not_the_fit(tmp_path, monkeypatch, capsys):
+    class WithoutInterval:
+        """Configuration of a scheduler, whose interval the callback alone asks for."""
+
+        def __getattr__(self, name):
+            raise AttributeError(f"no attribute {name!r}")
+
+    start = LightningTopologyCallback.on_train_start
+
+    def asked_by_the_callback(callback, trainer, module):
+        with monkeypatch.context() as patched:
+            patched.setattr(lightning.Trainer, "lr_scheduler_configs", property(lambda _: [WithoutInterval()]))
+            start(callback, trainer, module)
+
+    monkeypatch.setattr(LightningTopologyCallback, "on_train_start", asked_by_the_callback)
+    module, trainer = fit(tmp_path)
+    assert trainer.global_step == STEPS == len(module.losses)
+    assert "no attribute 'interval'; nothing is monitored from here on" in capsys.readouterr().err
+
+
 def test_a_fit_that_goes_on_takes_up_its_rows(tmp_path):
     _, trainer = fit(tmp_path, epochs=1, limit_val_batches=0)
     trainer.save_checkpoint(tmp_path / "half.ckpt")

@@ -48,7 +48,7 @@ class TopologyCallback(TrainerHooks, TrainerCallback):
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Open the monitor and take a snapshot of the initial weights."""
         if state.is_world_process_zero:
-            self._open(kwargs["model"], kwargs.get("lr_scheduler"), state.global_step, state.max_steps)
+            self._open(kwargs["model"], lambda: kwargs.get("lr_scheduler"), state.global_step, state.max_steps)
 
     @guarded_hook
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the callbacks of trainers share: a monitor that begins and ends with the training."""
+"""Base class of the callbacks of trainers: a monitor that begins and ends with the training."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -18,13 +18,14 @@ class TrainerHooks:
         self._arguments, self._options = (folder, name), options
         self.monitor: Any = None  # the hooks are called with a monitor only
 
-    def _open(self, model: Any, scheduler: Any, start: int, final_step: int | None) -> None:
+    def _open(self, model: Any, find_scheduler: Callable[[], Any], start: int, final_step: int | None) -> None:
         """Open the monitor of a training, and take a snapshot of the initial weights."""
         if self.monitor is not None:
             self.monitor.close()  # of a training that was interrupted
         steps = {"start": start, "final_step": final_step}
         self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options))
-        self.monitor.tell(schedule=schedule_of(scheduler, final_step or 0))
+        with self.monitor.guard():
+            self.monitor.tell(schedule=schedule_of(find_scheduler(), final_step or 0))
         if start == 0:
             self.monitor.snapshot(model)
 

@@ -63,8 +63,7 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         self._losses: list[Tensor] = []
         expected = float(trainer.estimated_stepping_batches)
         final_step = int(expected) if math.isfinite(expected) and expected > 0 else None
-        by_steps = [each.scheduler for each in trainer.lr_scheduler_configs if each.interval == "step"]
-        self._open(pl_module, next(iter(by_steps), None), trainer.global_step, final_step)
+        self._open(pl_module, lambda: _scheduler_by_steps(trainer), trainer.global_step, final_step)
 
     @guarded_hook
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -94,3 +93,8 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Take a snapshot of the final weights and close the monitor."""
         self.monitor.finish(pl_module)
+
+
+def _scheduler_by_steps(trainer: Any) -> Any:
+    """Return the first scheduler that changes the learning rate every step; None if there is none."""
+    return next((each.scheduler for each in trainer.lr_scheduler_configs if each.interval == "step"), None)
