@@ -123,13 +123,14 @@ def make(method: str, family: Family = ALONE) -> Forecaster:
     return METHODS[method].make(family)
 
 
-DEFAULTS = ("joint", "power_law")
+JOINT, POWER_LAW = "joint", "power_law"
+DEFAULTS = JOINT, POWER_LAW
 """Joint law of the family, where the learning-rate schedule is known; else the power law."""
 
 
 def default_method(training: TrainingRun) -> str:
     """Return the first of `DEFAULTS` that can forecast a run."""
-    return DEFAULTS[0] if training.schedule.is_known else DEFAULTS[1]
+    return JOINT if training.schedule.is_known else POWER_LAW
 
 
 def forecast(forecaster: Forecaster, training: TrainingRun, others: Sequence[TrainingRun] = ()) -> Prediction:

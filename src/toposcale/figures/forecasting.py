@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.analysis.methods import DEFAULTS
+from toposcale.analysis.methods import DEFAULTS, JOINT
 from toposcale.analysis.series import configurations_of
 from toposcale.features.names import STEP_LABEL
 from toposcale.figures import panels
@@ -107,9 +107,10 @@ def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int,
     for row in forecasts.to_dict("records"):
         colour, start = colours[row["fraction"]], row["fraction"] * final
         at = float(np.interp(start, losses["step"], losses["value"])) if len(losses) > 1 else np.nan
-        # The intervals of the power law cover too little to be drawn.
-        low, high = [row["low"], row["high"]] if row["method"] == DEFAULTS[0] else [row["forecast"]] * 2
-        axes.fill([start, final, final], [at, high, low], color=colour, alpha=0.2, linewidth=0)
+        low = high = row["forecast"]
+        if row["method"] == JOINT:  # the intervals of the power law cover too little to be drawn
+            low, high = row["low"], row["high"]
+            axes.fill([start, final, final], [at, high, low], color=colour, alpha=0.2, linewidth=0)
         axes.plot([start, final], [at, row["forecast"]], color=colour, linewidth=0.9)
         lowest, highest = min(lowest, low), max(highest, min(high, 1.1 * highest))
     if np.isfinite([lowest, highest]).all() and lowest < highest:
