@@ -48,7 +48,7 @@ class ReplacedTraining(keys.Section):
 
 
 class AnyModel(keys.Section):
-    """What every kind of model has."""
+    """Keys that every kind of model has."""
 
     family: keys.SomeText | MISSING = MISSING
     """Name of the family. Models of one family differ in the number of parameters and share architecture, tokenizer and

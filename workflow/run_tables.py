@@ -172,9 +172,9 @@ class RunTables:
 
     def _outputs(self, maker: str) -> dict[str, str]:
         """Return the output, by name, of a rule: its tables, those of analyses and the warnings as CSV too."""
-        made = {table: part for table, part in self.tables.items() if part.recipe == maker}
-        with_csv = made if maker in self.analyses or "warnings" in made else {}
-        return {**made, **{f"{table}_csv": part.removesuffix("parquet") + "csv" for table, part in with_csv.items()}}
+        tables = {table: part for table, part in self.tables.items() if part.recipe == maker}
+        with_csv = tables if maker in self.analyses or "warnings" in tables else {}
+        return {**tables, **{f"{table}_csv": part.removesuffix("parquet") + "csv" for table, part in with_csv.items()}}
 
 
 def analysis_settings(plan: Plan) -> dict[str, Any]:

@@ -64,9 +64,8 @@ class Aligned:
         """Return the part on the testable segment, and why it cannot be tested, else ""."""
         start, stop, reason = testable_segment(self.steps, warmups.get(self.model))
         values, targets, controls = (rows[:, start:stop] for rows in (self.values, self.targets, self.controls))
-        return replace(
-            self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls
-        ), self.missing or reason
+        segment = replace(self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls)
+        return segment, self.missing or reason
 
     def generator(self, seed: int, purpose: int) -> np.random.Generator:
         """Return a generator for these checkpoints; another model or feature changes no draws."""

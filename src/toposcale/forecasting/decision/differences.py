@@ -32,9 +32,11 @@ SHARED = 0.5
 WINDOW = 0.2
 """Last share of the common training, over which two curves are compared."""
 
-FEWEST_FOR_SCATTER, FEWEST_FOR_NOISE = 6, 9
-"""Fewest rows of a window from whose scatter the noise is estimated; else it is estimated from the last half of all rows,
-or from this many of them."""
+FEWEST_FOR_SCATTER = 6
+"""Fewest rows of a window from whose scatter the noise is estimated."""
+
+NOISE_ROWS = 9
+"""Last rows from which the noise is estimated where a window has fewer; half of all rows if these are more."""
 
 
 class Axis(StrEnum):
@@ -238,7 +240,7 @@ def _noise_of_difference(first: Curve, second: Curve) -> float:
     """
     fewer, more = sorted((first, second), key=lambda curve: len(curve.steps))
     common = fewer.steps[(fewer.steps >= more.steps[0]) & (fewer.steps <= more.steps[-1])]
-    x = np.log(common[-max(len(common) // 2, FEWEST_FOR_NOISE) :])
+    x = np.log(common[-max(len(common) // 2, NOISE_ROWS) :])
     if len(x) < 3:
         return np.nan
     rows = np.subtract(*(np.interp(x, np.log(curve.steps), curve.losses) for curve in (first, second)))

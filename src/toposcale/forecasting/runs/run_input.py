@@ -227,8 +227,8 @@ def _stated_schedule(schedule: Any, of_run: dict[str, Any]) -> _StatedSchedule:
             "such as 0.1"
         )
     is_relative = not {"peak", "at"} & stated.keys()
-    made = schedule_of({"peak": 1.0} | stated if is_relative else stated)
-    return _StatedSchedule(made, made.steps, stated.get("warmup_steps"), is_relative)
+    whole = schedule_of({"peak": 1.0} | stated if is_relative else stated)
+    return _StatedSchedule(whole, whole.steps, stated.get("warmup_steps"), is_relative)
 
 
 def whole_number(value: Any, what: str, least: int = 0) -> int | None:
