@@ -74,7 +74,7 @@ LANDSCAPE = (
     | DESCRIBED
     | modules("""
     features: landscape
-    landscape: curvature graphs losses measure merge_tree planes profile subspaces surface
+    landscape: curvature graphs krylov losses measure merge_tree planes profile subspaces surface
     scripts: _landscape
 """)
 )

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from toposcale.io.errors import UserError, is_shared, one_line
+from toposcale.landscape.krylov import KrylovBasis
 
 Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
@@ -32,7 +33,6 @@ _MAX_ASYMMETRY = 3e-2
 # Of a product off a finite difference, by the larger of both; and the steps of the difference, by the parameters' norm.
 _MAX_DIFFERENCE_ERROR, _DIFFERENCE_STEPS = 0.1, (1e-2, 1e-3)
 _WITHOUT_CURVATURE = "write it with operations that torch differentiates twice, or measure no curvature"
-_INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image is rounding
 
 
 class Hessian:
@@ -74,7 +74,7 @@ class Hessian:
         self.parameters = detached(parameters)
         self.size = sum(tensor.numel() for tensor in self.parameters.values())
         self.count = 0
-        self._basis: tuple[int, _KrylovBasis] | None = None
+        self._basis: tuple[int, KrylovBasis] | None = None
         # The fused attention kernels have no second derivative.
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             self._input = joined(self.parameters).requires_grad_()
@@ -175,10 +175,10 @@ class Hessian:
                     basis.restart(_outermost(values, basis.count // 2, which))
             basis.grow(self)
 
-    def _new_basis(self, seed: int, run: int, vectors: int) -> "_KrylovBasis":
+    def _new_basis(self, seed: int, run: int, vectors: int) -> KrylovBasis:
         """Return a basis with room for some vectors, from the start vector of a run; the first run's serves again."""
         rng = np.random.default_rng(seed).spawn(run + 1)[run]
-        basis = _KrylovBasis(rng, min(self.size, max(_BASIS_VECTORS, vectors)), self.size)
+        basis = KrylovBasis(rng, min(self.size, max(_BASIS_VECTORS, vectors)), self.size)
         if run == 0:
             self._basis = seed, basis
         return basis
@@ -324,55 +324,6 @@ class Hessian:
         difference = (after - before) / (2 * step)
         size = max(np.linalg.norm(difference), np.linalg.norm(image))
         return float(np.linalg.norm(difference - image) / size) if size else 0.0
-
-
-class _KrylovBasis:
-    """Orthonormal basis of the Krylov space of a Hessian and a random vector, which grows by one product a vector.
-
-    The first `count` of `vectors` (m, n) are filled, and `projected` is the Hessian in them. `rest` is the length of what
-    lies outside of them in the image of the last one; 0 if the space has ended.
-    """
-
-    def __init__(self, rng: np.random.Generator, most: int, size: int) -> None:
-        self.rng = rng
-        self.vectors, self.projected, self.count = np.empty((most, size)), np.zeros((most, most)), 0
-        self._outside = rng.standard_normal(size)
-        self.rest = float(np.linalg.norm(self._outside))
-
-    def grow(self, product: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Add the next vector; one at random if the space has ended."""
-        vector = self._outside
-        if not self.rest:
-            vector, _ = self._split(self.rng.standard_normal(len(vector)))
-        self.vectors[self.count] = vector / np.linalg.norm(vector)
-        image = product(self.vectors[self.count])
-        self.count += 1
-        self._outside, coordinates = self._split(image)
-        self.projected[: self.count, self.count - 1] = self.projected[self.count - 1, : self.count] = coordinates
-        self.rest = float(np.linalg.norm(self._outside))
-        if self.rest <= _INVARIANT * np.linalg.norm(image):
-            self.rest = 0.0
-
-    def _split(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the part of a vector outside of the basis, and the coordinates of the part in it."""
-        basis, coordinates = self.vectors[: self.count], np.zeros(self.count)
-        for _ in range(2):  # once leaves the rounding of what was taken away; twice is enough (Parlett)
-            part = basis @ vector
-            vector = vector - part @ basis
-            coordinates += part
-        return vector, coordinates
-
-    def ritz_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return Ritz values (m,), ascending, their vectors' coordinates in the basis (m, m), and residuals (m,)."""
-        values, coordinates = np.linalg.eigh(self.projected[: self.count, : self.count])
-        return values, coordinates, self.rest * np.abs(coordinates[-1])
-
-    def restart(self, kept: np.ndarray) -> None:
-        """Keep the Ritz vectors of some indices alone."""
-        values, coordinates, _ = self.ritz_pairs()
-        self.vectors[: len(kept)] = coordinates[:, kept].T @ self.vectors[: self.count]
-        self.count = len(kept)
-        self.projected[: self.count, : self.count] = np.diag(values[kept])
 
 
 def _outermost(values: np.ndarray, count: int, which: Which) -> np.ndarray:
