@@ -123,18 +123,18 @@ def _published(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
 
 def _partial(group: Aligned, seed: int, resamples: int, *, control: Control) -> dict[str, Any]:
     """Compute partial Spearman correlations with their moving-block intervals."""
-    held = np.vstack([group.controls, group.steps]) if control.step else group.controls
+    covariates = np.vstack([group.controls, group.steps]) if control.step else group.controls
     counts = resampling.moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
 
     def correlations(correlate: Callable[[Floats, Floats], Floats]) -> Floats:
-        n_metrics, others = len(group.targets), np.vstack([group.targets, held])
-        first, second = correlate(group.values, others), correlate(others, held)
+        n_metrics, series_and_covariates = len(group.targets), np.vstack([group.targets, covariates])
+        first, second = correlate(group.values, series_and_covariates), correlate(series_and_covariates, covariates)
         xy, xz = first[..., :n_metrics], first[..., n_metrics:]
         return coefficients.partial_correlation(xy, xz, second[..., :n_metrics, :], second[..., n_metrics:, :])
 
     estimate = correlations(coefficients.spearman)
     low, high = resampling.percentile_interval(correlations(partial(resampling.bootstrap_spearman, counts=counts)))
-    p = coefficients.correlation_p_value(estimate, group.n, len(held))
+    p = coefficients.correlation_p_value(estimate, group.n, len(covariates))
     return {"spearman": estimate, "spearman_block_low": low, "spearman_block_high": high, "spearman_p": p}
 
 

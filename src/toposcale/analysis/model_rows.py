@@ -40,14 +40,14 @@ def rows_of_model(
     unknown. weights: a checkpoint. n_parameters: the size that was noted of it. curve: the user's file with the losses, or
     the state of a Trainer. steps, rates (rows,): learning rates of the training log. notes: as `note_columns` returns.
     """
-    known = {key: value for key, value in facts.items() if value is not None}
+    stated_facts = {key: value for key, value in facts.items() if value is not None}
     steps, rates = np.asarray(steps), np.asarray(rates)
-    logged, end = max(map(int, steps), default=None), known.get("final_step")
+    logged, end = max(map(int, steps), default=None), stated_facts.get("final_step")
     if curve is not None and end and logged and logged > 1.01 * end:
         raise UserError(f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})")
-    last, stated = [known.pop("last_checkpoint", None), logged], None
-    if given := known.pop("schedule", None):
-        stated = schedule_of(given)
+    last, stated = [stated_facts.pop("last_checkpoint", None), logged], None
+    if fields := stated_facts.pop("schedule", None):
+        stated = schedule_of(fields)
         last = [stated.steps]
     row: dict[str, Any] = {"model": name, "final_step": max((step for step in last if step is not None), default=None)}
     row |= {"n_parameters": n_parameters, "is_end_known": bool(end or stated), **(notes or {})}
@@ -58,9 +58,11 @@ def rows_of_model(
         trainer_facts = trainer_states.facts(trainer_states.read_state(curve), count.without_embeddings if count else 0)
         row |= {key: value for key, value in trainer_facts.items() if value}
         row["is_end_known"] |= bool(trainer_facts["final_step"])
-    row |= known
+    row |= stated_facts
     try:
-        schedule = LearningRateSchedule.of_log(row["final_step"], steps, rates, stated, known.get("warmup_steps"))
+        schedule = LearningRateSchedule.of_log(
+            row["final_step"], steps, rates, stated, stated_facts.get("warmup_steps")
+        )
     except UserError as error:
         raise UserError(f"models.{name}.{error}") from None
     row |= {"schedule_provenance": schedule.provenance.value, "schedule_unknown_because": schedule.unknown_because}

@@ -278,8 +278,8 @@ def saddles_fall(run: RunValues) -> Outcome:
 def is_not_monotonic(run: RunValues) -> Outcome:
     """Return whether the average persistence of the loss surface both rises and falls."""
     signs = [set(np.sign(np.diff(values))) for values in run.surfaces("average_persistence", 3).values()]
-    both = np.array([{-1, 1} <= of_model for of_model in signs], dtype=bool)
-    return every(both, ~both, f"it rises and falls in {both.sum()} of {len(both)} models", NO_LANDSCAPE)
+    turns = np.array([{-1, 1} <= of_model for of_model in signs], dtype=bool)
+    return every(turns, ~turns, f"it rises and falls in {turns.sum()} of {len(turns)} models", NO_LANDSCAPE)
 
 
 def saddles_in_larger(run: RunValues) -> Outcome:
