@@ -1,9 +1,9 @@
 """Correlations of every feature with every metric: plain, given a control, and over runs.
 
-Plain: as published, with moving blocks, and of first differences. They are not evidence of a relation: all series that
-drift correlate. Given a control: partial Spearman correlations, and the test of prewhitened residuals, which uses the
-testable segment and always takes out the trend in the step. Over runs: median and range over configurations, and one test
-for all runs together, in which a configuration weighs as one run does. Five runs carry no interval.
+Plain: as published, and with moving blocks. They are not evidence of a relation: all series that drift correlate. Given a
+control: partial Spearman correlations, and the test of prewhitened residuals, which uses the testable segment and always
+takes out the trend in the step. Over runs: median and range over configurations, and one test for all runs together, in
+which a configuration weighs as one run does. Five runs carry no interval.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ COEFFICIENTS = {
     "spearman": (coefficients.spearman, resampling.bootstrap_spearman),
     "pearson": (coefficients.pearson, resampling.bootstrap_pearson),
 }
-INDEPENDENT, BLOCKS, DIFFERENCES = range(3)  # purposes of random numbers: each has its own stream
+INDEPENDENT, BLOCKS = range(2)  # purposes of random numbers: each has its own stream
 NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
 POOLED_KEY = [*PAIR_KEY, "control"]
 
@@ -93,7 +93,7 @@ def _columns(run: ControlledRun, control: Control, seed: int, resamples: int) ->
 
 
 def _published(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
-    """Compute correlations with their intervals and p-values under independence, and those of first differences."""
+    """Compute correlations with their intervals and p-values under independence."""
     columns: dict[str, Any] = {}
     counts = {
         "": resampling.independent_counts(group.n, resamples, group.generator(seed, INDEPENDENT)),
@@ -111,13 +111,6 @@ def _published(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
             if name == "spearman":
                 pair = [coefficients.average_ranks(coefficients.flattened(rows)) for rows in pair]
             columns[f"{name}_p"] = coefficients.permutation_p_value(*pair)
-    if group.n > series.MIN_FOR_CORRELATION:
-        x, y = np.diff(group.values, axis=1), np.diff(group.targets, axis=1)
-        drawn = resampling.moving_block_counts(group.n - 1, resamples, group.generator(seed, DIFFERENCES))
-        name, correlation = "spearman_differences", coefficients.spearman(x, y)
-        low, high = resampling.percentile_interval(resampling.bootstrap_spearman(x, y, drawn))
-        columns |= {name: correlation, f"{name}_low": low, f"{name}_high": high}
-        columns["differences_p"] = coefficients.correlation_p_value(correlation, group.n - 1)
     return columns
 
 
