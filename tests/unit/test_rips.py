@@ -261,13 +261,16 @@ NEAREST_CLOUDS = {
 @pytest.mark.parametrize("block", [1, 5_000, 1 << 23])
 @pytest.mark.parametrize("kind", NEAREST_CLOUDS)
 def test_nearest_distances_equal_direct_differences(monkeypatch, kind, block):
+    monkeypatch.setattr(rips, "_FEW_POINTS", 1)
     monkeypatch.setattr(rips, "_BLOCK_ENTRIES", block)
     cloud = NEAREST_CLOUDS[kind](np.random.default_rng(8))
     np.testing.assert_array_equal(nearest_distances(cloud), nearest_by_differences(cloud))
 
 
+@pytest.mark.parametrize("few_points", [1, rips._FEW_POINTS])
 @pytest.mark.parametrize("kind", NEAREST_CLOUDS)
-def test_nearest_distances_equal_scipy(kind):
+def test_nearest_distances_equal_scipy(monkeypatch, kind, few_points):
+    monkeypatch.setattr(rips, "_FEW_POINTS", few_points)
     cloud = NEAREST_CLOUDS[kind](np.random.default_rng(8))
     distances = cdist(cloud, cloud)
     np.fill_diagonal(distances, math.inf)

@@ -12,6 +12,7 @@ from toposcale.homology.validation import Floats, Indices, as_finite, undefined
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
+_FEW_POINTS = 256  # for up to so many, all direct differences are faster than ruling out pairs
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
 _DIFFERENCES_PER_PRODUCT = 64  # inner products in the time of a direct difference
@@ -171,6 +172,10 @@ def nearest_distances(points: ArrayLike, most_rows: int | None = None) -> Floats
     chosen = np.arange(len(cloud))
     if most_rows is not None and most_rows < len(cloud):
         chosen = np.linspace(0, len(cloud) - 1, most_rows).round().astype(np.intp)
+    if len(cloud) <= _FEW_POINTS:
+        distances = pairwise_distances(cloud)
+        np.fill_diagonal(distances, math.inf)
+        return distances.min(axis=1)[chosen]
     first = _first_of_equal_rows(cloud)
     distinct, copies = np.unique(first, return_counts=True)
     rows = np.searchsorted(distinct, first[chosen])
