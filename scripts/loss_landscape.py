@@ -27,7 +27,7 @@ def rows_of(description, **where):
     ):
         rows[f"{source}_features"] = tables.feature_rows(features, source=source, **where)
         rows[f"{source}_diagrams"] = tables.diagram_rows(diagrams, source=source, **where)
-    columns = ("eigenvalue", "density", "standard_error")
+    columns = ("eigenvalue", "density")
     densities = [where | dict(zip(columns, row, strict=True)) for row in zip(*(description.density or ()), strict=True)]
     surfaces = [
         row

@@ -239,10 +239,11 @@ def test_hessian_that_is_not_finite_gives_nan_and_says_so():
     assert math.isnan(hessian.traces(probes=2, seed=0)["x"][0])
 
 
-def test_too_few_products_are_reported():
+def test_too_few_products_are_reported(monkeypatch):
+    monkeypatch.setattr(curvature, "_MOST_PRODUCTS", 3)
     loss, parameters, _ = quadratic(np.linspace(1, 2, 40))
     with pytest.warns(UserWarning, match="not converged in"):
-        values, vectors = Hessian(loss, parameters).eigenpairs(2, seed=0, max_products=3)
+        values, vectors = Hessian(loss, parameters).eigenpairs(2, seed=0)
     assert values.shape == (2,)
     assert np.isnan(values).all()
     assert np.isnan(flatten(vectors[-1])).all()
@@ -299,20 +300,17 @@ def test_spectral_density_moments_within_their_error():
         runs = (density.weights * density.nodes**power).sum(axis=1)
         assert abs(runs.mean() - (spectrum**power).mean()) < 4 * runs.std(ddof=1) / math.sqrt(60)
     grid = np.linspace(-5, 5, 401)
-    mean, error = density.on(grid, 0.3)
+    mean = density.on(grid, 0.3)
     assert math.isclose(np.trapezoid(mean, grid), 1.0, abs_tol=1e-6)
     bells = np.exp(-0.5 * ((grid - spectrum[:, None]) / 0.3) ** 2) / (0.3 * math.sqrt(2 * math.pi))
     assert np.abs(mean - bells.mean(axis=0)).max() < 0.1 * mean.max()
-    assert (error >= 0).all()
 
 
 def test_spectral_density_ends_early_on_few_eigenvalues():
     loss, parameters, _ = quadratic([2.0] * 5 + [-1.0] * 3)
     density = Hessian(loss, parameters).density(runs=4, seed=0, steps=8)
     assert ((density.weights > 1e-12).sum(axis=1) == 2).all()
-    mean, error = Hessian(loss, parameters).density(runs=1, seed=0).on(np.array([2.0]), 0.1)
-    assert np.isfinite(mean).all()
-    assert np.isnan(error).all()
+    assert np.isfinite(Hessian(loss, parameters).density(runs=1, seed=0).on(np.array([2.0]), 0.1)).all()
 
 
 def test_both_ends_of_the_spectrum(network):

@@ -47,7 +47,7 @@ class LandscapeDescription:
     gradient_diagrams: DiagramsByLayer
     surfaces: Mapping[str, LossSurface]
     profiles: Mapping[str, LandscapeProfile]
-    density: tuple[np.ndarray, np.ndarray, np.ndarray] | None
+    density: tuple[np.ndarray, np.ndarray] | None
 
 
 def compute_features(
@@ -146,14 +146,14 @@ def _diagrams(landscape: Landscape, graph: str) -> DiagramsByLayer:
     return diagrams
 
 
-def _smoothed(density: SpectralDensity | None) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return eigenvalues (m,), the smoothed density there, and its standard error over the runs."""
+def _smoothed(density: SpectralDensity | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return eigenvalues (m,) and the smoothed density there."""
     if density is None or not np.isfinite(density.nodes).all():
         return None
     low, high = density.nodes.min(), density.nodes.max()
     width = 0.01 * (high - low) or 1.0  # the standard deviation of the bells that smooth the density
     grid = np.linspace(low - 4 * width, high + 4 * width, 200)
-    return grid, *density.on(grid, width)
+    return grid, density.on(grid, width)
 
 
 def _profiles(landscape: Landscape, graph: str) -> dict[str, LandscapeProfile]:

@@ -27,6 +27,7 @@ _MAX_RESIDUAL = {"largest": 1e-4, "ends": 1e-3}
 _ZERO = 1e-10  # smaller shares of the largest eigenvalue are as good as 0
 _BASIS_VECTORS = 32  # kept at least before a restart: most networks need no more for two eigenpairs at either end
 _DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
+_MOST_PRODUCTS = 500  # with a vector, approximately, in a search for eigenpairs
 _FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
 # Of the two products of a symmetric Hessian, by the length of one: in single precision rounding alone makes 5e-4 of it.
 _MAX_ASYMMETRY = 3e-2
@@ -100,9 +101,7 @@ class Hessian:
             product = _derivative((self._gradient * direction).sum(), self._input)
         return product.double().cpu().numpy()
 
-    def eigenpairs(
-        self, k: int, *, seed: int, which: Which = "largest", max_products: int = 500
-    ) -> tuple[np.ndarray, list[Parameters]]:
+    def eigenpairs(self, k: int, *, seed: int, which: Which = "largest") -> tuple[np.ndarray, list[Parameters]]:
         """Compute the largest eigenvalues and unit eigenvectors, or those at both ends of the spectrum.
 
         By the Lanczos method with thick restarts from a seeded start vector, the first one of `density`: what either has
@@ -119,8 +118,6 @@ class Hessian:
         which : {"largest", "ends"}
             Largest in magnitude (descending), or the k lowest and the k highest (ascending; all, if there are fewer than
             2k).
-        max_products : int
-            Approximate limit of Hessian-vector products.
 
         Returns
         -------
@@ -141,7 +138,7 @@ class Hessian:
         if not 1 <= k <= self.size:
             raise ValueError(f"k: need 1 to {self.size} (the number of parameters), got {k}")
         wanted = k if which == "largest" else min(2 * k, self.size)
-        pairs = self._outer_pairs(wanted, seed, which, self.count + max_products) if self.finite else None
+        pairs = self._outer_pairs(wanted, seed, which, self.count + _MOST_PRODUCTS) if self.finite else None
         if pairs is None:
             if self.finite:
                 warnings.warn(f"Hessian eigenvalues have not converged in {self.count} products", stacklevel=2)
@@ -411,7 +408,7 @@ class SpectralDensity:
     nodes: np.ndarray
     weights: np.ndarray
 
-    def on(self, grid: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
+    def on(self, grid: np.ndarray, width: float) -> np.ndarray:
         """Smooth the density by a Gaussian and evaluate it on a grid.
 
         Parameters
@@ -423,8 +420,8 @@ class SpectralDensity:
 
         Returns
         -------
-        mean, standard_error : ndarray of shape (m,)
-            Over the runs, in the inverse of that unit; the standard error of one run is NaN.
+        ndarray of shape (m,)
+            Mean over the runs, in the inverse of that unit.
 
         Raises
         ------
@@ -435,10 +432,7 @@ class SpectralDensity:
             raise ValueError(f"width: need a positive number, got {width}")
         grid = np.asarray(grid, dtype=np.float64)
         bells = np.exp(-0.5 * ((grid - self.nodes[:, :, None]) / width) ** 2) / (width * math.sqrt(2 * math.pi))
-        runs = (self.weights[:, :, None] * bells).sum(axis=1)
-        if len(runs) == 1:
-            return runs[0], np.full(len(grid), np.nan)
-        return runs.mean(axis=0), runs.std(axis=0, ddof=1) / math.sqrt(len(runs))
+        return (self.weights[:, :, None] * bells).sum(axis=1).mean(axis=0)
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
