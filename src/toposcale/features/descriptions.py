@@ -104,7 +104,7 @@ def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) 
     unit = SOURCE_UNITS.get(source, "") if feature.unit == OF_SOURCE else feature.unit
     filled = replace(feature, name=name, title=title, unit=unit, rescaling_of=rescaling_of)
     statistic = name.removesuffix("".join(f"_{part}" for part in (plane, graph) if part))
-    return replace(filled, statistic=statistic, plane=plane, plane_kind=kind, graph=graph)
+    return replace(filled, statistic=statistic, plane=plane, plane_kind=kind)
 
 
 def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling_of: str = "") -> Feature:

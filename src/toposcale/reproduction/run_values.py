@@ -9,7 +9,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
-from toposcale.features.registry import on_planes
+from toposcale.features.registry import lookup
 from toposcale.landscape.planes import PLANES, most_informative
 from toposcale.statistics.coefficients import spearman
 
@@ -67,8 +67,12 @@ class RunValues:
     def surfaces(self, statistic: str, least: int) -> dict[str, pd.Series]:
         """Return the series by model of a statistic of the loss surface, on the plane that best separates checkpoints."""
         names = self.rows("features", source="landscape")["feature"].unique()
-        matches = on_planes(sorted(names, reverse=True), statistic, PLANES)
-        planes = {feature.plane: feature.name for feature in matches}
+        features = [lookup(name, "landscape") for name in sorted(names, reverse=True)]
+        planes = {
+            feature.plane: feature.name
+            for feature in features
+            if feature.statistic == statistic and feature.plane_kind in PLANES and not feature.suffix
+        }
         return self.series(planes[most_informative(planes)], "landscape", least) if planes else {}
 
     def transitions(self, feature: str, column: str, source: str = "weights") -> pd.Series:
