@@ -17,7 +17,7 @@ TOKENS = torch.arange(48).reshape(3, 16) % 300
 
 def test_the_loss_is_that_of_transformers(checkpoint_folders):
     loaded = load_model(checkpoint_folders["step10"], differentiable=True)
-    loss = probe_loss(loaded.module, TOKENS[:, :-1], TOKENS[:, 1:], rows=2)
+    loss = probe_loss(loaded.module, TOKENS[:, :-1], TOKENS[:, 1:])
     reference = AutoModelForCausalLM.from_pretrained(checkpoint_folders["step10"])
     expected = reference(TOKENS, labels=TOKENS).loss.item()
     assert float(loss(dict(loaded.module.named_parameters()))) == pytest.approx(expected, rel=1e-5)

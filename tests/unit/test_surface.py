@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from toposcale.landscape import Hessian, landscape_features, loss_surface, probe_loss, random_directions
+from toposcale.landscape import Hessian, landscape_features, loss_surface, losses, probe_loss, random_directions
 from toposcale.landscape.merge_tree import cubical_diagram, sharpness, surface_edges
 from toposcale.landscape.surface import segment_losses
 
@@ -57,11 +57,12 @@ def one_by_one(network, directions, scale):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_surface_matches_one_by_one(network, count):
+def test_surface_matches_one_by_one(network, count, monkeypatch):
+    monkeypatch.setattr(losses, "_ROWS", 3)
     model, tokens, targets = network
     parameters = dict(model.named_parameters())
     directions = random_directions(parameters, count, seed=1)
-    surface = loss_surface(probe_loss(model, tokens, targets, rows=3), parameters, directions, steps=3, extent=0.7)
+    surface = loss_surface(probe_loss(model, tokens, targets), parameters, directions, steps=3, extent=0.7)
     expected = one_by_one(network, directions, [-0.7, 0.0, 0.7])
     assert surface.values.dtype == np.float64
     # Single precision: some tens of roundings of 6e-8 on a loss of order 1.
@@ -85,11 +86,12 @@ def test_coordinates_are_true_distances(network):
     assert surface.values[2, 2] == pytest.approx(centre, rel=5e-6)
 
 
-def test_same_bytes_whatever_the_number_of_threads(network):
+def test_same_bytes_whatever_the_number_of_threads(network, monkeypatch):
     model, tokens, targets = network
     parameters = dict(model.named_parameters())
     directions = random_directions(parameters, 2, seed=3)
-    loss = probe_loss(model, tokens, targets, rows=2)
+    monkeypatch.setattr(losses, "_ROWS", 2)
+    loss = probe_loss(model, tokens, targets)
     before = torch.get_num_threads()
     surfaces = [loss_surface(loss, parameters, directions, steps=5, threads=threads) for threads in (1, 2, 5)]
     assert len({surface.values.tobytes() for surface in surfaces}) == 1
@@ -111,10 +113,11 @@ def test_model_is_neither_read_nor_written(network):
         model.out.weight.copy_(before["out.weight"])
 
 
-def test_probe_loss_serves_transforms_one_after_another(network):
+def test_probe_loss_serves_transforms_one_after_another(network, monkeypatch):
     # A copy of the model made inside one transform must not leak into the next.
     model, tokens, targets = network
-    loss = probe_loss(model, tokens, targets, rows=2)
+    monkeypatch.setattr(losses, "_ROWS", 2)
+    loss = probe_loss(model, tokens, targets)
     parameters = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     first = Hessian(loss, parameters).eigenpairs(1, seed=0)[0]
     gradient = torch.func.grad(loss)(parameters)
@@ -200,8 +203,6 @@ def test_wrong_calls_name_the_argument(change, named):
 
 def test_wrong_probes_and_segments_name_the_argument(network):
     model, tokens, targets = network
-    with pytest.raises(ValueError, match=r"^rows:"):
-        probe_loss(model, tokens, targets, rows=0)
     with pytest.raises(ValueError, match=r"^targets:"):
         probe_loss(model, tokens, targets[:, 1:])
     with pytest.raises(ValueError, match=r"^steps:"):
