@@ -334,8 +334,9 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
     """Two figures in a page must not answer to each other's names."""
     tables = figure_tables.models_table(), figure_tables.features_table(source="embeddings")
     figure = load("embeddings_over_training")(models=tables[0], features=tables[1])
-    svg, png = style.save(figure, tmp_path / "embeddings_over_training")
-    picture = report.Picture("embeddings", ENTRY, svg.read_text(), png.read_bytes())
+    svg = tmp_path / "embeddings_over_training.svg"
+    style.save(figure, svg)
+    picture = report.Picture("embeddings", ENTRY, svg.read_text(), svg.with_suffix(".png").read_bytes())
     drawn = report.drawing(picture)
     names = set(re.findall(r'\bid="([^"]+)"', drawn))
     assert names
@@ -355,9 +356,14 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
 def test_the_report_gets_the_reason_of_a_figure_without_data(tmp_path, rows, reason):
     features = figure_tables.features_table(source="embeddings")[rows]
     figure = load("embeddings_over_training")(models=figure_tables.models_table(), features=features)
-    svg, png = style.save(figure, tmp_path / "embeddings_over_training")
+    svg = tmp_path / "embeddings_over_training.svg"
+    style.save(figure, svg)
     picture = report_script.picture(svg)
-    assert (picture.name, picture.svg, picture.png) == ("embeddings_over_training", svg.read_text(), png.read_bytes())
+    assert (picture.name, picture.svg, picture.png) == (
+        "embeddings_over_training",
+        svg.read_text(),
+        svg.with_suffix(".png").read_bytes(),
+    )
     assert picture.missing.startswith(reason)
     assert bool(picture.missing) == bool(reason)
 
@@ -446,9 +452,10 @@ def test_every_bar_is_in_the_explorer_to_four_digits():
         assert ours == pytest.approx(theirs, rel=5.1e-4)
 
 
-def test_a_large_run_keeps_the_longest_bars_and_says_so():
+def test_a_large_run_keeps_the_longest_bars_and_says_so(monkeypatch):
+    monkeypatch.setattr(explorer, "MOST_BARS", 500)
     diagrams = figure_tables.diagrams_table()
-    made = parts(diagrams=diagrams, most_bars=500)
+    made = parts(diagrams=diagrams)
     models = models_of(made)
     kept = sum(len(part["births"]) for model in models for part in model["diagrams"])
     assert 400 < kept <= 500
@@ -479,12 +486,13 @@ def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
     assert column["values"][1:] == pytest.approx(series["value"].to_numpy()[2:].tolist(), rel=1e-4)
 
 
-def test_a_large_surface_is_thinned_and_its_merge_tree_is_whole():
+def test_a_large_surface_is_thinned_and_its_merge_tree_is_whole(monkeypatch):
     surfaces = figure_tables.surfaces_table()
     whole = models_of(parts(surfaces=surfaces))[-1]["surfaces"][0]
     plane = surfaces[surfaces["plane"] == most_informative(set(surfaces["plane"]))]
     quarter = -(-len(plane) // 4)
-    made = parts(surfaces=surfaces, most_losses=quarter)
+    monkeypatch.setattr(explorer, "MOST_LOSSES", quarter)
+    made = parts(surfaces=surfaces)
     thin = models_of(made)[-1]["surfaces"][0]
     assert "every second is drawn" in made["run"]["notes"][-1]
     assert (len(whole["losses"]), len(thin["losses"]), len(thin["losses"][0])) == (21, 11, 11)

@@ -132,16 +132,11 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
     return appearances
 
 
-def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tuple[Path, Path]:
-    """Write `path`.svg and `path`.png atomically, the same bytes for the same figure; return both paths."""
-    base = Path(path)
-    if base.suffix in {".svg", ".png"}:
-        base = base.with_suffix("")
-    svg, png = (base.with_name(f"{base.name}.{suffix}") for suffix in ("svg", "png"))
-    layout, own_dpi, canvas = figure.get_layout_engine(), figure.dpi, figure.canvas
+def save(figure: Figure, svg: str | os.PathLike[str], *, dpi: int = 150) -> None:
+    """Write a figure as SVG, and as PNG beside it, atomically: the same bytes for the same figure."""
     of_svg = {"Date": None, "Creator": None, **({MISSING: figure.get_label()} if figure.get_label() else {})}
     with matplotlib.style.context(["default", STYLE]):
-        with atomic_write(png) as temporary:
+        with atomic_write(Path(svg).with_suffix(".png")) as temporary:
             figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None}, facecolor="white")
         # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too.
         figure.set_layout_engine("none")
@@ -152,10 +147,6 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
             figure.dpi = dpi
             # Not by `savefig`, which draws everything once more before, to find the layout.
             FigureCanvasSVG(figure).print_svg(temporary, metadata=of_svg)
-    figure.set_layout_engine(layout)
-    figure.dpi = own_dpi
-    figure.set_canvas(canvas)
-    return svg, png
 
 
 def missing_reason(svg: str | os.PathLike[str]) -> str:

@@ -47,8 +47,6 @@ def parts(
     diagrams: pd.DataFrame,
     surfaces: pd.DataFrame | None = None,
     extras: Mapping[str, Mapping[str, Any]] | None = None,
-    most_bars: int = MOST_BARS,
-    most_losses: int = MOST_LOSSES,
 ) -> dict[str, dict[str, Any]]:
     """Return the data of the page: "run", and "model-0", "model-1", ... in the order of the run's models.
 
@@ -58,12 +56,12 @@ def parts(
     looks = model_appearances(models)
     values = with_metrics(features, metrics)
     keys = keys_of(values)
-    longest, kept, total = _longest(diagrams, most_bars)
+    longest, kept, total = _longest(diagrams)
     if surfaces is None or surfaces.empty:
         surfaces = pd.DataFrame(columns=["model", "step", "x", "y", "loss"])
     else:
         surfaces = surfaces[surfaces["plane"] == most_informative(set(surfaces["plane"]))]
-    stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / most_losses))))  # of the rows and columns of each surface
+    stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / MOST_LOSSES))))  # of the rows and columns of each surface
     sizes = models.drop_duplicates("model").set_index("model")["n_parameters"]
     page_parts: dict[str, dict[str, Any]] = {
         "run": {
@@ -103,15 +101,15 @@ def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces
     return notes
 
 
-def _longest(diagrams: pd.DataFrame, most: int) -> tuple[int | None, int, int]:
-    """Return the most bars a diagram may keep for a total of at most `most` (None: all), bars kept, and all bars."""
+def _longest(diagrams: pd.DataFrame) -> tuple[int | None, int, int]:
+    """Return the most bars a diagram may keep for a total of `MOST_BARS` (None: all), bars kept, and all bars."""
     sizes = diagrams.groupby(["model", "step", "source", "layer", "dimension"], observed=True).size().to_numpy()
     total = int(sizes.sum())
-    if total <= most:
+    if total <= MOST_BARS:
         return None, total, total
     # At index k - 1: number of bars that are kept if a diagram may keep k.
     kept = np.cumsum(len(sizes) - np.cumsum(np.bincount(sizes)))
-    longest = max(1, int(np.searchsorted(kept, most, side="right")))
+    longest = max(1, int(np.searchsorted(kept, MOST_BARS, side="right")))
     return longest, int(kept[longest - 1]), total
 
 
