@@ -73,6 +73,16 @@ def test_power_laws_are_of_one_family(run):
     pd.testing.assert_frame_equal(again["scaling"], made)
 
 
+def test_a_model_of_unknown_size_has_no_part_in_power_laws(run):
+    features, metrics, models = run
+    unknown = models["n_parameters"].astype("Int64").where(models["model"] != models["model"].iloc[0])
+    known = models[models["model"] != models["model"].iloc[0]]
+    made, expected = (
+        scaling_tables(features, metrics, table) for table in (models.assign(n_parameters=unknown), known)
+    )
+    pd.testing.assert_frame_equal(made["scaling"], expected["scaling"])
+
+
 def test_a_warm_up_that_is_not_known_counts_as_the_longest_that_it_can_be():
     models = pd.DataFrame({"model": ["a", "b", "c"], "warmup_steps": [5, None, None], "warmup_at_most": [9, 7, None]})
     assert warmups_of(models) == {"a": 5, "b": 7}

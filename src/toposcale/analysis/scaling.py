@@ -14,10 +14,10 @@ _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fi
 def scaling_tables(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Make the table scaling: both laws of every whole-model feature and metric (source "metric") in n_parameters.
 
-    Models of one family are compared: of the one with the most sizes.
+    Models of one family are compared: of the one with the most sizes. A model of unknown size is left out.
     """
     rows = []
-    sizes_of = largest_family(models)[["model", "n_parameters"]]
+    sizes_of = largest_family(models)[["model", "n_parameters"]].dropna()
     final = final_values(whole_model(features), metrics).merge(sizes_of, on="model")
     finite = final[np.isfinite(final["value"])].sort_values(["n_parameters", "model"])
     for key, series in finite.groupby(SERIES_KEY, sort=True):
