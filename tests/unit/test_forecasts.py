@@ -42,9 +42,7 @@ def test_the_same_seed_gives_the_same_tables():
     histories = family(4)
     first, second = (forecast_table(histories, fractions=[0.3], seed=1) for _ in range(2))
     pd.testing.assert_frame_equal(first, second, check_exact=True)
-    pd.testing.assert_frame_equal(
-        evaluate(first, histories, permutations=20), evaluate(second, histories, permutations=20)
-    )
+    pd.testing.assert_frame_equal(evaluate(first), evaluate(second))
 
 
 def test_an_evaluation_by_hand():
@@ -64,7 +62,6 @@ def test_an_evaluation_by_hand():
     # all three errors shrink: 2 of the 8 sign patterns are as extreme
     assert table.loc["combined", "improvement_p"] == pytest.approx(0.25)
     assert table.loc["combined", "improvement_low"] == pytest.approx(50.0)
-    assert "0.25" in table.loc["combined", "note"]
 
 
 def test_every_method_is_held_against_the_best_that_reads_the_loss_or_the_size_alone():
@@ -80,12 +77,11 @@ def test_every_method_is_held_against_the_best_that_reads_the_loss_or_the_size_a
     assert table.loc["topology_rate", "over_power_law_percent"] == pytest.approx(50.0)
 
 
-def test_a_method_whose_intervals_miss_is_marked():
+def test_a_method_whose_intervals_miss_has_no_coverage():
     rows = [(f"m{i}", 0.2, "power_law", 3.0, 2.9, 3.1, 3.5, -0.5, "") for i in range(4)]
     names = ["model", "fraction", "method", "forecast", "own_low", "own_high", "actual", "error", "reason"]
     table = evaluate(pd.DataFrame(rows, columns=names))
     assert table["interval_coverage"].item() == 0
-    assert "coverage of only 0%" in table["note"].item()
 
 
 def test_coverage_is_that_of_the_intervals_before_calibration():

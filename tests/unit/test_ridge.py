@@ -1,4 +1,4 @@
-"""Ridge regression on other runs: the normal equations, no leak, and its null."""
+"""Ridge regression on other runs: the normal equations, and no leak."""
 
 from dataclasses import replace
 
@@ -38,45 +38,17 @@ def test_the_penalty_is_chosen_without_the_row_that_is_predicted():
             errors.extend(fitted - targets[held])
         mean_errors.append(np.mean(np.square(errors)))
     best = PENALTIES[[int(np.argmin(mean_errors))]]
-    found, _ = nested(design, groups, rows).solve(targets[None, :])
-    assert found[0, 0] == pytest.approx((ridge_weights(design, rows, best) @ targets)[0, 0], rel=1e-12)
+    found, _ = nested(design, groups, rows).solve(targets)
+    assert found[0] == pytest.approx((ridge_weights(design, rows, best) @ targets)[0, 0], rel=1e-12)
 
 
-def test_many_draws_of_the_targets_are_solved_as_one_by_one():
-    """Each draw chooses its own penalty."""
-    rng = np.random.default_rng(4)
-    design, rows = rng.normal(size=(9, 30)), rng.normal(size=(2, 30))
-    problem = nested(design, np.repeat(np.arange(3), 3), rows)
-    targets = rng.normal(size=(12, 9)) * np.geomspace(0.01, 100, 12)[:, None] + design[:, 0]
-    values, errors = problem.solve(targets)
-    for draw in range(12):
-        value, error = problem.solve(targets[[draw]])
-        np.testing.assert_allclose(values[draw], value[0], rtol=1e-12)
-        np.testing.assert_allclose(errors[draw], error[0], rtol=1e-12)
-    assert len(np.unique(np.round(values.std(axis=1) / targets.std(axis=1), 6))) > 3
-
-
-def test_features_of_pure_noise_do_no_better_than_the_permutation_baseline():
-    rng = np.random.default_rng(5)
-    histories = [
-        replace(history, features={"weights/h0_total": rng.normal(size=21), "weights/h1_total": rng.normal(size=21)})
-        for history in family(8)
-    ]
-    forecasts = forecast_table(histories, fractions=[0.3], methods=["power_law", "ridge_topology"])
-    row = evaluate(forecasts, histories, permutations=99).set_index("method").loc["ridge_topology"]
-    assert row["permutation_p"] > 0.05
-    assert row["mae"] > 0.5 * row["permutation_mae"]
-
-
-def test_a_feature_that_holds_the_answer_beats_the_permutation_baseline():
+def test_a_feature_that_holds_the_answer_gives_it():
     histories = [
         replace(history, features={"weights/h0_total": np.full(21, history.progress.loss) + 1e-6 * np.arange(21)})
         for history in family(8)
     ]
     forecasts = forecast_table(histories, fractions=[0.3], methods=["power_law", "ridge_topology"])
-    row = evaluate(forecasts, histories, permutations=99).set_index("method").loc["ridge_topology"]
-    assert row["permutation_p"] == pytest.approx(0.01)
-    assert row["mae"] < 0.05
+    assert evaluate(forecasts).set_index("method").loc["ridge_topology", "mae"] < 0.05
 
 
 def test_vectorised_diagrams_are_features_of_their_own():

@@ -93,7 +93,7 @@ def _columns(run: ControlledRun, control: Control, seed: int, resamples: int) ->
 
 
 def _published(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
-    """Compute correlations with their intervals and p-values under independence."""
+    """Compute correlations with their intervals, and Spearman's p-values under independence."""
     columns: dict[str, Any] = {}
     counts = {
         "": resampling.independent_counts(group.n, resamples, group.generator(seed, INDEPENDENT)),
@@ -104,14 +104,10 @@ def _published(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
         for kind, drawn in counts.items():
             interval = resampling.percentile_interval(bootstrap(group.values, group.targets, drawn))
             columns[f"{name}{kind}_low"], columns[f"{name}{kind}_high"] = interval
-        if group.n > coefficients.MAX_PERMUTED:
-            columns[f"{name}_p"] = coefficients.correlation_p_value(columns[name], group.n)
-        else:
-            pair = [group.values, group.targets]
-            if name == "spearman":
-                pair = [coefficients.average_ranks(coefficients.flattened(rows)) for rows in pair]
-            columns[f"{name}_p"] = coefficients.permutation_p_value(*pair)
-    return columns
+    if group.n > coefficients.MAX_PERMUTED:
+        return columns | {"spearman_p": coefficients.correlation_p_value(columns["spearman"], group.n)}
+    ranks = (coefficients.average_ranks(coefficients.flattened(rows)) for rows in (group.values, group.targets))
+    return columns | {"spearman_p": coefficients.permutation_p_value(*ranks)}
 
 
 def _partial(group: Aligned, seed: int, resamples: int, *, control: Control) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Forecasts of every model at every share of training, and their errors."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import pandas as pd
 
 from toposcale.analysis.calibration import calibrate_on_others
 from toposcale.analysis.methods import METHODS, Family, forecast, make
-from toposcale.analysis.ridge import Ridge
 from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import features_of, trainings_from_tables
 from toposcale.forecasting.laws.joint import Joint, largest_run
@@ -24,8 +22,6 @@ BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss"
 MIN_FORECAST_SHARE = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
 LEAST_COVERAGE = 0.8
-FEW_MODELS = 10
-"""Below this many models the evaluation says in words how little its numbers mean."""
 
 
 def forecast_tables(
@@ -34,7 +30,7 @@ def forecast_tables(
     """Make the tables forecasts and forecast_evaluation; tables: those of `trainings_from_tables`."""
     trainings = trainings_from_tables(**tables)
     forecasts = forecast_table(trainings, fractions=fractions, seed=seed)
-    evaluated = evaluate(forecasts, trainings, configurations_of(tables["models"]), resamples=resamples, seed=seed)
+    evaluated = evaluate(forecasts, configurations_of(tables["models"]), resamples=resamples, seed=seed)
     return {"forecasts": forecasts, "forecast_evaluation": evaluated}
 
 
@@ -126,20 +122,13 @@ def _row(training: TrainingRun, raw: Prediction, shown: Prediction, coverage: fl
 
 
 def evaluate(
-    forecasts: pd.DataFrame,
-    trainings: Sequence[TrainingRun] = (),
-    configurations: Mapping[str, str] | None = None,
-    *,
-    resamples: int = 1000,
-    permutations: int = 200,
-    seed: int = 0,
+    forecasts: pd.DataFrame, configurations: Mapping[str, str] | None = None, *, resamples: int = 1000, seed: int = 0
 ) -> pd.DataFrame:
     """Make the table forecast_evaluation: one row for each fraction and method.
 
     Errors are averaged over the seeds of a configuration; intervals are 95% bootstraps over configurations. The
     baseline has the least error of those in `BASELINES` that forecast at least `MIN_FORECAST_SHARE` of the models, and is
-    compared by a two-sided signed-rank test. permutations: of the final losses, for ridge if `trainings` are given; the
-    original order counts as one.
+    compared by a two-sided signed-rank test.
     """
     rows = []
     configurations = configurations or {}
@@ -152,9 +141,6 @@ def evaluate(
         row |= _against_baseline(group, cohort[cohort["method"] == baseline], configurations, resamples, seed)
         power_law = _against_baseline(group, cohort[cohort["method"] == "power_law"], configurations, resamples, seed)
         row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
-        if method.startswith("ridge") and len(trainings):
-            row |= _permutation(method, fraction, trainings, row["mae"], permutations, seed)
-        row["note"] = _note(row["n_models"], row["interval_coverage"])
         rows.append(row)
     return schemas.TABLES["forecast_evaluation"].frame(rows)
 
@@ -219,31 +205,6 @@ def _against_baseline(
     }
 
 
-def _permutation(
-    method: str, fraction: float, trainings: Sequence[TrainingRun], mae: float, permutations: int, seed: int
-) -> dict[str, float]:
-    finals = {training.model: training.progress.loss for training in trainings if training.is_finished}
-    family = [training.first(fraction) for training in trainings]
-    ridge = Ridge(method, family, {training.model: training for training in trainings if training.model in finals})
-    problems = {}
-    for training in family:
-        with suppress(NoForecast):
-            if training.model in finals:
-                problems[training.model] = ridge.problem(training)
-    if not problems or not np.isfinite(mae):
-        return {}
-    rng = np.random.default_rng(seed)
-    index, values = {model: i for i, model in enumerate(finals)}, np.array(list(finals.values()))
-    dealt = np.array([rng.permutation(values) for _ in range(permutations)])
-    errors = [
-        np.abs(problem.solve(dealt[:, [index[other] for other in problem.others]])[0][:, 0] - dealt[:, index[model]])
-        for model, problem in problems.items()
-    ]
-    maes = np.mean(errors, axis=0)
-    as_good = np.sum(maes <= mae * (1 + 1e-12))
-    return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
-
-
 def _best_baseline(forecasts: pd.DataFrame) -> str:
     """Return the best of `BASELINES` that forecasts `MIN_FORECAST_SHARE` of the models; "" if there is none."""
     judged = forecasts[forecasts["method"].isin(BASELINES)].dropna(subset=["error"])
@@ -251,16 +212,3 @@ def _best_baseline(forecasts: pd.DataFrame) -> str:
         return ""
     errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])
     return str(errors.loc[errors["count"] >= MIN_FORECAST_SHARE * errors["count"].max(), "mean"].idxmin())
-
-
-def _note(models: int, coverage: float) -> str:
-    notes = []
-    if coverage < LEAST_COVERAGE:
-        notes.append(f"before calibration the intervals have a coverage of only {coverage:.0%}: do not rely on them")
-    if models < FEW_MODELS:
-        smallest = min(2.0 ** (1 - models), 1.0)
-        notes.append(
-            f"{models} models: the smallest p-value a signed-rank test can give is {smallest:.3g}; "
-            "read the intervals, not the ranking"
-        )
-    return "; ".join(notes)

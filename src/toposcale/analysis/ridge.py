@@ -48,7 +48,7 @@ def ridge_weights(
 
 
 class Problem(NamedTuple):
-    """Ridge with a penalty that is chosen on the models to learn from: what it needs before their targets are known.
+    """Ridge with a penalty that is chosen on the models to learn from: its predictions, linear in their targets.
 
     The penalty has the least squared error over leave-one-group-out within `others`; everything, the
     standardisation too, is done again in each inner fold.
@@ -60,14 +60,12 @@ class Problem(NamedTuple):
     outer: np.ndarray  # (penalties, rows, models)
 
     def solve(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """From targets (draws, models): predictions (draws, rows), and the held-out errors (draws, models)."""
-        errors = np.einsum("pij,dj->dpi", self.inner, targets) - targets[:, None, :]
-        mean_errors = np.mean(errors**2, axis=2)
+        """From targets (models,): predictions (rows,), and the held-out errors (models,)."""
+        errors = np.einsum("pij,j->pi", self.inner, targets) - targets
+        mean_errors = np.mean(errors**2, axis=1)
         # among equals the strongest penalty
-        equal = mean_errors <= mean_errors.min(axis=1, keepdims=True) * (1 + 1e-9)
-        chosen = len(PENALTIES) - 1 - np.argmax(equal[:, ::-1], axis=1)
-        values = np.einsum("drj,dj->dr", self.outer[chosen], targets)
-        return values, errors[np.arange(len(targets)), chosen]
+        chosen = np.flatnonzero(mean_errors <= mean_errors.min() * (1 + 1e-9))[-1]
+        return np.einsum("rj,j->r", self.outer[chosen], targets), errors[chosen]
 
 
 def nested(
@@ -109,10 +107,10 @@ class Ridge:
         """Forecast the loss at a step from those of the others at the same share; 95% by Student's t on held-out errors."""
         share = step / self._final_step
         targets = np.array([loss_at(self.finished[model], share) for model in self._problem.others])
-        values, errors = self._problem.solve(targets[None, :])
+        values, errors = self._problem.solve(targets)
         spread = np.sqrt(np.mean(errors**2) * (1 + 1 / len(targets)))
         half = float(student_t(len(np.unique(self._problem.groups)) - 1) * spread)
-        value = float(values[0, 0])
+        value = float(values[0])
         if not value > 0:
             raise NoForecast("the regression gives no positive loss")
         # Symmetric in the logarithm: a loss has no negative end.

@@ -26,7 +26,6 @@ def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str
                 "transition_step": largest.step,
                 "change": largest.change,
                 "settled_step": largest.settled_step,
-                "n_change_points": len(changes),
                 "reason": "constant or a single value" if np.isnan(largest.step) else "",
             }
         )
