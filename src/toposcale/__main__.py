@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import NoReturn
 
 from toposcale import __version__
-from toposcale.forecasting.amounts import number_of
 from toposcale.io.errors import UserError, one_line
 
 _EXAMPLES = """commands:
@@ -65,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     given = sys.argv[1:] if arguments is None else arguments
-    # argparse takes -25e6 for an option, but nothing that begins with a space.
-    options = _parser(given).parse_args([f" {text}" if _is_negative(text) else text for text in given])
+    options = _parser(given).parse_args(given)
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
         options.function(options)
@@ -124,13 +122,6 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             command.set_defaults(function=imported.run)
             parser.options = re.findall(r"--[a-z-]+", command.format_usage())
     return parser
-
-
-def _is_negative(text: str) -> bool:
-    try:
-        return number_of(text) < 0
-    except ValueError:
-        return False
 
 
 if __name__ == "__main__":
