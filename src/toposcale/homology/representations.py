@@ -9,24 +9,22 @@ from toposcale.homology.validation import undefined
 _QUANTILE = 0.9
 
 
-def representation_topology_divergence(first: ArrayLike, second: ArrayLike, *, symmetric: bool = True) -> float:
+def representation_topology_divergence(first: ArrayLike, second: ArrayLike) -> float:
     """Compute the representation topology divergence (RTD) of two clouds that represent the same n texts.
 
     With r1 and r2 the distance matrices, each divided by its 0.9 quantile, RTD(P, Q) is the total persistence of H1 of
-    the Vietoris-Rips filtration of the distances [[0, r1], [r1, min(r1, r2)]] on 2n points. It is 0 for equal clouds,
-    and unchanged by rigid motions and scaling of either cloud.
+    the Vietoris-Rips filtration of the distances [[0, r1], [r1, min(r1, r2)]] on 2n points. The mean of RTD(P, Q) and
+    RTD(Q, P) is 0 for equal clouds, and unchanged by rigid motions and scaling of either cloud.
 
     Parameters
     ----------
     first, second : array_like of shape (n, d1) and (n, d2)
         Clouds P and Q; row i of both represents text i.
-    symmetric : bool
-        Return the mean of RTD(P, Q) and RTD(Q, P) instead of RTD(P, Q).
 
     Returns
     -------
     float
-        RTD, without units; NaN, with a RuntimeWarning, if the 0.9 quantile of a cloud's distances is 0.
+        Mean of both, without units; NaN, with a RuntimeWarning, if the 0.9 quantile of a cloud's distances is 0.
 
     Raises
     ------
@@ -50,7 +48,7 @@ def representation_topology_divergence(first: ArrayLike, second: ArrayLike, *, s
     if min(units) == 0.0:
         return undefined("a cloud of one point has no representation divergence")
     r1, r2 = (matrix / unit for matrix, unit in zip(distances, units, strict=True))
-    return (_one_way(r1, r2) + _one_way(r2, r1)) / 2.0 if symmetric else _one_way(r1, r2)
+    return (_one_way(r1, r2) + _one_way(r2, r1)) / 2.0
 
 
 def _one_way(r1: NDArray[np.float64], r2: NDArray[np.float64]) -> float:
