@@ -23,7 +23,7 @@ def measured(
         try:
             measurements = measure(checkpoint, *arguments)
         except LeftOutError as error:
-            warning_rows.append(repeated(model, step, error.original, checkpoint, leave_out=True))
+            warning_rows.append(repeated(model, step, error.original, checkpoint))
         except BaseException as error:
             if is_shared(error) or not snakemake.params.allow_missing:
                 raise

@@ -26,10 +26,9 @@ def missing(
     return [note(model, concerns, reason, remedy, step=step, is_missing=True) for step, reason in reasons.items()]
 
 
-def repeated(model: str, step: int, original: str, manifest: str, *, leave_out: bool) -> dict[str, Any]:
+def repeated(model: str, step: int, original: str, manifest: str) -> dict[str, Any]:
     """Return a row for a revision that serves the weights of another one, `original`."""
-    left_out = f"it is left out; once it is fixed on the Hub, run again with AGAIN={manifest}"
-    remedy = left_out if leave_out else "set hub.duplicates: leave_out, or leave it out of steps"
+    remedy = f"it is left out; once it is fixed on the Hub, run again with AGAIN={manifest}"
     return note(model, "checkpoint", f"serves the weights of {original}", remedy, step=step)
 
 

@@ -55,6 +55,6 @@ def main(snakemake):
     listed = listing(params.revisions, source, steps, float(os.environ["TOPOSCALE_STARTED"]))
     Path(folder).mkdir(parents=True, exist_ok=True)
     facts = {"repo": source.repo, "step": step} | listed[str(step)]
-    if "unusable" not in facts and not (params.leave_out and facts["repeats"]):
+    if "unusable" not in facts and not facts["repeats"]:
         facts = fetch(source, facts | {"folder": folder}, cache=hub["cache"], keep=hub["keep"])
     _job.write_json(snakemake.output.manifest, facts)

@@ -17,4 +17,4 @@ def main(snakemake):
         figure = figures.load(name)(**drawn, **{setting: snakemake.params[setting] for setting in entry.settings})
         if note := configurations.note(whole, drawn):
             panels.add_note(figure, [figure.get_supxlabel(), note])
-        style.save(figure, snakemake.output[name], dpi=snakemake.params.dpi)
+        style.save(figure, snakemake.output[name])

@@ -71,7 +71,7 @@ def main(snakemake):
         models = {name: lm_eval.Evaluated(**settings) for name, settings in params.evaluated.items()}
         scores = lm_eval.read_results(folder, models, tasks=params.tasks)
         parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
-    rows = tables.drop_checkpoints(pa.concat_tables(parts), duplicates(inputs.left_out))
+    rows = tables.drop_checkpoints(pa.concat_tables(parts), duplicates(inputs.manifests))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
     metadata = tables.with_warnings(_job.provenance(snakemake), warning_rows)
     tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)

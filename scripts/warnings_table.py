@@ -38,11 +38,6 @@ def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
     warning_rows = [row for model, reasons in params.missing.items() for row in _notes.missing(model, reasons)]
     warning_rows += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
-    warning_rows += [
-        _notes.repeated(Path(path).parent.name, fact["step"], fact["repeats"], path, leave_out=params.leave_out)
-        for path, fact in ((path, files.read_json(path)) for path in inputs.manifests)
-        if fact.get("repeats")
-    ]
     warning_rows += changed(inputs.manifests)
     for path in inputs.corpus:
         warning_rows += dropped(files.read_json(path)["dropped_characters"])

@@ -169,9 +169,6 @@ class Hub(keys.Section):
     keep: bool = True
     """Weights stay in the cache. With false, a checkpoint is removed when it was measured, so that there are at most as
     many on the disk as jobs at work; what the cache had before stays."""
-    duplicates: Literal["leave_out", "include"] = "leave_out"
-    """Treatment of a revision that holds the weights of another revision: leave_out excludes it from all statistics,
-    include uses it. Both give a warning."""
 
 
 class Embeddings(keys.Section):
@@ -323,13 +320,6 @@ class Decision(keys.Section):
     """Multiples of the number of parameters of a run that are candidates; the sizes in models always are."""
 
 
-class Figures(keys.Section):
-    """Drawing of the figures."""
-
-    dpi: int = Field(150, ge=50, le=600)
-    """Resolution of the PNG files."""
-
-
 Models = Annotated[
     dict[keys.ModelName, Model],
     # Its schema for a name is `patternProperties`, beside which any other name would be right.
@@ -364,7 +354,6 @@ class Config(keys.Section):
     statistics: Statistics = Statistics()
     forecasts: Forecasts = Forecasts()
     decision: Decision = Decision()
-    figures: Figures = Figures()
 
     def contradictions(self) -> Iterator[InitErrorDetails]:
         """Yield what does not go together in the sections, and too many checkpoints."""

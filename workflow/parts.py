@@ -251,8 +251,7 @@ class Inputs:
             files = [Path(self.weights(model.name, step)) for step in self.steps(kind)(job)]
             return " ".join(self.plan.inspections.of(file).sample for file in files)
         if model.kind == model_kinds.HUB:
-            keys = {key: model.settings[key] for key in ("repo", "revisions")}
-            return keys | {"duplicates": self.plan.config["hub"]["duplicates"]}
+            return {key: model.settings[key] for key in ("repo", "revisions")}
         return ""
 
     def settings(self, *keys: str) -> Callable[[Job], dict[str, Any]]:

@@ -50,7 +50,6 @@ class RunTables:
         """Return what the tables are made with that hold what producers make."""
         inputs, plan, paths = self._inputs, self._inputs.plan, self._inputs.paths
         config = plan.config
-        leave_out = config["hub"]["duplicates"] == "leave_out"
         with_weights = [name for name in plan.with_weights if name not in plan.published]
         with_log = [*plan.loss_curves, *plan.monitored]
         return {
@@ -83,7 +82,7 @@ class RunTables:
                     "training": [inputs.model_log(name) for name in plan.trained],
                     "tables": config["metrics"]["tables"],
                     "harness": inputs.harness,
-                    "left_out": inputs.manifests if leave_out else [],
+                    "manifests": inputs.manifests,
                 },
                 "Gathering the metrics of every checkpoint",
             ),
@@ -107,10 +106,7 @@ class RunTables:
             ),
             "warnings_table": Recipe(
                 "warnings_table.py",
-                {
-                    "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
-                    "leave_out": leave_out,
-                },
+                {"missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing}},
                 {
                     "manifests": inputs.manifests,
                     "corpus": [paths.corpus] if plan.reads_text else [],
@@ -142,7 +138,7 @@ class RunTables:
         return {
             "figures": Recipe(
                 "figures.py",
-                {"figures": list(self.figures), "dpi": config["figures"]["dpi"], "tasks": config["metrics"]["tasks"]},
+                {"figures": list(self.figures), "tasks": config["metrics"]["tasks"]},
                 {table: self.files[table] for figure in figures for table in figure.tables},
                 modules=[f"toposcale.figures.{figure.module}" for figure in figures],
             ),

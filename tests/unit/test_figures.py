@@ -598,7 +598,7 @@ def test_two_files_take_three_drawings(tmp_path, monkeypatch):
     figure.add_subplot().plot([1, 2])
     draw, drawings = Figure.draw, []
     monkeypatch.setattr(Figure, "draw", lambda self, renderer: drawings.append(draw(self, renderer)))
-    save(figure, tmp_path / "drawn.svg", dpi=60)
+    save(figure, tmp_path / "drawn.svg")
     assert len(drawings) == 3  # the layout, the PNG and the SVG
 
 

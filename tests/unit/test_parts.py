@@ -393,7 +393,7 @@ def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
     before = expected()
     assert len(set(before.values())) == len(before) == len(tables)
     assert expected() == before
-    assert expected(weights={"jobs": "checkpoint"}, figures={"dpi": 50}) == before
+    assert expected(weights={"jobs": "checkpoint"}, hub={"cache": "elsewhere"}) == before
     for change, same in (
         ({"corpus": {"tokenizer": "bpe"}}, set()),
         ({"training": {"steps": 20, "checkpoint_every": 10, "warmup_steps": 2}}, set()),

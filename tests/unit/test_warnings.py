@@ -80,7 +80,7 @@ def test_one_cause_of_several_missing_checkpoints_is_one_warning():
 def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
     noted = notes.missing("m", {40: "cut short", 50: "serves the weights of another model"}, "weights")
     noted += notes.missing("m", {40: "cut short"}, "embeddings") + notes.missing("n", {40: "cut short"})
-    noted.append(notes.repeated("m", 60, "step100", "60.json", leave_out=True))
+    noted.append(notes.repeated("m", 60, "step100", "60.json"))
     noted.append(notes.note("n", "embeddings", "w", "r"))
     assert notes.left_out(noted) == 3
     assert notes.left_out([]) == 0

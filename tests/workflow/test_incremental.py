@@ -55,7 +55,6 @@ CHANGES = {
     "weights.seed": (7, {"weight_features"}),
     "hub.cache": ("elsewhere", set()),
     "hub.keep": (False, set()),
-    "hub.duplicates": ("include", {"fetch", "metrics_table"}),
     "embeddings.texts": (5, {"embeddings"}),
     "embeddings.max_tokens": (7, {"embeddings"}),
     "embeddings.layers": ("all", {"embeddings"}),
@@ -102,7 +101,6 @@ CHANGES = {
     # It is read by the advice alone.
     "decision.target_loss": (2.0, set()),
     "reproduces": (["paper", "landscape_review"], {"claims", "comparison"}),
-    "figures.dpi": (100, {"figures"}),
     "models.{name}.d_model": (8, {"train", "models_table"}),
     "models.{name}.n_layers": (2, {"train", "models_table"}),
     "models.{name}.n_heads": (2, {"train", "models_table"}),

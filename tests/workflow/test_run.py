@@ -74,7 +74,7 @@ def test_without_the_records_of_snakemake_the_same_run_is_done_and_another_one_i
 
 def test_with_the_records_of_snakemake_what_changes_is_made_again(finished, tmp_path):
     run = finished.copied(tmp_path / "copy")
-    run.config["figures"] = {"dpi": 50}
+    run.config["hub"] = {"cache": "elsewhere"}
     assert "compared" not in run.planned()
     run.config["decision"] = {"remaining": 1e9}
     assert run.planned()["compared"] == 1

@@ -29,7 +29,6 @@ rule fetch:
     params:
         source=INPUTS.settings("repo", "revisions"),
         revisions=PATHS.revisions,
-        leave_out=config["hub"]["duplicates"] == "leave_out",
         code=code_of("fetch.py"),
     message:
         "Fetching {wildcards.model} at {wildcards.checkpoints}"

@@ -23,6 +23,8 @@ WIDTH = 9.0
 MISSING = "Description"
 """SVG metadata of a figure without data: the reason, as `missing_reason` reads it."""
 
+_DPI = 150
+
 _DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"  # names of the metadata of an SVG
 
 INK = "#222222"
@@ -132,19 +134,19 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
     return appearances
 
 
-def save(figure: Figure, svg: str | os.PathLike[str], *, dpi: int = 150) -> None:
+def save(figure: Figure, svg: str | os.PathLike[str]) -> None:
     """Write a figure as SVG, and as PNG beside it, atomically: the same bytes for the same figure."""
     of_svg = {"Date": None, "Creator": None, **({MISSING: figure.get_label()} if figure.get_label() else {})}
     with matplotlib.style.context(["default", STYLE]):
         with atomic_write(Path(svg).with_suffix(".png")) as temporary:
-            figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None}, facecolor="white")
+            figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None}, facecolor="white")
         # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too.
         figure.set_layout_engine("none")
         # The solver of the layout differs in the last digits between processes, and SVG names its clips by all of them.
         for axes in figure.axes:
             axes.set_position(Bbox(axes.get_position(original=True).get_points().round(9)))
         with atomic_write(svg) as temporary:
-            figure.dpi = dpi
+            figure.dpi = _DPI
             # Not by `savefig`, which draws everything once more before, to find the layout.
             FigureCanvasSVG(figure).print_svg(temporary, metadata=of_svg)
 
