@@ -66,14 +66,18 @@ def rows_of_model(
     except UserError as error:
         raise UserError(f"models.{name}.{error}") from None
     row |= {"schedule_provenance": schedule.provenance.value, "schedule_unknown_because": schedule.unknown_because}
-    if row.get("warmup_steps") is None and isinstance(stated, ScheduleTable):
-        row["warmup_steps"] = schedule.warmup_steps
-    if row.get("warmup_steps") is None and len(steps):
-        row["warmup_steps"] = warmup_of_log(steps, rates)
-        bounds = [row.get("warmup_at_most"), longest_warmup(steps, rates)]
-        row["warmup_at_most"] = min((bound for bound in bounds if bound is not None), default=None)
+    if isinstance(stated, ScheduleTable):
+        row.setdefault("warmup_steps", schedule.warmup_steps)
+    if row.get("warmup_steps") is None:
+        row |= _warmup_in_log(steps, rates, row.get("warmup_at_most"))
     breaks = breakpoints(schedule.rates).tolist() if schedule.is_known else []
     return ModelRows(row, [{"model": name, "step": k, "learning_rate": float(schedule.rates[k])} for k in breaks])
+
+
+def _warmup_in_log(steps: np.ndarray, rates: np.ndarray, at_most: int | None) -> dict[str, int | None]:
+    """Return the columns of the warm-up, `at_most` so long by other files, as far as the log shows it."""
+    bounds = [bound for bound in (at_most, longest_warmup(steps, rates)) if bound is not None]
+    return {"warmup_steps": warmup_of_log(steps, rates), "warmup_at_most": min(bounds, default=None)}
 
 
 def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:
