@@ -91,7 +91,7 @@ _JUNK, _NEVER, RANKS, _NO_COUNTER = word_sets(
     "best lowest min minimum previous prev last old scale scaler scaling",
     "rank local_rank global_rank worker gpu device",
     "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
-    "previous next each ago",
+    "previous next each ago accumulation accum",
 )
 _LEADING_JUNK = re.compile(f"^(?:(?:{'|'.join(sorted(_JUNK))})_)+")
 _MODEL_HAS = re.compile(
