@@ -202,6 +202,37 @@ def test_steps_follow_from_epochs_where_the_log_tells_their_length(tmp_path):
     assert curve.facts.final_step == 2000
 
 
+def test_the_number_of_accumulated_batches_is_no_step(tmp_path):
+    """The first loss has no line with a step before it."""
+    facts = "Gradient Accumulation steps = 8\nNum Epochs = 1\nTotal optimization steps = 2,000\n"
+    logged = "".join(f"{{'loss': {8 - step / 1000}, 'epoch': {step / 2000}}}\n" for step in range(200, 2001, 200))
+    assert points(read(tmp_path, facts + logged))[:2] == [(200, 7.8), (400, 7.6)]
+
+
+def test_steps_of_rounded_epochs_are_approximate_and_refused_where_losses_share_one(tmp_path):
+    facts = "Num Epochs = 1\nTotal optimization steps = 2,000\n"
+
+    def logged(every):
+        steps = range(every, 1000, every)
+        return facts + "".join(f"{{'loss': {8 - step / 1000}, 'epoch': {round(step / 2000, 2)}}}\n" for step in steps)
+
+    curve = read(tmp_path, logged(50))
+    assert "steps follow from epochs that are rounded to 0.01: to within 10 steps" in curve.notes
+    with pytest.raises(
+        UserError, match=r"losses have no step, and the epoch of the one before.* rounded to 0.01; .*state"
+    ):
+        read(tmp_path, logged(10))
+
+
+def test_rounding_is_that_of_all_epochs_and_lines_of_two_processes_repeat_losses(tmp_path):
+    facts = "Num Epochs = 2\nTotal optimization steps = 200\n"
+    logged = "".join(2 * f"{{'loss': {8 - step / 100}, 'epoch': {step / 100}}}\n" for step in range(2, 201, 2))
+    curve = read(tmp_path, facts + logged + "{'eval_loss': 6.1, 'epoch': 2.0}\n")
+    assert points(curve)[:2] == [(2, 7.98), (4, 7.96)]
+    assert points(curve, "validation_loss") == [(200, 6.1)]
+    assert not [note for note in curve.notes if "rounded" in note]
+
+
 STEPS = list(range(100, 6001, 100))
 LOSSES = [round(3 + 8 / (1 + step / 200), 4) for step in STEPS]
 

@@ -47,7 +47,10 @@ _LinesByReason = defaultdict[str, list[int]]
 
 
 class _Lines:
-    """Lines of a text log, form by form, and what stands between them; left_out: numbers of lines by reason."""
+    """Lines of a text log, form by form, and what stands between them; left_out: numbers of lines by reason.
+
+    notes: on how their steps were found.
+    """
 
     def __init__(self, content: bytes) -> None:
         self.forms: dict[tuple[str, tuple[int, ...]], Form] = {}
@@ -55,6 +58,7 @@ class _Lines:
         self.left_out: _LinesByReason = defaultdict(list)
         self.headers: dict[str, set[int]] = {}
         self.facts: list[tuple[int, str, float]] = []
+        self.notes: list[str] = []
         complete = content.count(b"\n")
         last = content[content.rfind(b"\n") + 1 :].rstrip()
         is_cut = complete and last and not last.endswith((b"}", b"]"))
@@ -163,7 +167,7 @@ def read(content: bytes) -> Log:
     columns, at_lines, headers = _assembled(lines, forms)
     notes = [f"read as a text log: {n_read:,} of {lines.n_lines:,} lines are those of {program or ANY}"]
     notes += [half_written(lines.cut)] if lines.cut else []
-    notes += left_out
+    notes += [*left_out, *lines.notes]
     if are_bars.any() and not all(form.counts for form in forms):
         notes.append(f"the step of a loss is that of the progress bar {'after' if bar_follows else 'before'} it")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
@@ -197,7 +201,7 @@ def _bar_follows(bars: np.ndarray, forms: Sequence[Form]) -> bool:
         return False
     at = np.searchsorted(places, np.sort(rows), side="right")
     before, after = np.array([np.nan, *bars[places], np.nan])[[at, at + 1]]
-    half = 0.501 * 10.0 ** -max(len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist())
+    half = 0.501 * _rounding_of(epochs)
 
     def fit(steps: np.ndarray) -> list[bool]:
         interval = np.nanmin(np.abs(np.diff(steps)), initial=np.inf)
@@ -215,6 +219,11 @@ def _bar_follows(bars: np.ndarray, forms: Sequence[Form]) -> bool:
             "transformers' Trainer writes beside its checkpoints"
         )
     return fit(after) > fit(before)
+
+
+def _rounding_of(epochs: np.ndarray) -> float:
+    """Return the unit to which epochs are rounded, such as 0.01."""
+    return float(10.0 ** -max(len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist()))
 
 
 def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals: np.ndarray, *, follows: bool) -> None:
@@ -236,6 +245,8 @@ def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals:
             np.minimum.at(repeated, at[1:][np.diff(at) == 0], form.rows[1:][np.diff(at) == 0])
     counted = np.maximum.accumulate(counted)
     epochs, ends = (_stated(lines.n_rows, lines.facts, name) for name in ("epochs", "optimization_steps"))
+    unit = _rounding_of(np.concatenate([[0.0], *(form.columns.get("epoch", []) for form in forms)]))
+    error = 0.0
     for form in (form for form in forms if not form.counts):
         rows, columns = form.rows, form.columns
         at = np.searchsorted(places, rows) - (not follows)
@@ -243,11 +254,27 @@ def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals:
         of_epoch = np.round(columns.get("epoch", np.nan) * ends[rows] / np.maximum(epochs[rows], 1))
         columns["step"] = np.where(is_known, steps[at], of_epoch)
         columns[END] = np.where(is_known, totals[at], ends[rows] + 0 * of_epoch)
+        if (of_epochs := ~is_known & ~np.isnan(of_epoch)).any():
+            _refuse_rounded_epochs(form, of_epochs, unit)
+            error = max(error, 0.5 * unit * float(np.max((ends[rows] / epochs[rows])[of_epochs])))
         form.rows = np.where(is_known, first[at], rows)
         if form.kind is not Kind.EVALUATION and not form.marks and not _has_validation(form):
             without = np.isnan(columns["step"])
             lines.left_out[_NO_STEP] += form.lines[without].tolist()
             form.keep(~without)
+    if error >= 1:
+        lines.notes.append(f"steps follow from epochs that are rounded to {unit:g}: to within {error:,.0f} steps")
+
+
+def _refuse_rounded_epochs(form: Form, of_epochs: np.ndarray, unit: float) -> None:
+    """Raise LogError if losses whose steps follow from their epochs (lines,) share one with another loss before them."""
+    losses = next(values for name, values in form.columns.items() if loss_name(name))
+    is_shared = (np.diff(form.columns["step"]) == 0) & (losses[1:] != losses[:-1]) & of_epochs[1:] & of_epochs[:-1]
+    if form.kind is Kind.TRAINING and is_shared.any():
+        raise LogError(
+            f"{counted(int(is_shared.sum()), 'loss has', 'losses have')} no step, and the epoch of the one before, as "
+            f"epochs are rounded to {unit:g}; {_GIVE_STEPS}"
+        )
 
 
 def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]:
