@@ -233,6 +233,21 @@ def test_rounding_is_that_of_all_epochs_and_lines_of_two_processes_repeat_losses
     assert not [note for note in curve.notes if "rounded" in note]
 
 
+def test_norms_of_parameters_and_losses_of_balancing_are_others(tmp_path):
+    line = "iteration {}/ 5000 | {}seq_load_balancing_loss: 1.0 | loss scale: 1.0 | grad norm: 0.5 | params norm: 100.1 |\n"
+    skipped = "iteration {}/ 5000 | loss scale: 65536.0 | number of skipped iterations: 10 |\n"
+    losses = "".join(line.format(step, f"lm loss: {5 - step / 100} | mtp_1 loss: 6.0 | ") for step in (100, 200))
+    curve = read(tmp_path, "".join(map(skipped.format, range(10, 100, 10))) + losses)
+    assert points(curve) == [(100, 4.0), (200, 3.0)]
+    assert points(curve, "gradient_norm") == [(100, 0.5), (200, 0.5)]
+    assert not [note for note in curve.notes if "left out" in note]
+
+
+def test_the_remedy_for_losses_of_epochs_is_said(tmp_path):
+    with pytest.raises(UserError, match=r"step is missing in 9 rows with a loss; .* epoch x steps of an epoch"):
+        read(tmp_path, "".join(f"Epoch {epoch}: train loss {6 - epoch / 4}, val loss 6.5\n" for epoch in range(1, 10)))
+
+
 STEPS = list(range(100, 6001, 100))
 LOSSES = [round(3 + 8 / (1 + step / 200), 4) for step in STEPS]
 

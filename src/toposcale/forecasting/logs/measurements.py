@@ -32,7 +32,10 @@ def drop_unmeasured(log: Log) -> None:
         has_loss = ~(np.isnan(log.values("loss")) & np.isnan(log.values("validation_loss")))
         if lost := int(np.sum(missing & has_loss)):
             if lost > MOST_LOST * has_loss.sum():
-                raise LogError(f"{log.names['step']} is missing in {counted(lost, 'row')}")
+                raise LogError(
+                    f"{log.names['step']} is missing in {counted(lost, 'row')} with a loss; give each its step, such as "
+                    "epoch x steps of an epoch"
+                )
             log.notes.append(f"left out: {counted(lost, 'row')} with a loss and no step")
         log.keep(np.flatnonzero(~missing))
     for quantity in ("loss", "validation_loss"):

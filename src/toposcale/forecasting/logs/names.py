@@ -64,7 +64,7 @@ _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = word_sets(
     "lm ce xent nll logits ntp cross entropy crossentropy crossentropyloss languagecrossentropy",
     "total sum overall combined",
     "avg average mean smooth smoothed ema running moving median epoch",
-    "aux auxiliary z moe router load balance balancing mtp kl reg regularization l2 distill commitment penalty",
+    "aux auxiliary z moe router seq load balance balancing mtp kl reg regularization l2 distill commitment penalty",
     "loss value step reduced metrics global local current batch per token",
 )
 _LOSS = re.compile(r"loss(?![a-z])|cross_?entropy")

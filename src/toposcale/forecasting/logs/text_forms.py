@@ -281,7 +281,7 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
         form.text, name = evaluation
         loss = loss_name(name)
     is_other = loss is None and bool(words & (_NEVER | VALIDATION | TEST))
-    if loss is None and "loss" in words and is_other:
+    if loss is None and "loss" in words and is_other and "scale" not in words:
         form.reason = "a best or mean loss, or an evaluation on another text"
     if (loss is None and "loss" in words and not is_other) or (loss and after == "," and at + 2 < len(literals)):
         form.kind = Kind.LEFT_OUT  # a loss of an unknown kind, or a decimal comma
@@ -331,7 +331,8 @@ def _other_column(name: str) -> str:
         return _FACTS.get(name, name)
     if name in ("lr", "learning_rate"):
         return "learning_rate"
-    return "gradient_norm" if name.endswith(("_norm", "gnorm")) or name == "norm" else ""
+    is_norm = name in ("norm", "global_norm", "total_norm") or name.endswith(("grad_norm", "gradient_norm", "gnorm"))
+    return "gradient_norm" if is_norm else ""
 
 
 def _fast(form: Form) -> re.Pattern[bytes] | None:
