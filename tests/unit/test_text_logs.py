@@ -243,6 +243,11 @@ def test_norms_of_parameters_and_losses_of_balancing_are_others(tmp_path):
     assert not [note for note in curve.notes if "left out" in note]
 
 
+def test_two_losses_of_one_name_on_a_line_are_refused(tmp_path):
+    with pytest.raises(UserError, match="2 lines with a loss were not understood, the first: line 1 "):
+        read(tmp_path, "".join(f"step {step} | train: loss 5.{step} | val: loss 6.{step}\n" for step in (100, 200)))
+
+
 def test_the_remedy_for_losses_of_epochs_is_said(tmp_path):
     with pytest.raises(UserError, match=r"step is missing in 9 rows with a loss; .* epoch x steps of an epoch"):
         read(tmp_path, "".join(f"Epoch {epoch}: train loss {6 - epoch / 4}, val loss 6.5\n" for epoch in range(1, 10)))

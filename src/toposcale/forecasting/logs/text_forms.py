@@ -290,7 +290,11 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
     prefix = "validation_" if loss.split is VALIDATION else "test_" if loss.split is TEST else ""
     column = prefix + "_".join(dict.fromkeys(content or ["loss"]))
-    return name if loss.is_part or column in form.names.values() else column
+    column = name if loss.is_part or column in form.names.values() else column
+    is_given = any(form.names[one] == column for one in form.names if one not in form.decimals)
+    if is_given and not loss.is_part and at not in form.decimals:
+        form.kind = Kind.LEFT_OUT  # two losses of one name, such as those of two splits
+    return column
 
 
 def text_of_evaluation(name: str) -> tuple[str, str] | None:
