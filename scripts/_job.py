@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from toposcale.io import schemas, tables
-from toposcale.io.errors import UserError, listed, one_line
+from toposcale.io.errors import UserError, listed, message_of, one_line
 from toposcale.io.files import locked, write_text
 
 # Packages whose version can change a number.
@@ -64,7 +64,7 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
     except MemoryError as error:
         _fail(snakemake.rule, f"not enough memory ({error}); give it more, or run fewer jobs at a time (--cores)", log)
     except (UserError, OSError) as error:
-        _fail(snakemake.rule, str(error) or type(error).__name__, log)
+        _fail(snakemake.rule, message_of(error) or type(error).__name__, log)
     except Exception as error:
         _fail(snakemake.rule, f"{type(error).__name__}: {error} (a defect; the traceback is in {log})", log)
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from toposcale import __version__
-from toposcale.io.errors import UserError, one_line
+from toposcale.io.errors import UserError, message_of, one_line
 
 _EXAMPLES = """commands:
   toposcale describe model.safetensors
@@ -64,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     given = sys.argv[1:] if arguments is None else arguments
-    options = _parser(given).parse_args(given)
+    parser = _parser(given)
+    if "" in given:  # a folder "" would be the current one
+        parser.error("one of the arguments is empty, such as a variable of the shell that is not set")
+    options = parser.parse_args(given)
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
         options.function(options)
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"toposcale: {one_line(error)}", file=sys.stderr)
+        print(f"toposcale: {one_line(message_of(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("toposcale: interrupted", file=sys.stderr)

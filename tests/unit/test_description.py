@@ -184,6 +184,14 @@ def test_a_layer_of_one_checkpoint_only_has_no_change(file):
         toposcale.changes_of(file, {"other": np.eye(4)})
 
 
+def test_a_feature_that_one_checkpoint_is_too_small_for_has_no_change():
+    small, large = {"w": np.ones((1, 1))}, {"w": np.arange(20.0).reshape(5, 4)}
+    for before, after in ((small, large), (large, small)):
+        table = toposcale.compare(before, after)
+        assert np.isnan(table.loc["w", "h0_total_scaled"])
+        assert np.isfinite(table.loc["w", "frobenius_norm"])
+
+
 def test_weights_that_are_not_finite_are_told(file):
     broken = arrays()
     broken["wte.weight"][0, 0] = np.nan
@@ -572,6 +580,7 @@ def test_a_missing_or_damaged_file_is_one_line(file, tmp_path, damage):
 def test_a_wrong_command_and_a_wrong_layer_are_told(file):
     assert run("describe").returncode == 2
     assert run("paint", file).returncode == 2
+    assert run("describe", "").stderr.endswith("is empty, such as a variable of the shell that is not set\n")
     done = run("describe", file, "--layers", "nothing")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

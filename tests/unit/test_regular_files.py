@@ -1,7 +1,10 @@
-"""A pipe or a device in the place of a file is refused in one line, and never read: it may have no end."""
+"""A file that may not be read, and a pipe or a device in the place of a file, which may have no end: one line each."""
 
 import os
+import tempfile
 import threading
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +12,11 @@ from safetensors.numpy import save_file
 
 import config_reading
 from toposcale import checkpoints
+from toposcale.__main__ import main
 from toposcale.analysis import lm_eval
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import files, schemas, tables, tensor_files
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, message_of
 from toposcale.training import corpus
 
 READERS = {
@@ -48,6 +52,59 @@ def pipe(tmp_path):
     yield make
     for timer in timers:
         timer.cancel()
+
+
+@pytest.fixture
+def unprivileged():
+    """Return a folder, in which root is an ordinary user who may read and write what its permissions allow."""
+    import_module("toposcale.forecasting.decision.check_command")  # now: an ordinary user may not read root's Python
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(65534)
+        yield Path(folder)
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def locked(tmp_path_factory, unprivileged):
+    """Return a function that makes a file which nobody may read."""
+
+    def make(name):
+        mine = os.geteuid()
+        os.seteuid(os.getuid())
+        path = unprivileged / name
+        path.write_text("step,loss")
+        path.chmod(0)
+        os.seteuid(mine)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("kind", sorted(READERS.keys() - {"index"}))  # an index without its shards is not read
+def test_a_file_that_may_not_be_read_is_named_without_a_code(locked, kind):
+    name, read = READERS[kind]
+    path = locked(name)
+    with pytest.raises((UserError, PermissionError), match=r"[Pp]ermission denied") as caught:
+        read(path)
+    line = message_of(caught.value)
+    assert line.startswith(f"{path}: ")
+    assert "Errno" not in line
+    assert "complete" not in line
+
+
+def test_a_command_says_what_to_do_about_permissions(locked, unprivileged, capsys):
+    path = locked("losses.jsonl")
+    assert main(["check", str(path)]) == 1
+    remedy = "change its permissions (chmod), or ask its owner"
+    assert capsys.readouterr().err == f"toposcale: {path}: permission denied; {remedy}\n"
+    with pytest.raises(UserError) as caught:
+        files.write_text(unprivileged / "mine.yaml", "run: mine")
+    reason = "not written (permission denied in its folder); write it elsewhere"
+    assert str(caught.value) == f"{unprivileged / 'mine.yaml'}: {reason}"
 
 
 @pytest.mark.parametrize("kind", READERS)

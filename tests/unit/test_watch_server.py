@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import struct
@@ -9,6 +10,9 @@ import subprocess
 import sys
 import urllib.request
 
+import pytest
+
+from toposcale.__main__ import main
 from toposcale.pages.watch import _Server
 
 
@@ -54,6 +58,12 @@ def test_a_browser_that_hangs_up_leaves_no_traceback_and_the_next_one_is_served(
     assert process.returncode == 0
     assert errors == ""
     assert output.strip() == ""
+
+
+@pytest.mark.parametrize("seconds", ["-1", "0", "nan", "1e20"])
+def test_the_seconds_between_two_looks_are_checked_before_the_page_is_served(tmp_path, capsys, seconds):
+    assert main(["watch", str(tmp_path), "--port", "0", "--every", seconds]) == 1
+    assert re.fullmatch(r"toposcale: --every \S+: it must be more than 0 and at most .*\n", capsys.readouterr().err)
 
 
 def test_an_error_of_the_server_itself_is_told(capsys):

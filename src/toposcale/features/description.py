@@ -192,6 +192,8 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     first, second = _both(before, after, SUMMARY, **options)
     order = _in_order(first, second)
     earlier, later = (_summary(side.features, order) for side in (first, second))
+    either = [name for name in SUMMARY if name in earlier or name in later]
+    earlier, later = earlier.reindex(columns=either), later.reindex(columns=either)
     with np.errstate(divide="ignore", invalid="ignore"):
         table = ((later - earlier) / earlier).where(earlier != later, 0.0)
     shapes = first.shapes | second.shapes

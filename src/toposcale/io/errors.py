@@ -1,6 +1,7 @@
 """Errors that the user can fix, and one-line messages."""
 
 import errno
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -61,7 +62,17 @@ def as_user_error(subject: object, problem: str, kinds: Kinds = BaseException, *
     except kinds as error:
         if isinstance(error, UserError) or is_shared(error):
             raise
+        if isinstance(error, PermissionError) and error.filename:  # what cannot be opened is not damaged
+            raise UserError(message_of(error)) from error
         raise UserError(f"{subject}: {problem} ({reason_of(error)})" + (f"; {remedy}" if remedy else "")) from error
+
+
+def message_of(error: Exception) -> str:
+    """Return the message of an error for the user; of one of the operating system, the file and what is wrong with it."""
+    if not isinstance(error, OSError) or error.filename is None or not error.errno:
+        return str(error)
+    remedy = "; change its permissions (chmod), or ask its owner" if isinstance(error, PermissionError) else ""
+    return f"{os.fsdecode(error.filename)}: {os.strerror(error.errno).lower()}{remedy}"
 
 
 def reason_of(error: BaseException) -> str:

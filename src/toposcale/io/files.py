@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError, as_user_error
+from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError, as_user_error, message_of
 
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 
@@ -19,7 +19,7 @@ _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path, renamed to `path` if the block succeeds and removed if it raises.
 
-    Raise UserError if the disk, a quota or a limit on file sizes leaves no room.
+    Raise UserError if the disk, a quota or a limit on file sizes leaves no room, or if the folder may not be written.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -29,6 +29,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, target)
+    except PermissionError as error:  # about the temporary file, whose name tells the user nothing
+        raise UserError(f"{target}: not written (permission denied in its folder); write it elsewhere") from error
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -97,6 +99,8 @@ def read_plain_or_gzip(path: Path) -> bytes:
                 return content
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
+    except PermissionError as error:
+        raise UserError(message_of(error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not readable ({error})") from error
     raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")

@@ -4,6 +4,8 @@ import argparse
 
 from toposcale.io.errors import UserError
 
+_LONGEST_WAIT = 86_400  # seconds, a day
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
@@ -20,4 +22,6 @@ def run(given: argparse.Namespace) -> None:
         raise UserError(f"watch needs {error.name}: run it in the environment of the workflow (make watch)") from error
     if not 0 <= given.port <= 65535:
         raise UserError(f"--port {given.port}: a port is a number from 0, for any that is free, to 65535")
+    if not 0 < given.every <= _LONGEST_WAIT:
+        raise UserError(f"--every {given.every:g}: it must be more than 0 and at most {_LONGEST_WAIT:,} seconds")
     watch(given.folder, port=given.port, every=given.every)
