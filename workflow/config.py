@@ -283,7 +283,7 @@ class Metrics(keys.Section):
     tasks: keys.Distinct[keys.SomeText] = Field(["*"], min_length=1)
     """Tasks of the harness to use, as globs. If there is neither a validation loss nor a perplexity, the answers of
     the report are about the first task in this list."""
-    tables: list[keys.FilePath] = Field([])
+    tables: list[keys.MetricsFile] = Field([])
     """Parquet or CSV files with the columns model, step, metric, value; they are added to the metrics table."""
 
 

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from toposcale.forecasting.runs.schedules import MOST_STEPS
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, message_of
 
 CONTRADICTION = "contradiction"
 """Type of the error of a key that is right in itself and does not go with others."""
@@ -63,7 +63,20 @@ def _has_losses(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
             loss_curves.read(path)
     except (UserError, OSError) as error:
         must = "a table with a step and a loss in each row, a trainer_state.json or TensorBoard files"
-        raise _error(f"but must be {must}: {error}") from None
+        raise _error(f"but must be {must}: {message_of(error)}") from None
+    return path
+
+
+def _has_metrics(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
+    """Refuse a table without the columns of the metrics, where the validation is about files too."""
+    from toposcale.analysis.user_tables import read_user_table  # as above
+    from toposcale.io.schemas import TABLES
+
+    try:
+        if info.context["files_exist"]:
+            read_user_table(TABLES["metrics"], path)
+    except (UserError, OSError) as error:
+        raise _error(f"but must be a table of metrics: {message_of(error)}") from None
     return path
 
 
@@ -109,6 +122,7 @@ FilePath = Annotated[
     Existing,
 ]
 LossFile = Annotated[FilePath, AfterValidator(_has_losses)]
+MetricsFile = Annotated[FilePath, AfterValidator(_has_metrics)]
 Distinct = Annotated[
     list[T], _only(lambda values: len(set(values)) == len(values)), Field(json_schema_extra={"uniqueItems": True})
 ]

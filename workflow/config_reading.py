@@ -36,9 +36,10 @@ def read(file: str | Path) -> dict[str, Any]:
     try:
         text = read_text(file)
         loader = yaml.SafeLoader(text)
-        if node := loader.get_single_node():
-            _count(node, file, {})
-        content = (loader.construct_document(node) if node else None) or {}
+        if not (node := loader.get_single_node()):
+            raise UserError(f"{file}: empty, but a configuration is a section of keys")
+        _count(node, file, {})
+        content = loader.construct_document(node)
     except OSError as error:
         raise UserError(f"{file}: no readable configuration ({error.strerror or error})") from None
     except yaml.MarkedYAMLError as error:

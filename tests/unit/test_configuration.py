@@ -285,7 +285,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
 
 
 def test_every_file_that_is_named_must_be_there(tmp_path):
-    (tmp_path / "there.csv").touch()
+    (tmp_path / "there.csv").write_text("model,step,metric,value\nm,1,accuracy,0.5\n")
     models = {"m": {"kind": "folder", "path": str(tmp_path / "gone")}}
     models |= {"t": {**models["m"], "path": str(tmp_path), "tokenizer": str(tmp_path / "gone")}}
     config = {
@@ -329,6 +329,26 @@ def test_a_loss_file_that_tells_no_losses_is_refused_while_planning(tmp_path, na
     path.with_suffix(".csv").write_text("step,loss\n1,2\n")
     models["m"]["path"] = str(path.with_suffix(".csv"))
     assert config_reading.resolve({"models": models}, files_exist=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "mistake"),
+    [
+        ("step,loss\n1,2\n", "no column model, metric, value; it needs model, step, metric, value, and has step, loss"),
+        ("model,step,metric,value\nm,1,accuracy,high\n", "it has a column of another type"),
+        ("", "not a readable Parquet or CSV table"),
+    ],
+)
+def test_a_table_of_metrics_without_its_columns_is_refused_while_planning(tmp_path, content, mistake):
+    path = tmp_path / "scores.csv"
+    path.write_text(content)
+    config = {"models": {"m": {"d_model": 8, "n_layers": 1, "n_heads": 1}}, "metrics": {"tables": [str(path)]}}
+    assert config_reading.resolve(config)
+    with pytest.raises(UserError) as error:
+        config_reading.resolve(config, files_exist=True)
+    [line] = str(error.value).splitlines()
+    key = f"config key metrics.tables.0 holds {config_reading.shown(str(path))}"
+    assert line.startswith(f"{key}, but must be a table of metrics: {path}: {mistake}")
 
 
 def test_every_section_refuses_unknown_keys():

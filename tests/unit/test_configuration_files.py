@@ -72,6 +72,7 @@ def test_what_is_no_yaml_is_named_by_file_and_line(folder, text, line):
     ("text", "said"),
     [
         ("- a\n", 'mine.yaml: holds ["a"], but a configuration is a section of keys'),
+        ("# run: a\n", "mine.yaml: empty, but a configuration is a section of keys"),
         ("[" * 3000, "mine.yaml: nested too deeply"),
         ("run: \0\n", "mine.yaml: not YAML ("),
     ],

@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from toposcale.__main__ import main
-from toposcale.io.errors import one_line, reason_of
+from toposcale.io.errors import message_of, one_line, reason_of
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\r\x9b\u202e"
 
@@ -19,6 +19,9 @@ def test_control_characters_are_escaped_and_lines_joined():
     assert one_line("a\n  b\tc") == "a b c"
     assert one_line(ESCAPES) == r"\x1b[2J\x1b]0;owned\x07 \x9b\u202e"
     assert one_line("\ud800") == r"\ud800"
+    missing = FileNotFoundError(2, "No such file or directory", "a.csv")
+    assert reason_of(missing) == message_of(missing) == "a.csv: no such file or directory"
+    assert message_of(OSError(28, "1 GB are needed")) == "[Errno 28] 1 GB are needed"
     assert reason_of(ValueError(ESCAPES)) == f"ValueError: {one_line(ESCAPES)}"
 
 

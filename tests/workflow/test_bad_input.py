@@ -71,10 +71,12 @@ def test_a_diverging_model_stops_alone_and_the_others_go_on(workspace):
 
 def test_a_mistake_in_what_the_advice_reads_is_one_line(workspace):
     (workspace.path / "losses.csv").write_text("step,loss\n1,2\n")
-    (workspace.path / "scores.csv").write_text("model,step\nm,1\n")
+    scores = workspace.path / "scores.csv"
+    scores.write_text("model,step,metric,value\nm,1,accuracy,0.5\n")
     workspace.config["models"] = {"m": {"kind": "table", "path": "losses.csv", "n_parameters": 9}}
     workspace.config["metrics"] = {"tables": ["scores.csv"]}
     workspace.snakemake("--nolock", "resolved_configuration")
+    scores.write_text("model,step\nm,1\n")
     with pytest.raises(UserError, match=r"^scores.csv: no column metric, value"):
         toposcale.advise_run(workspace.results)
 

@@ -80,6 +80,8 @@ def reason_of(error: BaseException) -> str:
     message, kind = one_line(error), type(error).__name__
     if isinstance(error, UserError):
         return message
+    if isinstance(error, OSError) and error.filename is not None and error.errno:
+        return one_line(message_of(error))
     if "weights_only" in message and "False" in message:  # advice of PyTorch that would run code from the file
         message = f"it contains {NOT_TENSORS}"
     return f"{kind}: {message[:300]}" if message else kind

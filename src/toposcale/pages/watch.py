@@ -32,7 +32,7 @@ from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
-from toposcale.io.errors import UserError, reason_of
+from toposcale.io.errors import UserError, message_of, reason_of
 from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.outlook import run_of
@@ -153,7 +153,7 @@ class Follower:
             try:
                 features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
-                seen.missing.append(str(error))
+                seen.missing.append(message_of(error))
                 continue
             seen.add("features", name, features)
             seen.add("diagrams", name, diagrams)
