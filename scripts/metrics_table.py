@@ -50,12 +50,10 @@ def training_losses(path, steps):
     return tables.from_rows(schemas.TABLES["metrics"], rows)
 
 
-def without_repeated(rows, manifests):
-    """Return rows without those of published checkpoints that repeat another one."""
-    facts = {path: read_json(path) for path in manifests}
-    repeated = {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact.get("repeats")}
-    pairs = zip(rows["model"].to_pylist(), rows["step"].to_pylist(), strict=True)
-    return rows.filter(pa.array([pair not in repeated for pair in pairs], pa.bool_()))
+def duplicates(paths):
+    """Return the (model, step) pairs of the manifests of checkpoints that repeat another one."""
+    facts = {path: read_json(path) for path in paths}
+    return {(Path(path).parent.name, fact["step"]) for path, fact in facts.items() if fact.get("repeats")}
 
 
 @_job.script
@@ -73,7 +71,7 @@ def main(snakemake):
         models = {name: lm_eval.Evaluated(**settings) for name, settings in params.evaluated.items()}
         scores = lm_eval.read_results(folder, models, tasks=params.tasks)
         parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
-    rows = without_repeated(pa.concat_tables(parts), inputs.manifests)
+    rows = tables.drop_checkpoints(pa.concat_tables(parts), duplicates(inputs.manifests))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
     metadata = tables.with_warnings(_job.provenance(snakemake), warning_rows)
     tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)

@@ -188,6 +188,10 @@ def test_unknown_repository():
     assert isinstance(error, SharedError)
 
 
+def test_a_name_that_is_none():
+    assert str(failure(lambda: source(repo="tests/a/b"))).startswith("tests/a/b: not a valid name")
+
+
 @pytest.mark.usefixtures("hub")
 def test_a_pattern_that_no_name_matches():
     error = failure(lambda: source("checkpoint-{step}").listing([0]))

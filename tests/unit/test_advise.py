@@ -642,7 +642,7 @@ def test_an_optimizer_is_a_name(optimizer):
 @pytest.mark.parametrize(
     ("stated", "error", "hint"),
     [
-        ({"parameters": 1e8}, TypeError, "unexpected keyword argument 'parameters'"),
+        ({"parameters": 1e8}, TypeError, "did you mean n_parameters?"),
         ({"schedule": SCHEDULE | {"peak": 3e-4, "final": 0.1}}, UserError, "such as 3e-05"),
         ({"schedule": SCHEDULE | {"final": 3e-5}}, UserError, "give the peak too"),
         ({"tokens_per_step": 8}, UserError, "sequences x tokens per sequence"),

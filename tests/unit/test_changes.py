@@ -18,6 +18,10 @@ def test_the_papers_rule_at_its_edges():
     never = largest_change([0, 1, 2], [0.0, 1.0, 2.0])
     assert never.step == 1
     assert np.isnan(never.settled_step)
+    with pytest.raises(ValueError, match="increasing"):
+        largest_change([0, 2, 1], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="finite"):
+        largest_change([0, 1], [1.0, np.nan])
 
 
 def test_jumps_and_kinks_are_found_under_a_drift():
@@ -46,6 +50,8 @@ def test_exact_pieces_and_constants():
     assert change_points(exact)[0] in (19, 20)
     assert len(change_points(np.full(30, 2.0))) == 0
     assert len(change_points([1.0, 2.0])) == 0
+    with pytest.raises(ValueError, match="values"):
+        change_points([1.0, np.nan, 2.0])
 
 
 def partitions(start, n):

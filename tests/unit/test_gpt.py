@@ -170,3 +170,5 @@ def test_wrong_sizes_are_named():
         GPT(GPTShape(128, 128, 10, 1, 4))
     with pytest.raises(ValueError, match="n_layers: 0"):
         GPT(GPTShape(128, 128, 8, 0, 1))
+    with pytest.raises(ValueError, match="tokens: 10 in a sequence, but the context is 9"):
+        small_model()(small_batch())

@@ -1,9 +1,11 @@
 """Patience rules by hand, and that they look at nothing later."""
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.statistics.patience import patience_stop
+from toposcale.statistics.patience import MODES, patience_stop
 
 
 def test_by_hand():
@@ -16,11 +18,7 @@ def test_by_hand():
     assert patience_stop([1.0, 2.0, 0.5, 1.0, 1.5], 2, mode="either") == 4
 
 
-@given(
-    st.lists(st.floats(-5, 5), min_size=2, max_size=30),
-    st.integers(1, 4),
-    st.sampled_from(["lower", "higher", "either"]),
-)
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=30), st.integers(1, 4), st.sampled_from(MODES))
 @settings(deadline=None)
 def test_later_values_do_not_matter(values, patience, mode):
     stop = patience_stop(values, patience, mode=mode)
@@ -28,3 +26,17 @@ def test_later_values_do_not_matter(values, patience, mode):
         changed = values[: stop + 1] + [v * -3 + 7 for v in values[stop + 1 :]]
         assert patience_stop(changed, patience, mode=mode) == stop
         assert patience_stop(values[:stop], patience, mode=mode) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "mode", "name"),
+    [
+        ([1.0, np.nan], 1, "lower", "values"),
+        ([], 1, "lower", "values"),
+        ([1.0], 0, "lower", "patience"),
+        ([1.0], 1, "up", "mode"),
+    ],
+)
+def test_bad_calls_name_the_argument(values, patience, mode, name):
+    with pytest.raises(ValueError, match=name):
+        patience_stop(values, patience, mode=mode)

@@ -201,3 +201,15 @@ def test_what_other_runs_are_made_orthogonal_to_is_what_residuals_are_orthogonal
     assert len(white) > 50
     np.testing.assert_allclose(white @ now.T, 0, atol=1e-9)
     assert len(given) == 3 + 1 + found.start
+
+
+def test_the_same_content_is_fitted_once():
+    random = np.random.default_rng(0)
+    series, controls = random.normal(size=(3, 30)), random.normal(size=(1, 30))
+    fit = prewhiten(series, controls)
+    assert prewhiten(series.copy(), controls.tolist()) is fit
+    for others in ((series, controls + 1e-9), (series, None), (series[:2], controls), (-series, controls)):
+        assert prewhiten(*others) is not fit
+    assert prewhiten(series, controls, half_cosine=True) is not fit
+    with pytest.raises(ValueError, match="read-only"):
+        fit.values[0, 0] = 0.0

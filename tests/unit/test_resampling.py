@@ -74,6 +74,8 @@ def test_every_resample_has_n_points_and_blocks_are_neighbours():
             blocks += 1
             assert (left >= 0).all()
         assert blocks == 3
+    with pytest.raises(ValueError, match="block_length"):
+        moving_block_counts(5, 10, rng, block_length=6)
 
 
 def test_percentiles_leave_out_few_undefined_resamples_and_refuse_many():

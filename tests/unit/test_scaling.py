@@ -52,7 +52,12 @@ def test_the_law_with_an_offset_is_the_best_on_its_grid():
 
 @pytest.mark.parametrize(
     ("sizes", "values", "message"),
-    [(SIZES[:2], [1.0, 2.0], "2 different sizes"), (SIZES, [1.0, 2.0, 0.0, 1.0, 1.0], "no logarithm")],
+    [
+        (SIZES[:2], [1.0, 2.0], "2 different sizes"),
+        (SIZES, [1.0, 2.0, 0.0, 1.0, 1.0], "no logarithm"),
+        (SIZES, [1.0, np.nan, 1.0, 1.0, 1.0], "not all finite"),
+        (-SIZES, np.ones(5), "n_parameters"),
+    ],
 )
 def test_what_no_law_fits_is_refused_by_name(sizes, values, message):
     with pytest.raises(ValueError, match=message):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from toposcale.io import tensor_files
@@ -72,8 +72,10 @@ def test_what_cannot_be_stored_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "file"
     tensor_files.write(path, {"a": np.zeros(2)}, {})
     before = path.read_bytes()
-    with pytest.raises(SafetensorError, match="complex128"):
+    with pytest.raises(ValueError, match="arrays: b is complex128"):
         tensor_files.write(path, {"a": np.ones(2), "b": np.zeros(2, complex)}, {})
+    with pytest.raises(ValueError, match="metadata: step is 3"):
+        tensor_files.write(path, {"a": np.ones(2)}, {"step": 3})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

@@ -5,7 +5,6 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from torch import nn
 
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
-from toposcale.training import callbacks
 from toposcale.training.callbacks import ProgressLog, WeightSketch
 from toposcale.training.gpt import GPTShape
 from toposcale.training.trainer import (
@@ -91,6 +89,8 @@ def test_every_sequence_of_the_text_can_be_drawn_and_no_other():
     assert set(starts) == set(range(6))
     sequences = draw_batch(text, 4, 0, SETTINGS)
     np.testing.assert_array_equal(sequences - sequences[:, :1], np.tile(np.arange(5), (5, 1)))
+    with pytest.raises(ValueError, match="tokens: 4, but a sequence takes 5"):
+        draw_batch(text[:4], 4, 0, SETTINGS)
 
 
 def test_training_is_adamw_with_clipping_as_pytorch_does_it():
@@ -258,6 +258,8 @@ def test_validation_sequences_cover_the_text_evenly():
     np.testing.assert_array_equal(sequences[:, 0], np.arange(10) * 110)
     assert sequences.shape == (10, 10)
     assert len(validation_sequences(np.arange(12, dtype=np.uint16), 9, 10)) == 3
+    with pytest.raises(ValueError, match="tokens: 9, but a sequence takes 10"):
+        validation_sequences(np.arange(9, dtype=np.uint16), 9)
 
 
 def test_validation_loss_is_the_mean_over_tokens_whatever_the_batches():
@@ -286,11 +288,10 @@ def test_sketch_keeps_distances_on_average_and_has_the_promised_law():
     assert not np.array_equal(again.rows[0], sketch.rows[-1])
 
 
-def test_progress_tells_speed_and_time_left(monkeypatch):
+def test_progress_tells_speed_and_time_left():
     times = iter([0.0, 1.0, 6.0, 9.0, 12.0])
-    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: next(times)))
     file = io.StringIO()
-    log = ProgressLog(file, 12)
+    log = ProgressLog(file, 12, interval=5, clock=lambda: next(times))
     state = fresh()
     for step in (0, 1, 3, 5, 12):
         log(state, {"step": step, "loss": 2.5})

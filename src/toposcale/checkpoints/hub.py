@@ -5,6 +5,7 @@ huggingface_hub sends the requests, with its token to the configured endpoint al
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ _SMALL_FILES = (
     "vocab.json",
     "merges.txt",
 )
+_REPO = re.compile(r"(?!.*\.\.)[\w\-][\w.\-]*(/[\w\-][\w.\-]*)?")
 _NOT_WRITABLE = (*NO_ROOM, errno.EACCES, errno.EROFS)
 # What an error of the client, or of one that led to it, says; a revision alone is a matter of one checkpoint.
 _REASONS: dict[type[Exception], tuple[type[UserError], str]] = {
@@ -51,6 +53,10 @@ class HubSource:
 
     repo: str
     pattern: str
+
+    def __post_init__(self) -> None:
+        if not _REPO.fullmatch(self.repo):
+            raise SharedError(f"{self.repo}: not a valid name; a repository is written owner/name")
 
     def names(self) -> list[str]:
         """Return the sorted branches and tags, without `neox-ckpt-*`, which hold optimiser states."""

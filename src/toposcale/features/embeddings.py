@@ -222,10 +222,13 @@ def feature_spread(
     """Return the standard deviation of each feature over random subsets of the texts, as `{feature}_spread`.
 
     The divisor is repeats - 1. Subsets are drawn without replacement; features that grow with the number of texts are those
-    of the smaller number. NaN if a subset's feature is NaN.
+    of the smaller number. NaN if a subset's feature is NaN. ValueError: fewer than 2 repeats, or subsets of fewer than 3
+    texts.
     """
     points = np.asarray(embeddings)
     size = round(settings.subset * len(points))
+    if settings.repeats < 2 or size < 3:
+        raise ValueError(f"a spread needs 2 repeats of 3 texts, got {settings.repeats} of {size}")
     parts = [np.sort(rng.choice(len(points), size, replace=False)) for _ in range(settings.repeats)]
     draws = [embedding_features(points[rows], components=settings.components, precision=precision)[0] for rows in parts]
     return {f"{name}_spread": float(np.std([draw[name] for draw in draws], ddof=1)) for name in draws[0]}
@@ -234,9 +237,12 @@ def feature_spread(
 def principal_components(embeddings: ArrayLike, components: int) -> tuple[NDArray[np.float64], float]:
     """Return the PCA by SVD in float64: scores (n, k), k = min(components, n, d), and the fraction of variance kept.
 
-    Identical points have no variance: a fraction of NaN. ValueError: not 2-D, empty, NaN or infinite.
+    Identical points have no variance: a fraction of NaN. ValueError: not 2-D, empty, NaN, infinite; or `components` below
+    1.
     """
     points = as_finite(embeddings, "embeddings", np.float64)
+    if components < 1:
+        raise ValueError(f"components must be 1 or more, got {components}")
     points = points - points[0]  # makes equal points exactly 0, which subtracting the mean alone may not
     left, singular, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     variances = singular**2

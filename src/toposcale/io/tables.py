@@ -5,7 +5,7 @@ compression and its level are pinned here.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,14 @@ def by_step(data: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     steps, first, counts = np.unique(data["step"].to_numpy(), return_index=True, return_counts=True)
     for step, start, count in zip(steps.tolist(), first.tolist(), counts.tolist(), strict=True):
         yield step, data.slice(start, count)
+
+
+def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -> pa.Table:
+    """Return `data` without the rows of the given (model, step) pairs."""
+    if not checkpoints:
+        return data
+    pairs = zip(data["model"].to_pylist(), data["step"].to_pylist(), strict=True)
+    return data.filter(pa.array([pair not in checkpoints for pair in pairs], pa.bool_()))
 
 
 def joined(table: Table, parts: Iterable[pa.Table]) -> pa.Table:

@@ -35,10 +35,17 @@ _NOT_IN_NUMPY = {
 }
 # Types of ml_dtypes that NumPy's functions do not support; float32 represents their values exactly.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
+_TYPES = ("uint8", "uint16", "int32", "int64", "float16", "float32", "float64")
 
 
 def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
-    """Write arrays and metadata atomically."""
+    """Write arrays and metadata atomically; raise ValueError for an unsupported type, or metadata that are not text."""
+    for name, array in arrays.items():
+        if array.dtype.name not in _TYPES:
+            raise ValueError(f"arrays: {name} is {array.dtype}, but only {', '.join(_TYPES)} are supported")
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            raise ValueError(f"metadata: {key} is {value!r}, but safetensors metadata is text")
     content = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         file.write(_serialised(content, {**metadata, _DIGEST: _digest(content, metadata)}))

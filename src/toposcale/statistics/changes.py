@@ -25,10 +25,16 @@ class Transition:
 def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
     """Find the step of max |change| between checkpoints (T,), and the first later step with a change below a tenth of it.
 
-    The transition rule of the reproduced paper (docs/method.md), for finite values at increasing steps. A change counts for
-    the step at its end; of equal ones the first.
+    The transition rule of the reproduced paper (docs/method.md). A change counts for the step at its end; of equal ones
+    the first.
     """
     times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if times.ndim != 1 or times.shape != series.shape:
+        raise ValueError(f"values: shape {series.shape}, but steps has shape {times.shape}")
+    if not np.isfinite(series).all():
+        raise ValueError("values: not all finite; leave those points out first")
+    if np.any(np.diff(times) <= 0):
+        raise ValueError("steps: not increasing")
     changes = np.diff(series)
     sizes = np.abs(changes)
     if len(sizes) == 0 or sizes.max() == 0.0:
@@ -47,6 +53,8 @@ def change_points(values: ArrayLike) -> NDArray[np.int64]:
     cut, and autocorrelated noise is taken for changes.
     """
     series = np.asarray(values, dtype=np.float64)
+    if series.ndim != 1 or not np.isfinite(series).all():
+        raise ValueError("values: expected one finite series")
     spread = np.ptp(series) if len(series) else 0.0
     if len(series) < 2 * MIN_SEGMENT or spread == 0.0:
         return np.array([], dtype=np.int64)

@@ -85,6 +85,8 @@ MAX_PERMUTED = 7
 def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
     """Return exact p-values (S, M) of correlations of x (S, T), y (M, T): the share of T! orders with an |r| as large."""
     first, second = standardised(as_series(x, "x")), standardised(as_series(y, "y"))
+    if first.shape[1] > MAX_PERMUTED:
+        raise ValueError(f"x: {first.shape[1]} points; more than {MAX_PERMUTED} are not counted one by one")
     orders = np.array([*permutations(range(first.shape[1]))])  # the first is the identity
     permuted = second[:, orders]
     correlations = (np.abs(np.einsum("t,mpt->mp", row, permuted)) for row in first)

@@ -12,6 +12,7 @@ after the warm-up, and nowhere else (`make nulls`).
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,8 +142,15 @@ def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosi
     if n < MIN_FOR_TEST:
         raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
     fixed = as_series(controls, "controls") if controls is not None else np.empty((0, n))
+    return _prewhitened(series.tobytes(), fixed.tobytes(), n, half_cosine)
+
+
+@lru_cache(maxsize=1024)  # a run is asked for alone, with all runs together, and for the power of the test
+def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine: bool) -> Prewhitened:
+    """Return the residuals of series given the bytes of series (S, n) and of controls (C, n)."""
+    series, controls = (np.frombuffer(rows).reshape(-1, n) for rows in (series_bytes, control_bytes))
     # Rows without variation are 0, and left out of the fit.
-    scaled, regressors = (np.nan_to_num(standardised(rows)) * np.sqrt(n) for rows in (series, fixed))
+    scaled, regressors = (np.nan_to_num(standardised(rows)) * np.sqrt(n) for rows in (series, controls))
     start = max_order(n)
     fit = _GrowingFit(scaled[:, start:])
     for column in _trend(n)[: 4 if half_cosine else 3]:
@@ -159,6 +167,7 @@ def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosi
         least[better] = criterion[better]
         values[better], n_fitted[better] = fit.residuals[better], fit.n_fitted[better]
     values[is_constant(series) | (np.abs(values).max(axis=1) <= _NEGLIGIBLE)] = np.nan
+    values.flags.writeable = n_fitted.flags.writeable = False
     return Prewhitened(values, n_fitted, start)
 
 

@@ -35,6 +35,8 @@ def moving_block_counts(n: int, resamples: int, rng: np.random.Generator, block_
     (`python -m studies.nulls.surrogates` prints the measured coverage).
     """
     length = max(1, int(np.ceil(np.sqrt(n)))) if block_length is None else block_length
+    if not 1 <= length <= n:
+        raise ValueError(f"block_length: {length} is not within 1 and {n}")
     starts = rng.integers(0, n - length + 1, (resamples, -(-n // length)))
     drawn = (starts[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :n]
     return _multiplicities(drawn, n)

@@ -73,6 +73,12 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
 
 def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tuple[Floats, Floats]:
     sizes, y = np.asarray(n_parameters, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if sizes.ndim != 1 or sizes.shape != y.shape:
+        raise ValueError(f"values: shape {y.shape}, but n_parameters has shape {sizes.shape}")
+    if not (np.isfinite(sizes).all() and (sizes > 0).all()):
+        raise ValueError("n_parameters: not all positive and finite")
+    if not np.isfinite(y).all():
+        raise ValueError("values: not all finite")
     n_sizes = len(np.unique(sizes))
     if n_sizes < smallest:
         raise ValueError(f"n_parameters: {n_sizes} different sizes; this law needs at least {smallest}")

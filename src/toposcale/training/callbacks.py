@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -16,7 +16,6 @@ from toposcale.training.trainer import Row, TrainingState
 # Stream of the seed, distinct from the one from which `trainer` draws batches.
 _SKETCH_STREAM = 2
 _SKETCH_CHUNK = 16384
-_LOG_INTERVAL = 5.0  # seconds
 
 
 class WeightSketch:
@@ -55,18 +54,20 @@ class WeightSketch:
 
 
 class ProgressLog:
-    """Callback that logs step, loss, steps per second and remaining time, at most every 5 seconds."""
+    """Callback that logs step, loss, steps per second and remaining time, at most every `interval` seconds."""
 
-    def __init__(self, file: TextIO, until_step: int) -> None:
-        self._file, self._until = file, until_step
+    def __init__(
+        self, file: TextIO, until_step: int, *, interval: float = 5.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._file, self._until, self._interval, self._clock = file, until_step, interval, clock
         self._began: tuple[float, int] | None = None
         self._written = -math.inf
 
     def __call__(self, state: TrainingState, row: Row) -> None:
-        now, step = time.monotonic(), int(row["step"])
+        now, step = self._clock(), int(row["step"])
         if self._began is None:
             self._began = (now, step)
-        if now - self._written < _LOG_INTERVAL and step != self._until:
+        if now - self._written < self._interval and step != self._until:
             return
         self._written = now
         line = f"{state.name}: step {step} of {self._until}, loss {row['loss']:.4f}"

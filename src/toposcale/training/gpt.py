@@ -117,7 +117,10 @@ class GPT(nn.Module):
 
     def all_hidden_states(self, tokens: Tensor) -> list[Tensor]:
         """Return the embeddings and the output of each block, n_layers + 1 in all; the last after the final LayerNorm."""
-        stream = [self.token_embedding(tokens) + self.position_embedding.weight[: tokens.shape[-1]]]
+        length = tokens.shape[-1]
+        if length > self.shape.context:
+            raise ValueError(f"tokens: {length} in a sequence, but the context is {self.shape.context}")
+        stream = [self.token_embedding(tokens) + self.position_embedding.weight[:length]]
         for block in self.blocks:
             stream.append(block(stream[-1]))
         return [*stream[:-1], self.final_norm(stream[-1])]

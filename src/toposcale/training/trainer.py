@@ -33,7 +33,7 @@ _MOMENTS = ("first_moment", "second_moment")
 class TrainingSettings:
     """Settings of a training: AdamW on all parameters, linear warm-up, cosine decay to zero, gradient clipping.
 
-    `schedule` replaces warm-up and cosine; it ends at `steps`.
+    `schedule` replaces warm-up and cosine; ValueError if it does not end at `steps`.
     """
 
     steps: int = 5000
@@ -44,6 +44,10 @@ class TrainingSettings:
     clip: float = 1.0
     seed: int = 42
     schedule: Schedule | ScheduleTable | None = None
+
+    def __post_init__(self) -> None:
+        if self.schedule is not None and self.schedule.steps != self.steps:
+            raise ValueError(f"schedule: it ends at step {self.schedule.steps}, the training at {self.steps}")
 
     @cached_property
     def rates(self) -> Schedule | ScheduleTable:
@@ -115,7 +119,7 @@ def draw_batch(tokens: NDArray[np.integer], context: int, step: int, settings: T
     """Return the sequences of a step, int64 (batch_size, context + 1): inputs and, shifted by one, targets.
 
     Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws, the model or
-    the device. The text has more tokens than the context.
+    the device. Raise ValueError if the text has no more tokens than the context.
     """
     random = np.random.default_rng((settings.seed, _BATCH_STREAM, step))
     return _sequences(tokens, context, lambda n: random.integers(0, n, size=settings.batch_size))
@@ -124,6 +128,8 @@ def draw_batch(tokens: NDArray[np.integer], context: int, step: int, settings: T
 def _sequences(tokens: NDArray[np.integer], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
     """Return sequences (n, context + 1) of a text from the start positions that `starts_among` chooses."""
     n_positions = len(tokens) - context
+    if n_positions < 1:
+        raise ValueError(f"tokens: {len(tokens)}, but a sequence takes {context + 1}")
     return tokens[starts_among(n_positions)[:, None] + np.arange(context + 1)].astype(np.int64)
 
 

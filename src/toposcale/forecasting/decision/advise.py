@@ -1,6 +1,8 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ def advise(
     objective: str = "",
     count_parameters: CountParameters | None = None,
     name: str = "this run",
+    **unknown: Any,
 ) -> Advice:
     """Forecast the final loss of a training run, and advise to continue it or to train another size.
 
@@ -91,6 +94,8 @@ def advise(
         one that a Trainer left beside its log. `toposcale.advise` has one; `toposcale.forecasting.advise` reads no weights.
     name : str, optional
         Name of the run in texts.
+    **unknown : Any
+        Not used: a misspelt argument is refused with the closest name.
 
     Returns
     -------
@@ -101,6 +106,8 @@ def advise(
     ------
     UserError
         One line on what is missing or wrong.
+    TypeError
+        For an unknown argument.
 
     References
     ----------
@@ -119,6 +126,9 @@ def advise(
     Traceback (most recent call last):
     toposcale.io.errors.UserError: this run: not known and not in the curve: tokens_per_step (--tokens-per-step); ...
     """
+    for argument in unknown:
+        near = get_close_matches(argument, [*signature(advise).parameters], 1)
+        raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
     stated = RunInput(
         curve,
         name,

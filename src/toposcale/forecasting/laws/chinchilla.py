@@ -15,9 +15,6 @@ from toposcale.io.errors import NoForecast
 
 HUBER_DELTA = 1e-3
 GRADIENT = 1e-2
-DRAWS = 100
-"""Resamples of the points, for intervals."""
-
 STARTS = 8
 """Grid points, the best of the published grid of 4,500, from which BFGS starts."""
 
@@ -42,10 +39,7 @@ class ChinchillaFit:
     @property
     def constants(self) -> dict[str, float]:
         """E, A, B, alpha and beta in the units of the given N and D, losses in nats per token."""
-        published = self.solution.copy()
-        published[1:3] += self.solution[3:] * self.centre
-        published[:3] = np.exp(published[:3])
-        return dict(zip(_NAMES, published.tolist(), strict=True))
+        return dict(zip(_NAMES, self._published(self.solution[None, :])[0].tolist(), strict=True))
 
     def __call__(self, n_parameters: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
         """Return the loss at N parameters and D tokens, broadcast against each other, nats per token."""
@@ -53,12 +47,17 @@ class ChinchillaFit:
         points = np.column_stack([np.log(sizes.ravel()), np.log(tokens.ravel())]) - self.centre
         return np.exp(_log_law(self.solution[None, :], points)[0]).reshape(sizes.shape)
 
-    def bootstrap(self, rng: np.random.Generator) -> Self:
-        """Return the same fit with solutions for `DRAWS` resamples of the points, for `interval`."""
+    def bootstrap(self, rng: np.random.Generator, draws: int = 100) -> Self:
+        """Return the same fit with solutions for resamples of the points, for `intervals` and `interval`."""
         n_points = len(self.log_losses)
-        weights = rng.multinomial(n_points, np.full(n_points, 1 / n_points), size=DRAWS).astype(np.float64)
+        weights = rng.multinomial(n_points, np.full(n_points, 1 / n_points), size=draws).astype(np.float64)
         solutions = [_minimise(self.points, self.log_losses, self.solution, row)[0] for row in weights]
         return replace(self, draws=np.array(solutions))
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Return the 95% percentile interval of each constant over the bootstrap draws, by its name."""
+        low, high = np.quantile(self._published(self.draws), (0.025, 0.975), axis=0)
+        return {name: (float(low[i]), float(high[i])) for i, name in enumerate(_NAMES)}
 
     def interval(self, n_parameters: float, n_tokens: float) -> tuple[float, float]:
         """Return the 95% interval of one observed loss: bootstrap draws times the residual factors of the fit."""
@@ -69,16 +68,32 @@ class ChinchillaFit:
         value = float(self(n_parameters, n_tokens))
         return min(float(low), value), max(float(high), value)
 
+    def _published(self, solutions: np.ndarray) -> np.ndarray:
+        """Return E, A, B, alpha and beta (draws, 5) in the units of the given N and D."""
+        published = solutions.copy()
+        published[:, 1:3] += solutions[:, 3:] * self.centre
+        published[:, :3] = np.exp(published[:, :3])
+        return published
+
 
 def fit_chinchilla(n_parameters: np.ndarray, n_tokens: np.ndarray, losses: np.ndarray) -> ChinchillaFit:
-    """Fit the scaling law to the losses of runs: parameters, training tokens and nats per token, (n_points,) each, above 0.
+    """Fit the scaling law to the losses of runs: parameters, training tokens and nats per token, (n_points,) each.
 
     The objective is the SUM of the Huber loss (delta 1e-3) of log L against log-sum-exp(e, a - alpha log N, b -
     beta log D). Its mean would be so small that default tolerances stop at once; here it is divided by delta^2, and
-    N and D by their geometric means, which moves neither the optimum nor the published parameters.
+    N and D by their geometric means, which moves neither the optimum nor the published parameters. `ValueError`:
+    the arrays are malformed, or have fewer than 6 points, 2 sizes or 2 numbers of tokens.
     """
-    centre = np.array([np.mean(np.log(n_parameters)), np.mean(np.log(n_tokens))])
-    points, log_losses = np.column_stack([np.log(n_parameters), np.log(n_tokens)]) - centre, np.log(losses)
+    sizes, tokens, losses = (np.asarray(x, dtype=np.float64) for x in (n_parameters, n_tokens, losses))
+    for name, values in (("n_parameters", sizes), ("n_tokens", tokens), ("losses", losses)):
+        if values.ndim != 1 or values.shape != sizes.shape:
+            raise ValueError(f"{name}: three arrays of one length are needed")
+        if not np.all(np.isfinite(values)) or np.any(values <= 0):
+            raise ValueError(f"{name}: finite and above 0")
+    if len(sizes) < 6 or len(np.unique(sizes)) < 2 or len(np.unique(tokens)) < 2:
+        raise ValueError("n_parameters: at least 6 points, of at least 2 sizes and 2 token counts")
+    centre = np.array([np.mean(np.log(sizes)), np.mean(np.log(tokens))])
+    points, log_losses = np.column_stack([np.log(sizes), np.log(tokens)]) - centre, np.log(losses)
     starts = _starts(centre, points, log_losses)
     fits = [_minimise(points, log_losses, start, np.ones(len(losses))) for start in starts]
     solution = min(fits, key=lambda fit: fit[1])[0]
@@ -92,6 +107,8 @@ class Chinchilla:
 
     Parameters
     ----------
+    draws : int, default=100
+        Resamples of the points, for intervals.
     seed : int, default=0
         Seed of the resamples.
 
@@ -114,7 +131,7 @@ class Chinchilla:
     ...     for n in (25, 50, 100)
     ...     for losses in [1.7 + 400 * (n * 1e6) ** -0.34 + 410 * (steps * 5e5) ** -0.28]
     ... )
-    >>> law = Chinchilla().fit(run, others)
+    >>> law = Chinchilla(draws=10).fit(run, others)
     >>> round(law.law_.constants["alpha"], 2), round(law.law_.constants["beta"], 2)
     (0.34, 0.28)
     >>> [end] = law.predict([run.target()])
@@ -122,15 +139,15 @@ class Chinchilla:
     3.941
     """
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+    def __init__(self, draws: int = 100, seed: int = 0) -> None:
+        self.draws, self.seed = draws, seed
         self._fits: dict[bytes, ChinchillaFit] = {}
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
         """Fit the law to the curves of a run and of its family; NoForecast: fewer than three sizes have one."""
         points = points_of([*others, run])
         if (key := points.tobytes()) not in self._fits:  # one fit serves all runs of a family
-            self._fits[key] = fit_chinchilla(*points).bootstrap(np.random.default_rng(self.seed))
+            self._fits[key] = fit_chinchilla(*points).bootstrap(np.random.default_rng(self.seed), self.draws)
         self.law_ = self._fits[key]
         return self
 

@@ -62,6 +62,9 @@ def fit_loss_curve(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
 
     a and c are linear and solved exactly for each b, so only b is searched. `ValueError` for fewer points or a time <= 0.
     """
+    times, losses = np.asarray(times, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+    if times.shape != losses.shape or times.ndim != 1:
+        raise ValueError("times and losses: two arrays of one length")
     usable = np.isfinite(times) & np.isfinite(losses)
     times, losses = times[usable], losses[usable]
     if len(times) < MINIMUM_POINTS or np.any(times <= 0) or len(np.unique(times)) < 3:
