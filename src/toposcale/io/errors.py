@@ -67,8 +67,8 @@ def as_user_error(subject: object, problem: str, kinds: Kinds = BaseException, *
         raise UserError(f"{subject}: {problem} ({reason_of(error)})" + (f"; {remedy}" if remedy else "")) from error
 
 
-def message_of(error: Exception) -> str:
-    """Return the message of an error for the user; of one of the operating system, the file and what is wrong with it."""
+def message_of(error: BaseException) -> str:
+    """Return the message of an error for the user: for a system error about a file, the file and what is wrong with it."""
     if not isinstance(error, OSError) or error.filename is None or not error.errno:
         return str(error)
     remedy = "; change its permissions (chmod), or ask its owner" if isinstance(error, PermissionError) else ""
@@ -77,11 +77,9 @@ def message_of(error: Exception) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return the message of an error in one line, with the exception's name unless it was written for the user."""
-    message, kind = one_line(error), type(error).__name__
-    if isinstance(error, UserError):
+    message, kind = one_line(message_of(error)), type(error).__name__
+    if isinstance(error, UserError) or message != one_line(error):
         return message
-    if isinstance(error, OSError) and error.filename is not None and error.errno:
-        return one_line(message_of(error))
     if "weights_only" in message and "False" in message:  # advice of PyTorch that would run code from the file
         message = f"it contains {NOT_TENSORS}"
     return f"{kind}: {message[:300]}" if message else kind
