@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from toposcale import __version__
+from toposcale.forecasting.amounts import number_of
 from toposcale.io.errors import UserError, message_of, one_line
 
 _EXAMPLES = """commands:
@@ -67,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser(given)
     if "" in given:  # a folder "" would be the current one
         parser.error("one of the arguments is empty, such as a variable of the shell that is not set")
-    options = parser.parse_args(given)
+    # argparse takes -25e6 for an option, but nothing that begins with a space.
+    options = parser.parse_args([f" {text}" if _is_negative(text) else text for text in given])
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
         options.function(options)
@@ -125,6 +127,13 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             command.set_defaults(function=imported.run)
             parser.options = re.findall(r"--[a-z-]+", command.format_usage())
     return parser
+
+
+def _is_negative(text: str) -> bool:
+    try:
+        return number_of(text) < 0
+    except ValueError:
+        return False
 
 
 if __name__ == "__main__":

@@ -620,8 +620,8 @@ def test_a_negative_number_is_refused_as_a_number(curve, option, capsys):
     """Not as an option that lacks its argument."""
     plan = ["--tokens-per-step", "5e5", "--n-parameters", "25e6", "--steps", str(FINAL)]
     plan += ["--schedule", "constant"] if option == "--peak" else []
-    assert main(["advise", str(curve), *plan, option, "-25"]) == 1
-    assert re.search(r": -25, but it must be (at least (0|1|64)|above 0)\b", capsys.readouterr().err)
+    assert main(["advise", str(curve), *plan, option, "-25e6"]) == 1
+    assert re.search(r": -2\.5e\+07, but it must be (at least (0|1|64)|above 0)\b", capsys.readouterr().err)
 
 
 def test_a_command_that_there_is_not_names_the_right_one(capsys):

@@ -229,13 +229,15 @@ def test_thousands_may_be_separated_by_spaces_or_apostrophes(tmp_path, separator
 
 def test_a_long_last_line_is_no_traceback(tmp_path):
     (tmp_path / "a.csv").write_text("step,loss\n" + LINES + "x" * 5000)
-    with pytest.raises(UserError, match="Row #32: Expected 2 columns, got 1"):
+    with pytest.raises(UserError, match="line 32 has 1 fields"):
         loss_curves.read(tmp_path / "a.csv")
 
 
-def test_decimal_commas_between_commas_are_refused(tmp_path):
+def test_decimal_commas_between_commas_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("step,loss\n0,10,95\n50,8,58\n")
-    with pytest.raises(UserError, match="Expected 2 columns, got 3: 0,10,95"):
+    with pytest.raises(
+        UserError, match=r"line 2 has 3 fields .* if its decimals are written with commas, separate the columns by sem"
+    ):
         loss_curves.read(tmp_path / "a.csv")
 
 
@@ -305,25 +307,44 @@ def test_text_in_a_field_of_json_is_read_as_a_text_log(tmp_path, field):
 @pytest.mark.parametrize(
     ("name", "damaged", "said"),
     [
-        ("a.csv", "500,3", r"Row #12: Expected 3 columns, got 2: 500,3\)"),
-        ("a.csv", "500,4.3,0.1550,4.2,0.1", r"Row #12: Expected 3 columns, got 5: 500,"),
+        ("a.csv", "500,3", r"line 12 has 2 fields and the header 3: '500,3'; delete line 12"),
+        ("a.csv", "500,4.3,0.1550,4.2,0.1", r"line 12 has 5 fields"),
         ("a.csv", "500,4.x,0.1", r"column loss contains values that are not numbers \(line 12 has '4.x'\)"),
         ("a.csv", "50\0,4.3,0.1", r"NUL bytes in line 12, .* delete the line: sed 12d a.csv"),
         (
             "a.jsonl",
             '{"step": 500, "loss": 4.3}{"step": 550, "loss": 4.2}',
-            r"not JSON, one object a row, from line 11 on: '{.step.: 550",
+            r"line 11 holds two objects .* sed 11d a.jsonl",
         ),
-        ("a.jsonl", '{"step": 500, "lo', r"from line 11 on: '{.step.: 500, .lo.*; mend that object"),
+        ("a.jsonl", '{"step": 500, "lo', r"line 11 is not JSON, .* delete it: sed 11d a.jsonl"),
     ],
 )
-def test_a_damaged_line_before_others_is_shown(tmp_path, name, damaged, said):
+def test_a_damaged_line_before_others_is_named_with_the_remedy(tmp_path, name, damaged, said):
     text = "{step},{loss},0.1\n" if name == "a.csv" else '{{"step": {step}, "loss": {loss}}}\n'
     rows = lines(text).splitlines()
     rows[10] = damaged
     header = ["step,loss,lr"] if name == "a.csv" else []
     with pytest.raises(UserError, match=said):
         read(tmp_path, name, "\n".join([*header, *rows]) + "\n")
+
+
+def test_a_column_that_begins_in_the_middle_is_named(tmp_path):
+    rows = [*lines("{step},{loss}\n").splitlines()[:20], *lines("{step},{loss},0.1\n").splitlines()[20:]]
+    with pytest.raises(UserError, match=r"line 22 has 3 fields and the header 2: .* so do all lines from there on"):
+        read(tmp_path, "a.csv", "\n".join(["step,loss", *rows]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.xlsx", b"PK\x03\x04rest", "such as an Excel workbook .* save the sheet with the losses as CSV"),
+        ("a.ipynb", b'{"cells": []}', "a notebook; copy the table of losses"),
+        ("model.gguf", b"GGUF\x03", "GGUF weights; give the log of the training"),
+    ],
+)
+def test_files_of_other_kinds_are_named_with_the_remedy(tmp_path, name, content, said):
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, name, content)
 
 
 def test_concatenated_tables_are_told_apart_by_their_headers(tmp_path):

@@ -391,8 +391,8 @@ def test_a_list_of_json_objects_is_read_like_its_lines(tmp_path):
     [
         ("a.json", b'{"step": {"0": 5}}', "neither a list of objects with a step and a loss nor the state"),
         ("a.json", b'[{"step": 5', "not JSON"),
-        ("a.jsonl", b'{"step": 5, "loss": 3}\n{"step": 6, "lo\n{}', "not JSON, one object a row, from line 2 on"),
-        ("a.jsonl", b'{"step": 5, "loss": 3}\n[1]', "not JSON, one object a row, from line 2 on"),
+        ("a.jsonl", b'{"step": 5, "loss": 3}\n{"step": 6, "lo\n{}', "line 2 is not JSON, one object a line"),
+        ("a.jsonl", b'{"step": 5, "loss": 3}\n[1]', "line 2 is not JSON, one object a line"),
         ("a.csv", "step,loss\n1,2\n".encode("utf-16-le"), "not a text in UTF-8, so not a CSV table"),
         ("a.csv", b"\x89PNG\r\n\x1a\n\x00\x00", "not a text in UTF-8, so not a CSV table"),
     ],

@@ -35,7 +35,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then.
     """
     columns = {name: values for name, values in log.columns.items() if name not in log.metrics}
-    names = {quantity: _named(columns, quantity, name) for quantity, name in chosen.items()}
+    names = {quantity: _named(log, columns, quantity, name) for quantity, name in chosen.items()}
     # W&B adds columns for the extremes of a metric.
     plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
     counters = {name: columns[name] for name in plain_of if plain_of[name] in COUNTERS}
@@ -64,7 +64,7 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
     _make_series(log)
 
 
-def _named(columns: Iterable[str], quantity: str, name: str) -> str:
+def _named(log: Log, columns: Iterable[str], quantity: str, name: str) -> str:
     """Return the column that the user named, also by another spelling; raise LogError if there is none."""
     alike = [name] if name in columns else [one for one in columns if plain_name(one) == plain_name(name)]
     alike = alike or [one for one in columns if (loss := loss_name(name)) and loss == loss_name(one)]

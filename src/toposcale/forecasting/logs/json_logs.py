@@ -58,11 +58,7 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
         if damaged:
             is_last = "\n" not in damaged if is_lines else damaged.count("{") == 1
             if not len(rows) or not is_last or not damaged.startswith("{"):
-                start = text.index(damaged, end)
-                line, damage = text.count("\n", 0, start) + 1, text[start : start + 60]
-                raise LogError(
-                    f"not JSON, one object a row, from line {line:,} on: {damage!r}; mend that object, or delete it"
-                )
+                raise _damage(path, text, text.index(damaged, end), suffix, is_lines=is_lines)
             rows.notes.append(half_written(" ".join(damaged.split())))
     if not len(rows) and not rows.notes:
         raise LogError(_NO_ROWS)
@@ -102,6 +98,18 @@ def _add_values(text: str, rows: RowGatherer, *, is_lines: bool) -> int:
         line += text.count("\n", following.end(), after)
         end = after
     return end
+
+
+def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -> LogError:
+    """Return the message on the damage of a file that begins at a character."""
+    number, line = text.count("\n", 0, start) + 1, text[text.rfind("\n", 0, start) + 1 :].partition("\n")[0].strip()
+    if not is_lines:
+        return LogError(
+            f"not JSON from line {number:,} on: {text[start : start + 60]!r}; mend that object, or delete it"
+        )
+    fault = "holds two objects and is not JSON" if "}{" in line.replace(" ", "") else "is not JSON"
+    remedy = f"mend the line, or delete it: sed {number}d {path.name} > mended{suffix}"
+    return LogError(f"line {number:,} {fault}, one object a line: {line[:60]!r}; {remedy}")
 
 
 def _entries(path: Path, content: dict[str, Any], suffix: str) -> Iterator[Any]:

@@ -18,6 +18,13 @@ _NO_TEXT = (
     "and loss"
 )
 
+OTHER_FILES = {
+    b"PK\x03\x04": "a zip archive, such as an Excel workbook or a PyTorch file; save the sheet with the losses as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet with the losses as CSV",
+    b"GGUF": "GGUF weights; give the log of the training",
+}
+"""Kinds of files that hold no log, each with its remedy, by their first bytes."""
+
 
 def read(path: Path, named: Collection[str] = ()) -> Log:
     """Read a file; named: columns that the user named. Raise LogError if it is missing, damaged or not a log."""
@@ -31,7 +38,7 @@ def read(path: Path, named: Collection[str] = ()) -> Log:
         form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
         return Log(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
     content = content.rstrip(b"\0").removeprefix(b"\xef\xbb\xbf")  # NUL: a disk that was full
-    _refuse_other_content(path, content)
+    _refuse_others(path, content, suffix)
     start = content[:65536].decode("utf-8", "replace").lstrip()
     if suffix in json_logs.SUFFIXES or json_logs.is_json(start):
         if (rows := json_logs.read(path, content, suffix, named)) is not None:
@@ -44,8 +51,13 @@ def read(path: Path, named: Collection[str] = ()) -> Log:
     return text_logs.read(content)
 
 
-def _refuse_other_content(path: Path, content: bytes) -> None:
-    """Raise LogError for content that is no text in UTF-8, and for NUL bytes amid the lines."""
+def _refuse_others(path: Path, content: bytes, suffix: str) -> None:
+    """Raise LogError for a file of another kind, for text in another encoding, and for NUL bytes amid the lines."""
+    for first, what in OTHER_FILES.items():
+        if content.startswith(first):
+            raise LogError(what)
+    if suffix == ".ipynb":
+        raise LogError("a notebook; copy the table of losses below its cell to a text file, or give the log")
     if (nul := content.find(b"\0")) >= 0:
         if content.count(b"\0", 0, 4096) > min(len(content), 4096) / 100:
             raise LogError(_NO_TEXT)
@@ -111,7 +123,7 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> Log:
     if starts:
         content = content.replace(b"\n" + header, b"\n\n")
         notes.append(f"the header is there {len(starts) + 1:,} times, as in concatenated files: the first one counts")
-    table, separator = table_files.parse_csv(content, path)
+    table, separator = table_files.parse_csv(content, path, first_line)
     lines = _lines(content, table.num_rows, first_line)
     after = np.searchsorted(lines, np.asarray(again) + first_line + 2) if starts and lines is not None else np.empty(0)
     headers = [frozenset(after.tolist())] if len(after) else []

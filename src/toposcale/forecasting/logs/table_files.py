@@ -1,5 +1,8 @@
 """Read the user's own tables: Parquet, Feather or CSV in any of its habits, as it is or compressed."""
 
+import csv as csv_module
+import io
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -67,16 +70,18 @@ def parse_parquet(content: bytes, path: str | Path) -> pa.Table:
         return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
 
 
-def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
+def parse_csv(content: bytes, path: str | Path, first_line: int = 0) -> tuple[pa.Table, str]:
     """Return the table of a CSV file, and the name of its separator.
 
     The separator is that of a first line `sep=;`, as Excel writes it, or else the most frequent of comma, semicolon and tab
-    in the first line. Decimal commas, and commas or dots between thousands, are parsed. Raise UserError if it is not one.
+    in the first line. Decimal commas, and commas or dots between thousands, are parsed. first_line: lines of the file
+    before the content, for messages. Raise UserError if it is not one.
     """
     head = content[: content.find(b"\n") + 1 or None].decode("utf-8", "replace").removeprefix("\ufeff").strip()
     separator = max(_SEPARATORS, key=head.count)
     if head.lower().startswith("sep=") and head[4:] in (*_SEPARATORS, ""):
         separator, content = head[4:] or "\t", content.split(b"\n", 1)[1] if b"\n" in content else b""
+        first_line += 1
     if "\0" in head or "\ufffd" in head:
         raise UserError(f"{path}: not a text in UTF-8, so not a CSV table")
 
@@ -102,12 +107,35 @@ def parse_csv(content: bytes, path: str | Path) -> tuple[pa.Table, str]:
             texts = parsed(names := _columns(data, pa.types.is_floating))
             numbers |= {name: _grouped(texts[name], dots=True) for name in names}
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = _damage(content, separator, first_line) or str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet or CSV table ({reason})") from error
     if any(values is not None for values in numbers.values()):
         arrays = [data[at] if numbers.get(name) is None else numbers[name] for at, name in enumerate(data.schema.names)]
         data = pa.table(arrays, names=data.schema.names)
     return data, _SEPARATORS[separator]
+
+
+def _damage(content: bytes, separator: str, first_line: int) -> str:
+    """Return which lines of a CSV file have another number of fields than its header, and what to do; "" if none."""
+    try:
+        rows = csv_module.reader(io.StringIO(content.decode("utf-8", "replace")), delimiter=separator)
+        header = next(rows, [])
+        counts = [(rows.line_num + first_line, len(row), separator.join(row)) for row in rows if row]
+    except csv_module.Error as error:
+        return str(error)
+    wrong = [row for row in counts if row[1] != len(header)]
+    if not wrong:
+        return ""
+    line, fields, text = wrong[0]
+    reason = f"line {line:,} has {fields} fields and the header {len(header)}: {text[:60]!r}; "
+    if len(wrong) == len(counts):
+        if separator == "," and re.search(r"\d,\d", text):
+            return reason + "if its decimals are written with commas, separate the columns by semicolons"
+        return reason + "give each column a name"
+    if wrong == counts[-len(wrong) :] and len(wrong) > 1:
+        return reason + "so do all lines from there on: give them a file of their own, with their own header"
+    more = f", and {len(wrong) - 1:,} more lines like it" if len(wrong) > 1 else ""
+    return reason + f"delete line {line:,}{more}"
 
 
 def _columns(data: pa.Table, is_type: Callable[[pa.DataType], bool]) -> list[str]:
