@@ -14,7 +14,7 @@ _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fi
 def scaling_tables(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Make the table scaling: both laws of every whole-model feature and metric (source "metric") in n_parameters.
 
-    Models of one family are compared: of the one with the most sizes. A model of unknown size is left out.
+    Models of one family are compared: of the one with the most sizes. Models of unknown size are left out.
     """
     rows = []
     sizes_of = largest_family(models)[["model", "n_parameters"]].dropna()

@@ -32,8 +32,8 @@ class Feature:
     graph of a loss surface. title: display name. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
     over_layers: a key of `OVER_LAYERS`. rescaling_of: the same feature in another unit, "" for none. when_nan: the remedy
     for a NaN, if a healthy checkpoint can have one. `registry.lookup` fills in the rest: statistic, the name without plane,
-    graph and suffix; plane and plane_kind, "negative_0.3" and "negative"; suffix, "_spread". "" for what a name has
-    not.
+    graph and suffix; plane and plane_kind, "negative_0.3" and "negative"; suffix, "_spread". "" for a part that
+    a name does not have.
     """
 
     name: str

@@ -12,7 +12,7 @@ from toposcale.homology.validation import Floats, Indices, as_finite, undefined
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
-_FEW_POINTS = 256  # for up to so many, all direct differences are faster than ruling out pairs
+_FEW_POINTS = 256  # up to here, computing all distances is faster than ruling out pairs
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
 _DIFFERENCES_PER_PRODUCT = 64  # inner products in the time of a direct difference

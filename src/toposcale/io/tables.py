@@ -28,7 +28,7 @@ def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def from_columns(table: Table, columns: Mapping[str, list[Any] | np.ndarray]) -> pa.Table:
-    """Return columns of one length, numbers without gaps as arrays or anything as lists, as `from_rows` does rows."""
+    """Return columns of equal length as `from_rows` returns rows: lists of anything, or arrays of numbers without nulls."""
     arrays = [_column(columns[field.name], field.type) for field in table.schema]
     return sort(table, pa.Table.from_arrays(arrays, schema=table.schema))
 
@@ -79,7 +79,7 @@ def diagram_rows(diagrams: Mapping[str, Sequence[np.ndarray]], *, model: str, st
         for layer, by_dimension in diagrams.items()
         for dimension, diagram in enumerate(by_dimension)
     ]
-    # By columns: a dict for each bar would take a tenth of the time of a job.
+    # By columns, since a dict for each bar would take a tenth of the time of a job.
     bars = np.concatenate([np.empty((0, 2)), *(diagram for *_, diagram in parts)])
     columns: dict[str, list[Any] | np.ndarray] = {
         "model": [model] * len(bars),
