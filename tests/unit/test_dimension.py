@@ -64,8 +64,9 @@ def test_bad_input_is_refused_by_name():
     for sizes in ([5], [5, 5], [1, 5], [5, 21]):
         with pytest.raises(ValueError, match=r"^sizes must"):
             persistent_homology_dimension(points, sizes=sizes)
-    with pytest.raises(ValueError, match=r"^sizes must"):
-        persistent_homology_dimension(points[:5])
+    with pytest.raises(ValueError, match=r"^points must have 10 or more rows if no sizes are given, got 9$"):
+        persistent_homology_dimension(points[:9])
+    assert persistent_homology_dimension(points[:10], repeats=1)[0] > 0
     with pytest.raises(ValueError, match=r"^repeats must"):
         persistent_homology_dimension(points, repeats=0)
     with pytest.raises(ValueError, match=r"^points must"):

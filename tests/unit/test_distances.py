@@ -169,5 +169,7 @@ def test_bad_input_is_refused_by_name():
         diagram_distance(good, [[0.0, math.nan]], kind="bottleneck")
     with pytest.raises(ValueError, match=r"^b must hold finite bars"):
         diagram_distance(good, [[0.0, math.inf]], kind="wasserstein_1")
-    with pytest.raises(ValueError, match=r"^kinds must be of .*; got wasserstein$"):
+    with pytest.raises(ValueError, match=r"^kinds must be a sequence of .*; got \['wasserstein'\]$"):
         diagram_distance(good, good, kind="wasserstein")
+    with pytest.raises(ValueError, match=r"^kinds must be a sequence of .*; got 'bottleneck'$"):
+        diagram_distances(good, good, kinds="bottleneck")

@@ -54,6 +54,12 @@ def test_run_permutation_of_three_runs_counted_by_hand():
     assert test.p == pytest.approx((far >= abs(0.8 - np.mean(means)) - 1e-12).mean()) == pytest.approx(1 / 6)
 
 
+@pytest.mark.parametrize("table", [np.empty((0, 0)), np.ones(3), np.ones((2, 3))])
+def test_run_permutation_refuses_what_is_no_table_of_the_runs(table):
+    with pytest.raises(ValueError, match=r"^configurations: "):
+        permute_pairs(table, ["a"] * len(table))
+
+
 def test_run_permutation_pairs_only_runs_of_one_configuration():
     table = np.full((4, 4), np.nan)  # correlations between configurations are never looked at
     table[:2, :2], table[2:, 2:] = [[0.9, 0.0], [0.0, 0.9]], [[0.5, 0.1], [0.2, 0.5]]

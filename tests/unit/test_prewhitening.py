@@ -190,6 +190,15 @@ def test_too_few_points_are_an_error():
         residual_test(np.zeros(MIN_FOR_TEST - 1), np.zeros(MIN_FOR_TEST - 1))
 
 
+def test_series_of_other_lengths_are_an_error():
+    series = np.random.default_rng(0).standard_normal(12)
+    with pytest.raises(ValueError, match=r"^y: 10 points, but x has 12$"):
+        residual_test(series, series[:10])
+    # Three controls of 8 points have as many values as two of 12.
+    with pytest.raises(ValueError, match=r"^controls: 8 points, but the series have 12$"):
+        residual_test(series, series, np.ones((3, 8)))
+
+
 def test_what_other_runs_are_made_orthogonal_to_is_what_residuals_are_orthogonal_to():
     """The trend and the control, now and before: white noise, of which no past is taken out, is orthogonal to all of it."""
     rng = np.random.default_rng(9)

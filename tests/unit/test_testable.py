@@ -46,3 +46,9 @@ def test_the_longest_of_several_segments_is_taken():
     steps = [*range(0, 200, 10), *range(200, 1500, 50)]
     found = segment_of(steps, 0)
     assert [steps[found.start], steps[found.stop - 1]] == [200, 1450]
+
+
+@pytest.mark.parametrize("steps", [[100] * 20, [*range(20), 5], [*range(20), float("nan")]])
+def test_steps_that_do_not_increase_are_an_error(steps):
+    with pytest.raises(ValueError, match=r"^steps: not increasing$"):
+        segment_of(steps, 0)

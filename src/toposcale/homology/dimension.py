@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.rips import pairwise_distances, spanning_tree_lengths
 
+_FOR_DEFAULT_SIZES = 10  # with fewer points all default sizes are the same
+
 
 def persistent_homology_dimension(
     points: ArrayLike, *, sizes: Sequence[int] | None = None, repeats: int = 10, seed: int = 0
@@ -38,7 +40,8 @@ def persistent_homology_dimension(
     Raises
     ------
     ValueError
-        If `points` is not 2-D, is empty or holds NaN or infinity, `sizes` are not in 2..n, or `repeats` is below 1.
+        If `points` is not 2-D, is empty or holds NaN or infinity, has fewer than 10 rows and no `sizes`, `sizes` are not in
+        2..n, or `repeats` is below 1.
 
     References
     ----------
@@ -53,6 +56,10 @@ def persistent_homology_dimension(
     distances = pairwise_distances(points)
     n_points = len(distances)
     if sizes is None:
+        if n_points < _FOR_DEFAULT_SIZES:
+            raise ValueError(
+                f"points must have {_FOR_DEFAULT_SIZES} or more rows if no sizes are given, got {n_points}"
+            )
         least, most = max(4, n_points // 8), max(4, n_points // 2)
         sizes = sorted({round(size) for size in np.geomspace(least, most, 8)})
     if len(set(sizes)) < 2 or min(sizes) < 2 or max(sizes) > n_points:

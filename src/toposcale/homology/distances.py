@@ -47,8 +47,8 @@ def diagram_distances(
     >>> diagram_distances([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kinds=["wasserstein_1", "bottleneck"])
     {'wasserstein_1': 2.0, 'bottleneck': 1.0}
     """
-    if unknown := set(kinds) - set(KINDS):
-        raise ValueError(f"kinds must be of {', '.join(KINDS)}; got {', '.join(sorted(unknown))}")
+    if isinstance(kinds, str) or not set(kinds) <= set(KINDS):
+        raise ValueError(f"kinds must be a sequence of {', '.join(KINDS)}; got {kinds!r}")
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
     diagonal = [np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0 for diagram in (first, second)]

@@ -53,6 +53,11 @@ def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
     Segment
         Indices `start` and `stop` (exclusive), and the `reason` if it has fewer than 10 checkpoints, else "".
 
+    Raises
+    ------
+    ValueError
+        If the steps do not increase.
+
     Examples
     --------
     >>> from toposcale.statistics import testable_segment
@@ -60,6 +65,8 @@ def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
     Segment(start=2, stop=13, reason='')
     """
     times = np.asarray(steps, dtype=np.float64)
+    if not (np.diff(times) > 0).all():
+        raise ValueError("steps: not increasing")
     if warmup_steps is None or not np.isfinite(warmup_steps):
         return Segment(0, 0, "the warm-up is not known; give warmup_steps (0 without one) in the entry of the model")
     first = int(np.searchsorted(times, WARMUPS * warmup_steps))
@@ -142,6 +149,8 @@ def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosi
     if n < MIN_FOR_TEST:
         raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
     fixed = as_series(controls, "controls") if controls is not None else np.empty((0, n))
+    if fixed.shape[1] != n:
+        raise ValueError(f"controls: {fixed.shape[1]} points, but the series have {n}")
     return _prewhitened(series.tobytes(), fixed.tobytes(), n, half_cosine)
 
 
@@ -192,7 +201,7 @@ def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None)
     Raises
     ------
     ValueError
-        If there are fewer than 10 points, or a value is not finite.
+        If there are fewer than 10 points, x, y and controls differ in T, or a value is not finite.
 
     References
     ----------
@@ -210,6 +219,8 @@ def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None)
            [nan]])
     """
     new_x, new_y = (prewhiten(series, controls, half_cosine=True) for series in (x, y))
+    if (n_x := np.shape(x)[-1]) != (n_y := np.shape(y)[-1]):
+        raise ValueError(f"y: {n_y} points, but x has {n_x}")
     ranks_x, ranks_y = (standardised(average_ranks(new.values)) for new in (new_x, new_y))
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
     degrees_of_freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])

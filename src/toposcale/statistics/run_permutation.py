@@ -86,8 +86,8 @@ def permute_pairs(
     (1.0, 0.3333, 0.1667)
     """
     table = np.asarray(correlations, dtype=np.float64)
-    runs = table.shape[-1]
-    if len(configurations) != runs or table.shape[-2] != runs:
+    runs = len(configurations)
+    if runs == 0 or table.shape[-2:] != (runs, runs):
         raise ValueError(f"configurations: {len(configurations)} of them for correlations of shape {table.shape}")
     partners, exact = within_configurations(configurations, draws=draws, seed=seed)
     flat = table.reshape(-1, runs, runs)
