@@ -14,7 +14,8 @@ from toposcale import checkpoints
 from toposcale.checkpoints.hub import HubSource
 from toposcale.checkpoints.locations import readable
 from toposcale.io.errors import is_shared, reason_of
-from toposcale.io.files import locked, read_noted, write_text
+from toposcale.io.files import read_noted, write_text
+from toposcale.io.locks import locked
 
 
 def listing(path, source, steps, since):

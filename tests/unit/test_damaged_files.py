@@ -19,6 +19,7 @@ from toposcale.checkpoints import Checkpoint
 from toposcale.forecasting.logs import loss_curves, table_files
 from toposcale.io import files, schemas, tables, tensor_files
 from toposcale.io.errors import UserError
+from toposcale.io.locks import locked
 
 
 def damaged(path):
@@ -96,7 +97,7 @@ def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_
 
 def test_a_lock_file_is_held_by_one_process(tmp_path):
     lock = tmp_path / "folder" / "lock"
-    with files.locked(lock), lock.open() as other, pytest.raises(BlockingIOError):
+    with locked(lock), lock.open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with lock.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,13 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toposcale.analysis.model_rows import warmup_of_log
-from toposcale.forecasting.runs.learning_rate_schedule import (
-    LearningRateSchedule,
-    ScheduleProvenance,
-    longest_warmup,
-    recognised,
-)
+from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance, recognised
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
+from toposcale.forecasting.runs.warmup import longest_warmup
 from toposcale.io.errors import UserError
 
 GIVEN, LOGGED, RECOGNISED, UNKNOWN = ScheduleProvenance

@@ -23,7 +23,7 @@ def modules(text):
 
 # What every job needs to write a table, and what a script has beside it.
 JOB = modules("""
-    io: errors files schemas tables tensor_files
+    io: errors files locks schemas tables tensor_files
     scripts: _job
 """)
 DESCRIBED = modules("""
@@ -153,7 +153,7 @@ OF_A_SCRIPT = {
     | modules("""
         analysis: model_rows
         forecasting/logs: trainer_states
-        forecasting/runs: breakpoints learning_rate_schedule series
+        forecasting/runs: breakpoints learning_rate_schedule series warmup
     """),
     "report": (
         FRAMES

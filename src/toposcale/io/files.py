@@ -6,7 +6,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,6 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise UserError(f"{target}: not written ({reason}); make room and run again") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a lock file, which is created if missing; wait while another process holds it."""
-    import fcntl
-
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with Path(path).open("w") as file:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -262,26 +262,6 @@ def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | No
     return every
 
 
-def longest_warmup(steps: ArrayLike, rates: ArrayLike, peak: float = np.nan) -> int | None:
-    """Return a step by which the warm-up was over; None if the rates do not show it.
-
-    steps, rates (rows,); rows without a rate say nothing. peak: the highest rate of the schedule, if it is known. It is the
-    first row near that peak, or the first that does not rise: where the rate falls from row to row, the warm-up may have
-    ended between them.
-    """
-    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
-    usable = np.isfinite(logged)
-    if not usable.any() or logged[usable].max() <= 0:
-        return None
-    times, logged = times[usable], logged[usable]
-    first = first_peak(logged)
-    if peak >= logged.max() and logged[first] >= NEAR_PEAK * peak:
-        return int(times[first])
-    if first + 1 == len(logged):
-        return None
-    return int(times[first] if logged[first + 1] == logged[first] else times[first + 1])
-
-
 LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
 """Largest residual of a recognised shape, as a share of the highest rate, and fewest rows past that rate: a line has two
 unknowns, a cosine three."""
