@@ -7,28 +7,24 @@ training lines must have one form up to the loss.
 import io
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
 from toposcale.forecasting.logs.rows import Log, LogError, half_written
-from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, NUMBER, RANKS, UNREAD, Form, Kind, form_of
+from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, RANKS, UNREAD, Form, Kind, Lines, LinesByReason
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import counted
 
 ANY = "an unknown program, with a step and a loss"
 TEXT_LOGS = f"text logs of {', '.join(GRAMMARS)} are read; else make a CSV with the columns step and loss"
 
-LONGEST_LINE, MOST_FORMS = 16384, 10_000
-"""Bytes of the longest line that is parsed, and the most forms that are kept."""
-
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
-_NO_STEP, _OF_OTHERS, _LONG = "no step", "of another kind", f"more than {LONGEST_LINE:,} bytes"
+_NO_STEP, _OF_OTHERS = "no step", "of another kind"
 """Reasons why lines are left out, beside those of the forms."""
 
 _GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
@@ -40,97 +36,12 @@ _OTHER_AXES = {
 }
 """Remedies for lines that count something else than steps, by a pattern of them."""
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
-
-_LinesByReason = defaultdict[str, list[int]]
-
-
-class _Lines:
-    """Lines of a text log, form by form, and what stands between them; left_out: numbers of lines by reason.
-
-    notes: on how their steps were found.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        self.forms: dict[tuple[str, tuple[int, ...]], Form] = {}
-        self.n_rows = self.n_lines = 0
-        self.left_out: _LinesByReason = defaultdict(list)
-        self.headers: dict[str, set[int]] = {}
-        self.facts: list[tuple[int, str, float]] = []
-        self.notes: list[str] = []
-        complete = content.count(b"\n")
-        last = content[content.rfind(b"\n") + 1 :].rstrip()
-        is_cut = complete and last and not last.endswith((b"}", b"]"))
-        self.cut = last.decode("utf-8", "replace") if is_cut else ""
-        self._read(content, complete if is_cut else complete + 1)
-        for form in self.forms.values():
-            form.finish()
-
-    def _read(self, content: bytes, n_lines: int) -> None:
-        form, fast = Form(), None
-        for number, raw in zip(range(1, n_lines + 1), io.BytesIO(content), strict=False):
-            if fast is not None and (match := fast(raw)):
-                self.n_lines += 1
-                self._add(form, number, [*map(_number, match.groups())])
-                continue
-            for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
-                self.n_lines += bool(piece)
-                if len(piece) > LONGEST_LINE:
-                    self.left_out[_LONG].append(number)
-                elif piece and not piece.isspace() and (read := self._slow(number, piece)) and read.fast:
-                    form, fast = read, read.fast.fullmatch
-
-    def _slow(self, number: int, piece: bytes, whole: tuple[int, ...] = ()) -> Form | None:
-        """Read a line by its form; return it if it is that of a row with a step of its own."""
-        line = piece.decode("utf-8", "replace").replace(MARK, " ")
-        line = _COLOURS.sub("", line) if "\x1b" in line else line
-        line = _BAR.sub("%|", line) if "%|" in line else line
-        key = " ".join(NUMBER.sub(MARK, line).split())
-        if (form := self.forms.get((key, whole))) is None:
-            form = form_of(key, whole)
-            if len(self.forms) >= MOST_FORMS and form.kind in (Kind.TRAINING, Kind.EVALUATION):
-                form = Form(kind=Kind.LEFT_OUT, reason=UNREAD)
-            elif len(self.forms) < MOST_FORMS:
-                self.forms[key, whole] = form
-        if form.kind is Kind.OTHER:
-            if len(rows := self.headers.setdefault(key, set())) <= 64 and len(self.headers) < MOST_FORMS:
-                rows.add(self.n_rows)
-            return None
-        texts = NUMBER.findall(line)
-        if integers := tuple(at for at in form.decimals if texts[at].lstrip("+-").isdecimal()):
-            return self._slow(number, piece, integers)
-        values = [_number(texts[at]) for at in form.names]
-        if form.kind is Kind.LEFT_OUT or any("," in texts[at] for at in form.losses):
-            self.left_out[form.reason if form.kind is Kind.LEFT_OUT else UNREAD].append(number)
-        elif form.kind is Kind.FACT:
-            self.facts += [(self.n_rows, name, number_of(texts[at] + form.unit)) for at, name in form.names.items()]
-        else:
-            self._add(form, number, values)
-            return form
-        return None
-
-    def _add(self, form: Form, number: int, values: list[float]) -> None:
-        """Add a row."""
-        form.values.extend((self.n_rows, number, *values))
-        self.n_rows += 1
-
-
-def _number(text: str | bytes) -> float:
-    """Return a number of a log: infinite for NaN, NaN where nothing was measured."""
-    try:
-        value = float(text)
-    except ValueError:
-        text = text.decode() if isinstance(text, bytes) else text
-        return np.nan if text.lower() in ("n/a", "none") else float(text.replace(",", ""))
-    return np.inf if value != value else value
-
 
 def read(content: bytes) -> Log:
     """Read a text log; raise LogError if it holds no losses with steps, or too many lines that are not understood."""
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
-    lines = _Lines(content)
+    lines = Lines(content)
     forms = [form for form in lines.forms.values() if len(form.rows)]
     steps, totals, are_bars = _step_lines(lines.n_rows, [form for form in forms if form.kind is Kind.STEP])
     forms = [form for form in forms if form.kind is not Kind.STEP]
@@ -226,7 +137,7 @@ def _rounding_of(epochs: np.ndarray) -> float:
     return float(10.0 ** -max(len(repr(epoch).partition(".")[2]) for epoch in epochs.tolist()))
 
 
-def _give_steps(lines: _Lines, forms: Sequence[Form], steps: np.ndarray, totals: np.ndarray, *, follows: bool) -> None:
+def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: np.ndarray, *, follows: bool) -> None:
     """Give lines without a step that of the line before or after them that states one, or that of their epoch.
 
     Those of one step are one row. An evaluation may remain without one; other lines are left out then.
@@ -277,7 +188,7 @@ def _refuse_rounded_epochs(form: Form, of_epochs: np.ndarray, unit: float) -> No
         )
 
 
-def _without_launcher(forms: list[Form], left_out: _LinesByReason) -> list[Form]:
+def _without_launcher(forms: list[Form], left_out: LinesByReason) -> list[Form]:
     """Return the forms but for those of a launcher whose lines alternate with those of the program that it launched."""
     for name in (name for name, grammar in GRAMMARS.items() if grammar.is_launcher):
         trained = [form for form in forms if name not in form.programs]
@@ -321,7 +232,7 @@ def _program(forms: Sequence[Form]) -> str:
     return best if 2 * counts[best] >= max(sum(len(form.rows) for form in forms), 1) else ""
 
 
-def _understood(forms: Sequence[Form], program: str, left_out: _LinesByReason) -> list[Form]:
+def _understood(forms: Sequence[Form], program: str, left_out: LinesByReason) -> list[Form]:
     """Return the forms that are read, with the losses of evaluations as such; the lines of the others are left out.
 
     A mark of a split tells lines apart only if not all of them have it, and if most training lines have none.
@@ -386,7 +297,7 @@ def _has_validation(form: Form) -> bool:
     return any(_split(name) in (VALIDATION, TEST) for name in form.columns)
 
 
-def _assembled(lines: _Lines, forms: Sequence[Form]) -> tuple[dict[str, np.ndarray], np.ndarray, list[frozenset[int]]]:
+def _assembled(lines: Lines, forms: Sequence[Form]) -> tuple[dict[str, np.ndarray], np.ndarray, list[frozenset[int]]]:
     """Return the columns of the forms (rows,), the line of each row, and the rows before which headers stand."""
     is_read = np.zeros(lines.n_rows + 1, dtype=bool)
     for form in forms:
