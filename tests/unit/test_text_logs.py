@@ -570,3 +570,41 @@ def test_the_validation_loss_of_an_epoch_follows_its_batches(tmp_path):
     curve = read(tmp_path, log)
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
     assert [step for step, _ in points(curve, "validation_loss")] == STEPS[5::6]
+
+
+@pytest.mark.parametrize("counter", ["iter {iter}", "step {step}"])
+def test_an_evaluation_has_the_step_that_its_line_states(counter, tmp_path):
+    """LitGPT counts the batches of a step as iterations, and states them alone beside its evaluations."""
+    log = []
+    for step, loss in zip(STEPS, LOSSES, strict=True):
+        log += [f"Epoch 1 | iter {4 * step} step {step} | loss train: {loss}, val: n/a | iter time: 351.2 ms (step)"]
+        if step % 1000 == 0:
+            log += [f"{counter.format(iter=4 * step, step=step)}: val loss {loss + 0.05:.4f}, val time: 1234.56 ms"]
+    curve = read(tmp_path, "\n".join([*log, "Final evaluation | val loss: 3.111 | val ppl: 22.4"]) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    values = points(curve, "validation_loss")
+    assert [step for step, _ in values] == list(range(1000, 6001, 1000))
+    assert values[0] == (1000, round(LOSSES[9] + 0.05, 4))
+
+
+def trainer_lines(every, decimals, *, redraws):
+    """Lines of transformers' Trainer, which print the progress bar of a step after its losses."""
+    for step in range(every, 2001, every):
+        bar = f"{step // 20}%|#  | {step}/2000 [00:10<01:00, 5.01it/s]"
+        yield from (f"{{'loss': {9 - step / 400}, 'epoch': {round(step / 2000, decimals)}}}", bar)
+        if step % 200 == 0:
+            yield "100%|#  | 16/16 [00:00<00:00, 50.01it/s]"
+            yield f"{{'eval_loss': {9.1 - step / 400:.4f}, 'eval_runtime': 1.0, 'epoch': {round(step / 2000, decimals)}}}"
+            yield from [bar] if redraws else []
+
+
+@pytest.mark.parametrize("redraws", [True, False])
+def test_an_evaluation_after_the_bar_of_its_step_is_at_that_step(redraws, tmp_path):
+    curve = read(tmp_path, "\n".join(trainer_lines(50, 4, redraws=redraws)) + "\n")
+    assert points(curve)[:2] == [(50, 8.875), (100, 8.75)]
+    assert [step for step, _ in points(curve, "validation_loss")] == list(range(200, 2001, 200))
+
+
+def test_an_evaluation_whose_epoch_does_not_tell_its_step_is_a_question(tmp_path):
+    with pytest.raises(UserError, match=r"an evaluation belongs to the progress bar before it .* trainer_state.json"):
+        read(tmp_path, "\n".join(trainer_lines(10, 2, redraws=False)) + "\n")

@@ -28,6 +28,10 @@ _NO_STEP, _OF_OTHERS = "no step", "of another kind"
 """Reasons why lines are left out, beside those of the forms."""
 
 _GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
+_WHICH_BAR = (
+    f"whether {{}} belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} that transformers' "
+    "Trainer writes beside its checkpoints"
+)
 _DIVIDE = "they count {0}: divide these by the {0} of a step, and give a CSV with the columns step and loss"
 _OTHER_AXES = {
     r"\[\s*\d+/\d+ \(\d+%\)\]|\bsamples?\b(?!/)": _DIVIDE.format("samples"),
@@ -125,10 +129,7 @@ def _bar_follows(bars: np.ndarray, forms: Sequence[Form]) -> bool:
         ]
 
     if fit(before) == fit(after) and not np.array_equal(before, after):
-        raise LogError(
-            f"whether a loss belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} that "
-            "transformers' Trainer writes beside its checkpoints"
-        )
+        raise LogError(_WHICH_BAR.format("a loss"))
     return fit(after) > fit(before)
 
 
@@ -147,8 +148,11 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
     # The first row of each step, and the first that repeats a form.
     first, repeated = np.full((2, len(steps)), lines.n_rows)
     counted = np.full(lines.n_rows, -1)
-    for form in forms:
-        at = np.searchsorted(places, form.rows) - (not follows)
+    unit = _rounding_of(np.concatenate([[0.0], *(form.columns.get("epoch", []) for form in forms)]))
+    index = {form: np.searchsorted(places, form.rows) - (not follows) for form in forms}
+    if follows:
+        _give_back_evaluations(index, places, steps, unit)
+    for form, at in index.items():
         if form.counts:
             counted[form.rows] = form.rows
         else:
@@ -156,11 +160,9 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
             np.minimum.at(repeated, at[1:][np.diff(at) == 0], form.rows[1:][np.diff(at) == 0])
     counted = np.maximum.accumulate(counted)
     epochs, ends = (_stated(lines.n_rows, lines.facts, name) for name in ("epochs", "optimization_steps"))
-    unit = _rounding_of(np.concatenate([[0.0], *(form.columns.get("epoch", []) for form in forms)]))
     error = 0.0
     for form in (form for form in forms if not form.counts):
-        rows, columns = form.rows, form.columns
-        at = np.searchsorted(places, rows) - (not follows)
+        rows, columns, at = form.rows, form.columns, index[form]
         is_known = ~np.isnan(steps[at]) & (rows < repeated[at]) & (counted[rows] < first[at])
         of_epoch = np.round(columns.get("epoch", np.nan) * ends[rows] / np.maximum(epochs[rows], 1))
         columns["step"] = np.where(is_known, steps[at], of_epoch)
@@ -175,6 +177,25 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
             form.keep(~without)
     if error >= 1:
         lines.notes.append(f"steps follow from epochs that are rounded to {unit:g}: to within {error:,.0f} steps")
+
+
+def _give_back_evaluations(index: dict[Form, np.ndarray], places: np.ndarray, steps: np.ndarray, unit: float) -> None:
+    """Give evaluations after the bar of a loss to that bar if their epoch says so; raise LogError if it is too rounded.
+
+    index: bars after the lines of each form. places, steps: rows and steps of the bars.
+    """
+    logged = [form for form in index if form.kind is Kind.TRAINING and "epoch" in form.columns]
+    rows = np.sort(np.concatenate([[], *(form.rows for form in logged)]))
+    for form in (form for form in index if form.kind is Kind.EVALUATION and "epoch" in form.columns and logged):
+        at = index[form]
+        before = np.maximum(at - 1, 0)
+        n_logged, n_before = np.searchsorted(rows, form.rows), np.searchsorted(rows, np.append(places, 0)[before])
+        is_between = (at > 0) & (n_logged == n_before)
+        per_epoch = np.nanmedian(steps[index[logged[0]]] / np.maximum(logged[0].columns["epoch"], 1e-200))
+        expected, distance = form.columns["epoch"] * per_epoch, steps[at] - steps[before]
+        if np.any(is_between & (distance > 0) & (distance <= unit * per_epoch)):
+            raise LogError(_WHICH_BAR.format("an evaluation"))
+        index[form] = np.where(is_between & (expected < steps[at] - distance / 2), before, at)
 
 
 def _refuse_rounded_epochs(form: Form, of_epochs: np.ndarray, unit: float) -> None:
@@ -281,7 +302,7 @@ def _name_counters(forms: Sequence[Form]) -> None:
     in_forms = Counter(name for names in counters for name in names)
     best = max(sorted(both), key=lambda name: (in_forms[name], COUNTERS[name]), default="step")
     for form, names in zip(forms, counters, strict=True):
-        if len(names) == 1:
+        if len(names) == 1 and names[0] not in both:
             form.columns = {best if name in names else name: form.columns[name] for name in form.columns}
 
 
@@ -330,6 +351,8 @@ def _stated(n: int, facts: Sequence[tuple[int, str, float]], name: str) -> np.nd
 def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
     """Give evaluations without a step that of the row before or, if they precede theirs, after them; return a note."""
     counters = [name for name in columns if name in (*COUNTERS, "batch")]
+    for name, other in itertools.permutations([name for name in counters if name in COUNTERS], 2):
+        _fill_counter(columns[name], columns[other])
     known = ~np.all([np.isnan(columns[name]) for name in counters], axis=0) if counters else np.empty(0, bool)
     if known.all() or not known.any():
         return []
@@ -342,6 +365,16 @@ def _with_steps(columns: dict[str, np.ndarray], *, precedes: bool) -> list[str]:
     place = "after" if precedes else "before"
     count = counted(int(np.sum(~known)), "validation loss has", "validation losses have")
     return [f"{count} no step: that of the row {place} each was taken"]
+
+
+def _fill_counter(counts: np.ndarray, others: np.ndarray) -> None:
+    """Fill in a counter (rows,) where only another one is stated, in proportion from the row before that states both."""
+    both, missing = np.flatnonzero(~np.isnan(counts + others)), np.flatnonzero(np.isnan(counts) & ~np.isnan(others))
+    if len(both) > 1 and len(missing):
+        advances = (np.abs(np.diff(values[both])).sum() for values in (counts, others))
+        ratio = np.divide(*advances)
+        before = both[np.maximum(np.searchsorted(both, missing) - 1, 0)]
+        counts[missing] = np.round(counts[before] + (others[missing] - others[before]) * ratio)
 
 
 def _count_over_epochs(columns: dict[str, np.ndarray]) -> None:
