@@ -639,6 +639,18 @@ def test_an_optimizer_is_a_name(optimizer):
         toposcale.advise(columns(), **GIVEN, known=known)
 
 
+@pytest.mark.parametrize("column", [1, ["loss"], b"loss"])
+@pytest.mark.parametrize("argument", ["loss_column", "step_column"])
+def test_a_column_is_a_name(argument, column):
+    with pytest.raises(UserError, match=rf'^{argument}: the name of a column such as "train/loss", but it is '):
+        toposcale.advise(columns(), **GIVEN, **{argument: column})
+
+
+def test_more_epochs_than_a_run_can_make_are_refused():
+    with pytest.raises(UserError, match=r"^epochs: 1e\+308, but it must be at least 0\.01 and at most 1e\+06$"):
+        toposcale.advise(columns(), **GIVEN, epochs=1e308)
+
+
 @pytest.mark.parametrize(
     ("stated", "error", "hint"),
     [

@@ -285,7 +285,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_damaged_state_is_one_line(tmp_path, content):
     path = tmp_path / trainer_states.FILE_NAME
     path.write_text(content)
-    with pytest.raises(UserError, match="not the state of a Trainer"):
+    with pytest.raises(
+        UserError, match=r"not the state of a Trainer \(.*\); if it was cut short, name that of an earlier"
+    ):
         loss_curves.read(path)
 
 

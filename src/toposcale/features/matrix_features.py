@@ -105,6 +105,6 @@ def spread_of_the_rows(weight: np.ndarray) -> Features:
 
 
 def largest_entry(weight: np.ndarray) -> float:
-    """Return max|weight| of a matrix, NaN if an entry is NaN or infinite."""
+    """Return max|weight| of a matrix; NaN if an entry is NaN or infinite, or the squared distance of two rows could be."""
     largest = float(np.maximum(weight.max(), -weight.min()))
-    return largest if np.isfinite(largest) else np.nan
+    return largest if np.isfinite(4.0 * weight.size * largest * largest) else np.nan

@@ -81,12 +81,13 @@ def compute_features(
     Matrices are read one at a time and need not fit in memory together. Those that `settings` leave out have no features,
     but count for the scale of `neural_persistence_p2`, the largest |weight| of the model, as does `largest_elsewhere`, that
     of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, layer) alone, not on
-    the step or the model. A matrix with a NaN or an infinity has NaN features, one NaN bar a diagram, and a RuntimeWarning
-    that names it. Features that a shape leaves undefined (of one row or column, exponents of fewer than 16 eigenvalues) are
-    missing, and not in the aggregates. The products of the factors of an adapter are layers beside them, with a norm and a
-    spectrum alone, and are aggregated in their place, so that no diagrams are returned of factors. Features of both
-    matrices of a feed-forward block belong to the second one, the projection. If features of some `names` alone are asked
-    for, functions of a matrix that return none of them are not called.
+    the step or the model. A matrix with a NaN or an infinity, or with squares that overflow, has NaN features, one NaN
+    bar a diagram, and a RuntimeWarning that names it. Features that a shape leaves undefined (of one row or column,
+    exponents of fewer than 16 eigenvalues) are missing, and not in the aggregates. The products of the factors of an
+    adapter are layers beside them, with a norm and a spectrum alone, and are aggregated in their place, so that no
+    diagrams are returned of factors. Features of both matrices of a feed-forward block belong to the second one, the
+    projection. If features of some `names` alone are asked for, functions of a matrix that return none of them are not
+    called.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
@@ -192,8 +193,9 @@ def _describe_matrix(
     weight: np.ndarray, layer: str, settings: WeightSettings, names: Collection[str]
 ) -> MatrixDescription:
     """Return features, diagrams and edge weights of the spanning tree; the last two are empty without topology."""
-    if not np.isfinite(weight).all():
-        warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=3)
+    if np.isnan(largest_entry(weight)):
+        reason = f"{layer} holds NaN or infinity, or its squares overflow"
+        warnings.warn(f"{reason}: its features are NaN", RuntimeWarning, stacklevel=3)
         features, diagrams = homology.nan_features(
             lambda matrix: _describe_matrix(matrix, layer, settings, names)[:2], weight.shape
         )

@@ -56,7 +56,8 @@ def read_state(path: str | Path) -> dict[str, Any]:
         return state
     except (OSError, ValueError, TypeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: not the state of a Trainer ({why})") from error
+        remedy = "if it was cut short, name that of an earlier checkpoint"
+        raise UserError(f"{path}: not the state of a Trainer ({why}); {remedy}") from error
 
 
 def trainings(states: Iterable[TrainerState]) -> list[list[TrainerState]]:

@@ -25,6 +25,9 @@ CurveInput = str | Path | Mapping[str, Any] | Any
 LEAST_TOKENS, MOST_TOKENS = 64, 1e12
 """Bounds on the tokens per step."""
 
+MOST_EPOCHS = 1e6
+"""Bound on the epochs of a run."""
+
 LEAST_RATIO = 1e-3
 """Without a peak, a minimum rate is a ratio to it; a value below this bound must be a rate."""
 
@@ -80,7 +83,7 @@ class RunInput:
             optimizer=self.optimizer,
             objective=self.objective,
             unique_tokens=number(self.unique_tokens, "unique_tokens", 1) or np.nan,
-            epochs=number(self.epochs, "epochs", 0.01) or np.nan,
+            epochs=number(self.epochs, "epochs", 0.01, MOST_EPOCHS) or np.nan,
         )
 
     @cached_property
@@ -91,6 +94,9 @@ class RunInput:
     @cached_property
     def _reading(self) -> dict[str, Any]:
         """Options of the reader of logs."""
+        for what in ("loss_column", "step_column"):
+            if not isinstance(column := getattr(self, what), str | None):
+                raise UserError(f'{what}: the name of a column such as "train/loss", but it is {column!r:.60}')
         run = whole_number(self.run, "run (--run)", 1)
         return {"loss_column": self.loss_column, "step_column": self.step_column, "run": run}
 
