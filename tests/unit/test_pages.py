@@ -236,6 +236,14 @@ def test_a_loss_and_a_layer_that_end_as_nan_are_not_told_as_if_they_were_whole()
     assert table.to_dict("list") == {"layer": ["a"], "weight norm ×": [1.5]}
 
 
+def test_models_that_end_at_other_steps_have_their_layers_in_one_table():
+    norms = [("a", 1, 2.0), ("a", 2, 3.0), ("a", 3, 4.0), ("b", 2, 2.0), ("b", 1, 4.0)]
+    key = {"source": "weights", "layer": "w", "feature": "frobenius_norm"}
+    features = pd.DataFrame([key | {"model": model, "step": step, "value": value} for model, step, value in norms])
+    table = cards.layer_table(pd.DataFrame({"model": ["a", "b"]}), features)
+    assert set(table.itertuples(index=False, name=None)) == {("a", "w", 2.0), ("b", "w", 0.5)}
+
+
 def test_a_run_without_weights_has_a_table_of_layers_without_rows():
     columns = ["model", "source", "feature", "layer", "step", "value"]
     features = pd.DataFrame(columns=columns).astype({"step": int, "value": float})

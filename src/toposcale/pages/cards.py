@@ -167,8 +167,8 @@ def layer_table(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     are values, the largest norms first.
     """
     layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]
-    layers = layers[layers["feature"].isin(OF_LAYERS)].sort_values("step", kind="stable")
     key = ["model", "layer", "feature"]
+    layers = layers[layers["feature"].isin(OF_LAYERS)].sort_values([*key, "step"])
     first, last = (layers.drop_duplicates(key, keep=end).set_index(key) for end in ("first", "last"))
     moved = last["step"] > first["step"]
     has_changes = bool(moved.any())
