@@ -1,4 +1,4 @@
-"""Values of a run that the claims of the sources are held against."""
+"""Values of a run that the claims of the sources are compared with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -111,8 +111,8 @@ def candidates(
 
     remaining: FLOP that will still be spent; by default what the schedule needs. Empty where they do not pay for one step.
     """
-    ways = considered(run, others, Request(remaining, multiples))
-    return [way for way in ways if isinstance(way, Candidate)]
+    of_run = considered(run, others, Request(remaining, multiples))
+    return [candidate for candidate in of_run if isinstance(candidate, Candidate)]
 
 
 def considered(

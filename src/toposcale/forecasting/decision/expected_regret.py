@@ -96,9 +96,9 @@ def decide(law: Law, run: TrainingRun, considered: Iterable[Candidate | DroppedC
     """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none."""
     if not np.isfinite(run.tokens_per_step):
         raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
-    ways = [*considered]
-    among = [way for way in ways if isinstance(way, Candidate)]
-    dropped = tuple(way for way in ways if isinstance(way, DroppedCandidate))
+    considered = [*considered]
+    among = [candidate for candidate in considered if isinstance(candidate, Candidate)]
+    dropped = tuple(candidate for candidate in considered if isinstance(candidate, DroppedCandidate))
     if not among:
         raise NoForecast(BUDGET_USED_UP)
     decision, present = weigh(law, among), run.loss_curve.level
