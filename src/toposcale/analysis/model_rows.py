@@ -51,14 +51,9 @@ def rows_of_model(
         stated = schedule_of(fields)
         last = [stated.steps]
     row: dict[str, Any] = {"model": name, "final_step": max((step for step in last if step is not None), default=None)}
-    row |= {"n_parameters": n_parameters, "is_end_known": bool(end or stated), **(notes or {})}
-    count = None if weights is None else checkpoints.Checkpoint(checkpoints.locate(weights)).count
-    if count:
-        row["n_parameters"] = count.total
-    if curve is not None and Path(curve).name == trainer_states.FILE_NAME:
-        trainer_facts = trainer_states.facts(trainer_states.read_state(curve), count.without_embeddings if count else 0)
-        row |= {key: value for key, value in trainer_facts.items() if value}
-        row["is_end_known"] |= bool(trainer_facts["final_step"])
+    file_facts = _facts_of_files(weights, curve)
+    row |= {"n_parameters": n_parameters, **(notes or {}), **file_facts}
+    row["is_end_known"] = bool(end or stated or file_facts.get("final_step"))
     row |= stated_facts
     try:
         schedule = LearningRateSchedule.of_log(
@@ -73,6 +68,17 @@ def rows_of_model(
         row |= _warmup_in_log(steps, rates, row.get("warmup_at_most"))
     breaks = breakpoints(schedule.rates).tolist() if schedule.is_known else []
     return ModelRows(row, [{"model": name, "step": k, "learning_rate": float(schedule.rates[k])} for k in breaks])
+
+
+def _facts_of_files(weights: str | Path | None, curve: str | Path | None) -> dict[str, Any]:
+    """Return the columns of a model that its checkpoint and the state of its Trainer tell."""
+    count = None if weights is None else checkpoints.Checkpoint(checkpoints.locate(weights)).count
+    known = {"n_parameters": count.total} if count else {}
+    if curve is not None and Path(curve).name == trainer_states.FILE_NAME:
+        state = trainer_states.read_state(curve)
+        facts = trainer_states.facts(state, count.without_embeddings if count else 0)
+        known |= {name: value for name, value in facts.items() if value}
+    return known
 
 
 def _warmup_in_log(steps: np.ndarray, rates: np.ndarray, at_most: int | None) -> dict[str, int | None]:
