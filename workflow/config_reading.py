@@ -31,7 +31,8 @@ def read(file: str | Path) -> dict[str, Any]:
     """Return the content of a configuration file.
 
     Raises `UserError` for a file that is missing, is not YAML, holds itself, holds too much once its aliases are written
-    out, gives one key twice, or asks Snakemake to run code (`__use_yte__`).
+    out, gives one key twice, has a name or number that YAML reads as another one, or asks Snakemake to run code
+    (`__use_yte__`).
     """
     try:
         text = read_text(file)
@@ -72,16 +73,25 @@ def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
         lines: dict[str, int] = {}
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
             line = key.start_mark.line + 1
+            if (name := str(_value_of(key))) != key.value:
+                raise UserError(f"{file}, line {line}: YAML reads the name {key.value} as {name}; put it in quotes")
             if key.value in lines:
                 raise UserError(
                     f"{file}: {join(key.value)} stands twice in one section, in lines {lines[key.value]} and {line}"
                 )
             lines[key.value] = line
         inner = [part for pair in node.value for part in pair]
+    if node.tag.endswith((":int", ":float")) and re.match(r"[-+]?0[\d_]+$|.*:", node.value):  # octal or sexagesimal
+        number = f"{node.value} as {_value_of(node)}"
+        raise UserError(f"{file}, line {node.start_mark.line + 1}: YAML reads {number}; write the number that is meant")
     counted[id(node)] = 1 + sum(_count(part, file, counted) for part in inner)
     if counted[id(node)] > MOST_VALUES:
         raise UserError(f"{file}: with its aliases written out it holds more than {MOST_VALUES:,} values")
     return counted[id(node)]
+
+
+def _value_of(scalar: yaml.ScalarNode) -> Any:
+    return yaml.SafeLoader("").construct_object(scalar)
 
 
 def _alternative(part: Schema, value: Any) -> Schema:
@@ -148,7 +158,7 @@ def _read(value: Any, part: Schema, of_files: Mapping[Path, Any]) -> Any:
     sources = [file for file, held in of_files.items() if held == value]
     if isinstance(value, str) and value and sources and part.get("format") == "path":
         # `..` behind a link is not the folder of the link.
-        return os.path.normpath(os.path.join(os.path.relpath(sources[0].parent.resolve()), value))
+        return os.path.normpath(os.path.join(os.path.relpath(sources[0].parent.resolve()), os.path.expanduser(value)))
     written = value
     if isinstance(value, str):
         value = _read_text(value, types)

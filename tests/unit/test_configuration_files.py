@@ -47,6 +47,28 @@ def test_aliases_that_say_something_once_are_read(folder):
     assert models == {"a": {"kind": "folder", "path": "y"}, "b": {"kind": "folder", "path": "x"}}
 
 
+@pytest.mark.parametrize(("name", "read"), [("01", "1"), ("1.50", "1.5"), ("no", "False"), ("~", "None")])
+def test_a_name_that_yaml_reads_as_another_one_is_refused(folder, name, read):
+    said = f"mine.yaml, line 2: YAML reads the name {name} as {read}; put it in quotes"
+    assert complaint(folder, f"models:\n  {name}: {{}}\n") == said
+    (folder / "mine.yaml").write_text(f'models: {{"{name}": {{}}, 7: {{}}, 1.5: {{}}}}\n')
+    assert list(config_reading.read("mine.yaml")["models"]) == [name, 7, 1.5]
+
+
+@pytest.mark.parametrize(("number", "read"), [("010000", 4096), ("-017", -15), ("1:30", 90), ("1:30.5", 90.5)])
+def test_a_number_that_yaml_reads_as_octal_or_sexagesimal_is_refused(folder, number, read):
+    said = f"mine.yaml, line 1: YAML reads {number} as {read}; write the number that is meant"
+    assert complaint(folder, f"training: {{steps: {number}}}\n") == said
+
+
+def test_a_path_may_begin_with_the_home_folder(folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    models = {"a": {"kind": "folder", "path": "~/runs/a"}}
+    (folder / "mine.yaml").write_text(f"models: {models}\n")
+    resolved = config_reading.resolve({"models": models}, ["mine.yaml"])
+    assert resolved["models"]["a"]["path"] == "/home/me/runs/a"
+
+
 @pytest.mark.parametrize(("names", "lines"), [(("a", "a"), (2, 4)), (("7", '"7"'), (2, 4))])
 def test_two_models_of_one_name_are_refused_and_both_lines_named(folder, names, lines):
     text = f"models:\n  {names[0]}: {{d_model: 8}}\n  b: {{}}\n  {names[1]}: {{d_model: 16}}\n"
