@@ -11,12 +11,13 @@ false-positive rate of up to 13% at a significance level of 5%. The rate is kept
 after the warm-up, and nowhere else (`make nulls`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from toposcale.statistics.coefficients import Floats, as_series, average_ranks, is_constant, standardised
@@ -114,7 +115,7 @@ class ResidualTest:
         """
         return self.correlation * np.sqrt(self.degrees_of_freedom / self.products.shape[2])
 
-    @property
+    @cached_property
     def p(self) -> Floats:
         """Two-sided p-values (S, M)."""
         return sign_flip_p_value(self.statistic, self.products)
@@ -161,20 +162,21 @@ def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine:
     # Rows without variation are 0, and left out of the fit.
     scaled, regressors = (np.nan_to_num(standardised(rows)) * np.sqrt(n) for rows in (series, controls))
     start = max_order(n)
-    fit = _GrowingFit(scaled[:, start:])
-    for column in _trend(n)[: 4 if half_cosine else 3]:
-        fit.add(column[None, start:])
-    values, n_fitted = np.full((len(series), n - start), np.nan), np.zeros(len(series))
+    present, *past = (scaled[:, start - lag : n - lag] for lag in range(start + 1))
+    values, n_fitted = np.full(present.shape, np.nan), np.zeros(len(series))
     least = np.full(len(series), np.inf)
-    for order in range(start + 1):
-        if order > 0:
-            fit.add(scaled[:, start - order : n - order])
-        for control in regressors:
-            fit.add(control[None, start - order : n - order])
-        criterion = fit.aicc()
+    for order, shared in enumerate(_shared_directions(regressors.tobytes(), n, half_cosine)):
+        own: list[Floats] = []
+        n_directions = np.full(len(series), float(len(shared)))
+        for column in past[:order]:
+            direction, is_kept = _direction(column, shared, own)
+            own.append(direction)
+            n_directions += is_kept
+        residuals = _orthogonal(present, shared, own)
+        criterion = _aicc(residuals, n_directions)
         better = criterion < least
         least[better] = criterion[better]
-        values[better], n_fitted[better] = fit.residuals[better], fit.n_fitted[better]
+        values[better], n_fitted[better] = residuals[better], n_directions[better]
     values[is_constant(series) | (np.abs(values).max(axis=1) <= _NEGLIGIBLE)] = np.nan
     values.flags.writeable = n_fitted.flags.writeable = False
     return Prewhitened(values, n_fitted, start)
@@ -293,37 +295,50 @@ class SharedFlips:
         return np.where((self._products != 0).any(axis=1), p_values, np.nan)
 
 
-class _GrowingFit:
-    """Least squares of many series at once, one regressor more at a time (modified Gram-Schmidt)."""
+# Least squares by hand rather than by LAPACK: a regressor that the earlier ones already span is left out by a rule, and the
+# sums do not depend on the number of threads.
 
-    # By hand rather than by LAPACK: the fits of order 0, 1, 2, ... come as by-products, a regressor that the earlier ones
-    # already span is left out by a rule, and the sums do not depend on the number of threads.
-    def __init__(self, target: Floats) -> None:
-        self.residuals = target.copy()
-        self.n_fitted = np.zeros(len(target))
-        self._basis: list[Floats] = []
 
-    def add(self, column: Floats) -> None:
-        """Add one regressor: (1, m) shared by all series, or (S, m)."""
-        size = np.sqrt((column * column).sum(axis=1, keepdims=True))
-        rest = column
-        for _ in range(2):  # twice, or nearly collinear columns lose their orthogonality to rounding
-            for direction in self._basis:
-                rest = rest - direction * (direction * rest).sum(axis=1, keepdims=True)
-        length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
-        kept = length > _NEGLIGIBLE * size
-        direction = np.where(kept, rest / np.where(kept, length, 1.0), 0.0)
-        self._basis.append(direction)
-        self.n_fitted = self.n_fitted + kept[:, 0]
-        self.residuals = self.residuals - direction * (direction * self.residuals).sum(axis=1, keepdims=True)
+@lru_cache(maxsize=1024)  # the same for the features and for the metrics
+def _shared_directions(control_bytes: bytes, n: int, half_cosine: bool) -> tuple[Floats, ...]:
+    """Return orthonormal directions (K, m) of trend and controls (C, n), with 0, 1, ... `max_order` points of the past."""
+    controls, start = np.frombuffer(control_bytes).reshape(-1, n), max_order(n)
+    directions, by_order = np.empty((0, n - start)), []
+    for order in range(start + 1):
+        columns = controls[:, start - order : n - order]
+        if order == 0:
+            columns = np.vstack([_trend(n)[: 4 if half_cosine else 3, start:], columns])
+        for column in columns:
+            direction, is_kept = _direction(column[None], directions, [])
+            directions = np.concatenate([directions, direction[is_kept]])
+        by_order.append(directions)
+    return tuple(by_order)
 
-    def aicc(self) -> Floats:
-        """Return Akaike's information criterion of each series, corrected for small samples."""
-        m, k = self.residuals.shape[1], self.n_fitted
-        squares = np.maximum((self.residuals**2).sum(axis=1), m * _NEGLIGIBLE**2)
-        spare = m - k - 1
-        penalty = np.where(spare > 0, 2 * k + 2 * k * (k + 1) / np.maximum(spare, 1), np.inf)
-        return m * np.log(squares / m) + penalty
+
+def _direction(column: Floats, shared: Floats, own: Sequence[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the direction (S, m) that a regressor adds to the others, 0 where they span it, and where they do not."""
+    # Twice, or nearly collinear columns lose their orthogonality to rounding.
+    rest = _orthogonal(_orthogonal(column, shared, own), shared, own)
+    size, length = (np.sqrt((rows * rows).sum(axis=1, keepdims=True)) for rows in (column, rest))
+    is_kept = length > _NEGLIGIBLE * size
+    return np.where(is_kept, rest / np.where(is_kept, length, 1.0), 0.0), is_kept[:, 0]
+
+
+def _orthogonal(rows: Floats, shared: Floats, own: Sequence[Floats]) -> Floats:
+    """Return the rows (S, m) less their projections on shared directions (K, m) and on their own, each (S, m)."""
+    rest = rows - np.einsum("sk,km->sm", np.einsum("sm,km->sk", rows, shared), shared)
+    for direction in own:
+        rest = rest - direction * (direction * rest).sum(axis=1, keepdims=True)
+    return rest
+
+
+def _aicc(residuals: Floats, n_fitted: Floats) -> Floats:
+    """Return Akaike's information criterion of each series, corrected for small samples."""
+    m, k = residuals.shape[1], n_fitted
+    squares = np.maximum((residuals**2).sum(axis=1), m * _NEGLIGIBLE**2)
+    spare = m - k - 1
+    penalty = np.where(spare > 0, 2 * k + 2 * k * (k + 1) / np.maximum(spare, 1), np.inf)
+    return m * np.log(squares / m) + penalty
 
 
 def _trend(n: int) -> Floats:

@@ -48,13 +48,15 @@ def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
     # The terms are multiples of 1/4 and add up to at most n^3 / 4: single precision is exact, too, and takes half the time.
     counts = counts.astype(np.float32 if (counts.sum(axis=1) ** 3 <= _EXACT_SINGLE).all() else np.float64)
     mean_rank = ((counts.sum(axis=1) + 1) / 2)[:, None, None]
-    y_ranks = _resample_ranks(second, counts) - mean_rank
+    y_ranks = _resample_ranks(second, counts)
+    y_ranks -= mean_rank  # in place, as below: a new array of this size takes longer to fill than to compute
     y_weighted = y_ranks * counts[:, None, :]
     y_squares = (y_ranks * y_weighted).sum(axis=2)
     chunk = max(1, _CHUNK_BYTES // (counts.itemsize * len(counts) * max(first.shape[1], len(second))))
     correlations = np.empty((len(counts), len(first), len(second)))
     for start in range(0, len(first), chunk):
-        x_ranks = _resample_ranks(first[start : start + chunk], counts) - mean_rank
+        x_ranks = _resample_ranks(first[start : start + chunk], counts)
+        x_ranks -= mean_rank
         covariance = np.matmul(x_ranks, y_weighted.transpose(0, 2, 1))
         np.square(x_ranks, out=x_ranks)
         x_squares = np.matmul(x_ranks, counts[:, :, None])
