@@ -125,7 +125,7 @@ def paired_residuals(
         runs = grids[steps]
         if set(runs) != set(configurations):
             continue
-        keys_of = {name: list(map(tuple, run.keys.to_numpy())) for name, run in runs.items()}
+        keys_of = {name: list(zip(*run.keys.values(), strict=True)) for name, run in runs.items()}
         keys = sorted(set.intersection(*map(set, keys_of.values())))
         indices = {name: [keys_of[name].index(key) for key in keys] for name in names}
         controls = {name: with_squares(run.controls) for name, run in runs.items()}
@@ -142,7 +142,7 @@ def paired_residuals(
 
 def _beside(one: Aligned, other: Aligned) -> Aligned:
     """Join the series of two groups of a model at the same checkpoints."""
-    keys = pd.concat([one.keys, other.keys], ignore_index=True)
+    keys = {name: np.concatenate([names, other.keys[name]]) for name, names in one.keys.items()}
     left_out = np.concatenate([one.left_out, other.left_out])
     return replace(one, keys=keys, values=np.vstack([one.values, other.values]), left_out=left_out)
 

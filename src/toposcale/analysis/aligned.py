@@ -1,8 +1,9 @@
 """From the long tables to aligned arrays: the start of every analysis of series over checkpoints."""
 
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -41,7 +42,7 @@ class Aligned:
     """S series of one model, of one layer where the control has series of the layer, and M metrics, at T checkpoints."""
 
     model: str
-    keys: pd.DataFrame  # S rows
+    keys: Columns  # S of source, layer and feature
     values: Floats  # (S, T)
     metrics: list[str]  # M names
     targets: Floats  # (M, T)
@@ -58,7 +59,7 @@ class Aligned:
     @property
     def n_pairs(self) -> int:
         """Number of pairs of a series and a metric."""
-        return len(self.keys) * len(self.metrics)
+        return len(self.values) * len(self.metrics)
 
     def testable(self, warmups: Mapping[str, float]) -> tuple[Self, str]:
         """Return the part on the testable segment, and why it cannot be tested, else ""."""
@@ -83,18 +84,75 @@ class Aligned:
 
     def pairs(self) -> Columns:
         """Return the keys of the pairs: arrays (S x M,) of model, source, layer, feature, metric."""
-        n_series, n_metrics = len(self.keys), len(self.metrics)
+        n_series, n_metrics = len(self.values), len(self.metrics)
         return {
             "model": np.full(n_series * n_metrics, self.model, dtype=object),
-            **{str(name): np.repeat(self.keys[name].to_numpy(object), n_metrics) for name in self.keys},
+            **{name: np.repeat(names, n_metrics) for name, names in self.keys.items()},
             "metric": np.array(self.metrics * n_series, dtype=object),
         }
 
     def rows(self, columns: Mapping[str, Any]) -> Columns:
         """Return one row per pair, from arrays (S, M) or a value for all; `joined` makes the table."""
-        shape = (len(self.keys), len(self.metrics))
+        shape = (len(self.values), len(self.metrics))
         shared = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
         return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()}
+
+
+@dataclass(frozen=True)
+class MeasuredSeries:
+    """All series and metrics of one model as matrices over the checkpoints, NaN where one was not measured."""
+
+    model: str
+    keys: Columns  # S keys
+    values: Floats  # (S, T)
+    n_rows: NDArray[np.int64]  # (S,): checkpoints in the table, with a value or NaN
+    metrics: list[str]  # M names
+    targets: Floats  # (M, T)
+    steps: Floats  # (T,)
+
+    def aligned(self, control: Control = PLAIN) -> Iterator[Aligned]:
+        """Yield the series of which the control is asked, grouped by the checkpoints that they share with the metrics."""
+        layers, asked = self.keys["layer"], control.is_asked_of(self.keys)
+        by_key = dict(zip(zip(*self.keys.values(), strict=True), self.values, strict=True))
+        for metric_pattern, metrics in _patterns(np.isfinite(self.targets)):
+            for pattern, alike in _patterns(np.isfinite(self.values) & metric_pattern):
+                alike = alike[asked[alike]]
+                # Large groups are faster.
+                together = layers if control.of_layer else np.full(len(layers), ALL_LAYERS)
+                for layer in dict.fromkeys(together[alike]):
+                    chosen = alike[together[alike] == layer]
+                    controls, missing = _held_fixed(by_key, control, str(layer), pattern)
+                    yield Aligned(
+                        self.model,
+                        {name: names[chosen] for name, names in self.keys.items()},
+                        self.values[np.ix_(chosen, pattern)],
+                        [self.metrics[m] for m in metrics],
+                        self.targets[np.ix_(metrics, pattern)],
+                        self.steps[pattern],
+                        controls,
+                        missing,
+                        self.n_rows[chosen] - int(pattern.sum()),
+                    )
+
+
+def measured_series(features: pd.DataFrame, metrics: pd.DataFrame) -> list[MeasuredSeries]:
+    """Return the series of each model that has metrics. ValueError: a missing column, or a repeated key."""
+    require(features=features, metrics=metrics)
+    measured, with_metrics = (set(table["model"].unique()) for table in (features, metrics))
+    if without := sorted(measured - with_metrics):
+        warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
+    of_models = []
+    for model in sorted(measured & with_metrics):
+        rows = features[features["model"] == model]
+        wide = _wide(rows, SERIES_KEY, "features")
+        targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
+        steps = sorted(set(wide.columns) | set(targets.columns))
+        keys = {name: wide.index.get_level_values(name).to_numpy(object) for name in SERIES_KEY}
+        n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
+        values, losses = (table.reindex(columns=steps).to_numpy(np.float64) for table in (wide, targets))
+        names = [str(name) for name in targets.index]
+        of_models.append(MeasuredSeries(model, keys, values, n_rows, names, losses, np.array(steps, np.float64)))
+    return of_models
 
 
 def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Control = PLAIN) -> Iterator[Aligned]:
@@ -103,20 +161,7 @@ def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Contr
     Every pair of series and metric of which the control is asked is in exactly one group. ValueError: a missing column,
     or a repeated key.
     """
-    require(features=features, metrics=metrics)
-    measured, with_metrics = (set(table["model"].unique()) for table in (features, metrics))
-    if without := sorted(measured - with_metrics):
-        warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
-    if control.asked_of:
-        needed = features["feature"].isin([*control.asked_of, *control.of_model, *control.of_layer])
-        features = features[needed]  # the others would be pivoted in vain
-    for model in sorted(set(features["model"].unique()) & with_metrics):
-        rows = features[features["model"] == model]
-        wide = _wide(rows, SERIES_KEY, "features")
-        targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
-        steps = sorted(set(wide.columns) | set(targets.columns))
-        n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
-        yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, control)
+    return chain.from_iterable(series.aligned(control) for series in measured_series(features, metrics))
 
 
 def _wide(table: pd.DataFrame, key: list[str], name: str) -> pd.DataFrame:
@@ -127,37 +172,8 @@ def _wide(table: pd.DataFrame, key: list[str], name: str) -> pd.DataFrame:
     return table.pivot(index=key, columns="step", values="value").sort_index()
 
 
-def _groups(
-    model: str, wide: pd.DataFrame, targets: pd.DataFrame, n_rows: NDArray[np.int64], control: Control
-) -> Iterator[Aligned]:
-    values, metric_values = wide.to_numpy(np.float64), targets.to_numpy(np.float64)
-    steps = wide.columns.to_numpy(np.float64)
-    keys = wide.index.to_frame(index=False)
-    layers, asked = keys["layer"].to_numpy(), control.is_asked_of(keys)
-    by_key = dict(zip(wide.index, values, strict=True))
-    for metric_pattern, chosen_metrics in _patterns(np.isfinite(metric_values)):
-        for pattern, alike in _patterns(np.isfinite(values) & metric_pattern):
-            alike = alike[asked[alike]]
-            # Large groups are faster.
-            together = layers if control.of_layer else np.full(len(layers), ALL_LAYERS)
-            for layer in dict.fromkeys(together[alike]):
-                chosen = alike[together[alike] == layer]
-                controls, missing = _held_fixed(by_key, control, str(layer), pattern)
-                yield Aligned(
-                    model,
-                    keys.iloc[chosen].reset_index(drop=True),
-                    values[np.ix_(chosen, pattern)],
-                    [str(targets.index[m]) for m in chosen_metrics],
-                    metric_values[np.ix_(chosen_metrics, pattern)],
-                    steps[pattern],
-                    controls,
-                    missing,
-                    n_rows[chosen] - int(pattern.sum()),
-                )
-
-
 def _held_fixed(
-    by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
+    by_key: Mapping[tuple[str, str, str], Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
 ) -> tuple[Floats, str]:
     """Return the series (C, T) that a control holds fixed for a layer; none, and the reason, if one is missing."""
     regressors = [np.empty((0, int(pattern.sum())))]
@@ -172,5 +188,7 @@ def _held_fixed(
 
 def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
     """Return the distinct rows of `masks`, each with the indices of its rows."""
-    distinct, labels = np.unique(masks, axis=0, return_inverse=True)
-    return [(row, np.flatnonzero(labels.ravel() == i)) for i, row in enumerate(distinct)]
+    rows: dict[bytes, list[int]] = {}
+    for index, mask in enumerate(masks):
+        rows.setdefault(mask.tobytes(), []).append(index)
+    return [(np.frombuffer(mask, bool), np.array(indices)) for mask, indices in sorted(rows.items())]

@@ -4,10 +4,11 @@ A new one is an entry of `CONTROLS`. Verdicts, positive controls, answers, figur
 docs/statistics.md tells them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.schemas import ALL_LAYERS
@@ -64,10 +65,10 @@ class Control:
         # Given the trend in the step alone it has false positives: runs share it (docs/statistics.md).
         return bool(self.of_model)
 
-    def is_asked_of(self, keys: pd.DataFrame) -> np.ndarray:
-        """Return which rows of source, layer and feature have this control."""
-        is_named = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
-        return is_named.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
+    def is_asked_of(self, keys: Mapping[str, NDArray[np.object_]]) -> NDArray[np.bool_]:
+        """Return which keys of source, layer and feature have this control."""
+        is_named = (keys["source"] == WEIGHT_NORM.source) & np.isin(keys["feature"], self.asked_of)
+        return is_named if self.asked_of else np.ones(len(is_named), dtype=bool)
 
     def keys(self, layer: str) -> dict[tuple[str, str, str], bool]:
         """Return the series that are held fixed for a layer, and whether each is required; a layer may have no norm."""

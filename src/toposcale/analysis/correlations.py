@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from toposcale.analysis import series
-from toposcale.analysis.aligned import Aligned, aligned_series, joined, warmups_of
+from toposcale.analysis.aligned import Aligned, MeasuredSeries, joined, measured_series, warmups_of
 from toposcale.analysis.controls import CONTROLS, NOTHING, PLAIN, Control
 from toposcale.analysis.series import PAIR_KEY
 from toposcale.io import schemas
@@ -54,9 +55,13 @@ def controlled_runs(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control
 ) -> list[ControlledRun]:
     """Return the series of every run given a control, tested if the control is."""
+    return _controlled_runs(measured_series(features, metrics), models, control)
+
+
+def _controlled_runs(measured: Sequence[MeasuredSeries], models: pd.DataFrame, control: Control) -> list[ControlledRun]:
     series.require(models=models)
     warmups, runs = warmups_of(models), []
-    for group in aligned_series(features, metrics, control):
+    for group in chain.from_iterable(of_model.aligned(control) for of_model in measured):
         segment, reason = group.testable(warmups) if control.is_tested else (group, "")
         is_tested = control.is_tested and not reason
         test = residual_test(segment.values, segment.targets, with_squares(segment.controls)) if is_tested else None
@@ -68,9 +73,10 @@ def correlation_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
     """Make the tables correlations and pooled_correlations: every pair given every control, by run and over runs."""
+    measured = measured_series(features, metrics)
     rows, tests = [], []
     for control in (PLAIN, *CONTROLS.values()):
-        runs = controlled_runs(features, metrics, models, control)
+        runs = _controlled_runs(measured, models, control)
         rows += [run.group.rows(_columns(run, control, seed, resamples)) for run in runs]
         if control.is_tested and runs:
             tests.append(joint_test(runs, models).assign(control=control.name))

@@ -98,15 +98,16 @@ def tested_features_table(
         cut, reason = group.testable(warmups)
         if reason:
             continue
-        testable |= set(map(tuple, group.keys.to_numpy()))
-        for source, keys in group.keys.groupby("source"):
-            values = spearman(cut.values[keys.index], cut.values[keys.index])
-            likeness.setdefault(str(source), []).append(pd.DataFrame(np.abs(values), keys["feature"], keys["feature"]))
-    rows = []
+        testable |= set(zip(*group.keys.values(), strict=True))
+        for source in dict.fromkeys(group.keys["source"]):
+            rows = group.keys["source"] == source
+            names, values = group.keys["feature"][rows], spearman(cut.values[rows], cut.values[rows])
+            likeness.setdefault(source, []).append(pd.DataFrame(np.abs(values), names, names))
+    table = []
     tests = [control.question for control in questions() if control.is_tested]
     for (question, of_source), answers in pooled[pooled["question"].isin(tests)].groupby(["question", "source"]):
         tested = answers[answers["p"].notna()]
-        rows.append(
+        table.append(
             {
                 "question": question,
                 "source": of_source,
@@ -118,7 +119,7 @@ def tested_features_table(
                 "reason": most_common(answers.loc[answers["p"].isna(), "reason"]),
             }
         )
-    return schemas.TABLES["tested_features"].frame(rows)
+    return schemas.TABLES["tested_features"].frame(table)
 
 
 def distinct(names: list[str], likeness: Sequence[pd.DataFrame]) -> int:
