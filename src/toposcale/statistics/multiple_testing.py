@@ -73,13 +73,9 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     >>> benjamini_hochberg([0.01, 0.04, 0.03])
     array([0.03, 0.04, 0.04])
     """
+    from scipy.stats import false_discovery_control  # slow to import: see docs/performance.md
 
-    def adjusted(p: Floats) -> Floats:  # as scipy.stats does, which takes a second to import
-        order = np.argsort(p)
-        steps = np.minimum.accumulate((p[order] * (len(p) / np.arange(1, len(p) + 1)))[::-1])[::-1]
-        return np.minimum(steps, 1.0)[np.argsort(order)]
-
-    return _of_tested(p_values, adjusted)
+    return _of_tested(p_values, false_discovery_control)
 
 
 def _of_tested(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats:
