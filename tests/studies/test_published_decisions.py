@@ -75,6 +75,16 @@ def test_the_pairs_are_as_many_as_the_definition_counts(published):
     }
 
 
+def test_no_row_of_a_source_without_noise_is_that_of_another_run(published):
+    """The losses of misfitting are those of a whole validation set, so they fall smoothly."""
+    for run in published:
+        if run.source == "misfitting" and len(run.history.steps) >= 5:
+            changes = np.diff(run.history.losses)
+            slopes = changes / np.diff(np.log(run.history.steps))
+            assert changes.max() < 0.01, run.history.model
+            assert slopes[-1] > 2 * slopes[-2], run.history.model
+
+
 def test_a_constant_run_that_is_cut_is_a_run_of_so_many_steps():
     base, larger = a_run("small", 1_000_000, 100_000), a_run("large", 4_000_000, 100_000)
     found = [one for one in decision_points([base, larger]) if one.whole.final_step == 50_000]
