@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from _notes import missing, repeated
-from toposcale.checkpoints.locations import noted, readable
-from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
+from toposcale.checkpoints.locations import LeftOutError, noted, readable
+from toposcale.io.errors import UserError, is_shared, reason_of
 
 
 def measured(

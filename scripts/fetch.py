@@ -14,8 +14,8 @@ from toposcale import checkpoints
 from toposcale.checkpoints.hub import HubSource
 from toposcale.checkpoints.locations import readable
 from toposcale.io.errors import is_shared, reason_of
-from toposcale.io.files import read_noted, write_text
-from toposcale.io.locks import locked
+from toposcale.io.files import write_text
+from toposcale.io.job_files import locked, read_noted
 
 
 def listing(path, source, steps, since):

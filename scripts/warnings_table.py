@@ -7,6 +7,7 @@ import _notes
 import _tables
 from toposcale.analysis import warnings
 from toposcale.io import files, tables
+from toposcale.io.job_files import read_noted
 
 
 def dropped(characters):
@@ -23,7 +24,7 @@ def changed(manifests):
     """Yield warnings on published checkpoints of which the Hub, listed again, serves something else than was measured."""
     for path in map(Path, manifests):
         fact, model = files.read_json(path), path.parent.name
-        listed = files.read_noted(path.with_name("revisions.json")).get("checkpoints", {})
+        listed = read_noted(path.with_name("revisions.json")).get("checkpoints", {})
         now = listed.get(str(fact["step"]), {})
         if "commit" in fact and any(now.get(key) != fact[key] for key in ("commit", "repeats")):
             serves = f"commit {now['commit'][:12]}" if "commit" in now else "none that can be used"

@@ -7,7 +7,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import pytest
 
-from toposcale.io.locks import locked
+from toposcale.io.job_files import locked
 from workspace import Workspace, code_block, copy_project, new_workspace, small_configuration, with_landscapes
 
 # Whoever starts the tests in the background has them, and what they start, ignore an interrupt.

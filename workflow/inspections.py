@@ -10,7 +10,8 @@ from typing import Any
 
 from fingerprint import fingerprint
 from toposcale.checkpoints import Inspection, Sizes, files_of, inspect
-from toposcale.io.files import read_noted, write_text
+from toposcale.io.files import write_text
+from toposcale.io.job_files import read_noted
 
 FILE = Path(".snakemake", "toposcale-inspections.json")
 

@@ -16,7 +16,7 @@ from recipes import Input, Job, Part, Recipe
 from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.io.errors import UserError
-from toposcale.io.files import read_noted
+from toposcale.io.job_files import read_noted
 from toposcale.monitor.folder import Folder
 from toposcale.training import corpus
 

@@ -24,9 +24,9 @@ from tiny_model import REPO, STEPS, TEXT, VOCABULARY
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.checkpoints.hub import HubSource
-from toposcale.checkpoints.locations import locate, readable
+from toposcale.checkpoints.locations import LeftOutError, locate, readable
 from toposcale.features import embeddings
-from toposcale.io.errors import LeftOutError, SharedError, UserError
+from toposcale.io.errors import SharedError, UserError
 
 
 def source(pattern: str = "step{step}", repo: str = REPO) -> HubSource:

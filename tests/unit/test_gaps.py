@@ -7,7 +7,8 @@ import pytest
 
 import embeddings
 from _checkpoints import measured
-from toposcale.io.errors import LeftOutError, SharedError, UserError, is_shared, reason_of
+from toposcale.checkpoints.locations import LeftOutError
+from toposcale.io.errors import SharedError, UserError, is_shared, reason_of
 
 
 class Panic(BaseException):

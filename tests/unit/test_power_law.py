@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from toposcale.forecasting.laws.power_law import fit_loss_curve, variance_inflation
+from toposcale.forecasting.laws.power_law import fit_loss_curve
+from toposcale.forecasting.laws.residuals import variance_inflation
 
 
 def test_an_exact_power_law_is_found():

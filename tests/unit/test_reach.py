@@ -23,7 +23,7 @@ def modules(text):
 
 # What every job needs to write a table, and what a script has beside it.
 JOB = modules("""
-    io: errors files locks schemas tables tensor_files
+    io: errors files job_files schemas tables tensor_files
     scripts: _job
 """)
 DESCRIBED = modules("""
@@ -89,7 +89,7 @@ LAWS = (
     | modules("""
     analysis: calibration methods rate ridge
     forecasting/laws: annealing chinchilla discrepancy family_law joint law
-    forecasting/laws: multi_power_law power_law prediction priors published_law
+    forecasting/laws: multi_power_law power_law prediction priors published_law residuals
     forecasting/runs: checks
 """)
 )

@@ -15,11 +15,11 @@ from toposcale.analysis.ridge import Ridge
 from toposcale.features.feature import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.forecasting.laws.chinchilla import Chinchilla
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.multi_power_law import MultiPowerLaw
+from toposcale.forecasting.laws.multi_power_law import MultiPowerLaw, refuse_unknown_schedule
 from toposcale.forecasting.laws.power_law import PowerLaw
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.published_law import refuse_young
-from toposcale.forecasting.runs.checks import refuse_curve, refuse_forecast, refuse_unknown_schedule
+from toposcale.forecasting.runs.checks import refuse_curve, refuse_forecast
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 

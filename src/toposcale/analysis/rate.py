@@ -7,7 +7,8 @@ import numpy as np
 
 from toposcale.analysis.training_runs import features_of
 from toposcale.features.feature import NEURAL_PERSISTENCE
-from toposcale.forecasting.laws.prediction import Prediction, student_t
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.residuals import student_t
 from toposcale.forecasting.runs.curves import binned
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast

@@ -15,7 +15,8 @@ from toposcale.analysis.forecasts import calibrated_rows, has_reached
 from toposcale.analysis.methods import default_method, forecast, make
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.laws.power_law import fit_loss_curve
-from toposcale.forecasting.laws.prediction import Prediction, student_t
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.residuals import student_t
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas

@@ -7,8 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toposcale.io.errors import LeftOutError, UserError
+from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
+
+
+class LeftOutError(UserError):
+    """Checkpoint that is left out on purpose, because it repeats the weights of `original`."""
+
+    def __init__(self, message: str, original: str) -> None:
+        super().__init__(message)
+        self.original = original
 
 
 def locate(path: str | Path) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 
 from toposcale.features.matrix_features import Features, MatrixFunction
 from toposcale.io.factors import PRODUCT, product_of, second_factor
-from toposcale.io.files import read_noted
+from toposcale.io.job_files import read_noted
 
 
 class _Factor(NamedTuple):

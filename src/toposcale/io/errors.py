@@ -29,14 +29,6 @@ class SharedError(UserError):
     """Error that all checkpoints share (an unreachable server, a full disk, too short a text), so that the run ends."""
 
 
-class LeftOutError(UserError):
-    """Checkpoint that is left out on purpose, because it repeats the weights of `original`."""
-
-    def __init__(self, message: str, original: str) -> None:
-        super().__init__(message)
-        self.original = original
-
-
 class NoForecast(ValueError):
     """Missing forecast of a method; the message is the reason and follows "no forecast: "."""
 

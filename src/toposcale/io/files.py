@@ -108,14 +108,6 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return parse_json(read_text(path))
 
 
-def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a JSON file of an earlier job; {} if it is missing, or empty after `--touch`."""
-    try:
-        return dict(parse_json(read_text(path)))
-    except (FileNotFoundError, ValueError, TypeError):
-        return {}
-
-
 def finite_or_none(value: Any) -> Any:
     """Return a value as JSON can hold it: None for a number that is not finite."""
     if not isinstance(value, float):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toposcale.io.errors import UserError
-from toposcale.io.files import read_noted
+from toposcale.io.job_files import read_noted
 from toposcale.io.tensor_files import Stored
 
 _INTEGERS, _BYTES, _FLOAT8 = r"u?int(4|8|16|32|64)|[ui]\d+", r"u?int8|[ui]8", r"float8.*|f8.*"

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from toposcale.forecasting.laws.joint import Joint
-from toposcale.forecasting.laws.power_law import variance_inflation
-from toposcale.forecasting.laws.prediction import CONFIDENCE, NORMAL, student_t
+from toposcale.forecasting.laws.prediction import CONFIDENCE, NORMAL
+from toposcale.forecasting.laws.residuals import student_t, variance_inflation
 from toposcale.forecasting.runs.curves import Curve
 from toposcale.forecasting.runs.facts import Provenance
 from toposcale.forecasting.runs.outliers import is_spike

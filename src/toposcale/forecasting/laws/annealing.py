@@ -10,7 +10,6 @@ NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # around the order that Luo et al. publish. Its width and the model discrepancy are chosen on other curves than
 # those that they are judged on: `python -m studies.published_curves FOLDER --prior` leaves one size and one schedule out.
 CENTRES = np.array([0.85, np.log(0.1), np.log(0.5), np.log(0.04), np.log(0.1), np.log(0.45), 0.5])
-WIDTHS = np.array([0.12, 0.8, 0.25, 0.5, 1.0, 0.5, 0.3])
 
 FIT_CHANGES, MOST_CHANGES = 200, 2000
 """Changes of the learning rate that are told apart while fitting, and in a forecast; neighbours beyond are merged."""

@@ -6,13 +6,15 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.forecasting.laws.annealing import CENTRES, MOST_CHANGES, NAMES, WIDTHS, Prepared, law, prepare
+from toposcale.forecasting.laws.annealing import CENTRES, MOST_CHANGES, NAMES, Prepared, law, prepare
 from toposcale.forecasting.laws.discrepancy import map_estimate
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
-from toposcale.forecasting.runs.checks import refuse_unknown_schedule
 from toposcale.forecasting.runs.series import bin_medians, noise_of
 from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
+
+WIDTHS = np.array([0.12, 0.8, 0.25, 0.5, 1.0, 0.5, 0.3])
+"""Standard deviations of the prior around `CENTRES`."""
 
 TIGHTNESS = 0.25
 """The widths of all but l0, A and B are multiplied with it: 1 leaves more to the curve, 0 nothing. Before the decay B is
@@ -209,3 +211,9 @@ def _usable(curve: Curve) -> Curve:
         medians, losses = bin_medians(steps.astype(np.float64), losses, POINTS_PER_CURVE)
         steps = medians.astype(np.int64)
     return Curve(curve.learning_rates, steps, losses)
+
+
+def refuse_unknown_schedule(run: TrainingRun) -> None:
+    """Raise NoForecast where the learning rates are not known to the end."""
+    if not run.schedule.is_known:
+        raise NoForecast(run.schedule.unknown_because)

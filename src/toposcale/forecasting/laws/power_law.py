@@ -6,7 +6,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from toposcale.forecasting.laws.prediction import Prediction, student_t
+from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.residuals import student_t, variance_inflation
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -148,16 +149,3 @@ class PowerLaw:
         """Return losses, in nats per token, with their 95% intervals."""
         times = [target.step - self._shift for target in targets]
         return [Prediction(float(self.law_(time)), *self.law_.interval(time)) for time in times]
-
-
-def variance_inflation(residuals: np.ndarray, parameters: int) -> float:
-    """Return (1 + r) / (1 - r), the points per independent point of an AR(1) series; r is kept between 0 and 0.9.
-
-    r is the lag-1 autocorrelation of the residuals of a fit, freed of its bias of about -(parameters + 3 r) / n.
-    """
-    points, power = len(residuals), float(np.sum(residuals**2))
-    if points <= parameters or points <= 3 or power <= 0:
-        return 1.0
-    lag = float(np.sum(residuals[1:] * residuals[:-1])) / power
-    lag = float(np.clip((lag + parameters / points) / (1 - 3 / points), 0.0, 0.9))
-    return (1 + lag) / (1 - lag)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.special import stdtrit
 
 from toposcale.forecasting.laws.priors import MAX_LOSS_RATIO, MAX_RELATIVE_SD
 from toposcale.io.errors import NoForecast
@@ -74,8 +73,3 @@ class Prediction:
     def none(cls, reason: str) -> Self:
         """Return a forecast without numbers, with the reason why."""
         return cls(np.nan, np.nan, np.nan, reason)
-
-
-def student_t(degrees_of_freedom: float) -> float:
-    """Return the two-sided 95% quantile of Student's t; infinite without a degree of freedom."""
-    return float(stdtrit(degrees_of_freedom, 0.5 + CONFIDENCE / 2)) if degrees_of_freedom > 0 else np.inf

@@ -99,12 +99,6 @@ def refuse_decision_point(run: TrainingRun) -> None:
         )
 
 
-def refuse_unknown_schedule(run: TrainingRun) -> None:
-    """Raise NoForecast where the learning rates are not known to the end."""
-    if not run.schedule.is_known:
-        raise NoForecast(run.schedule.unknown_because)
-
-
 def refuse_forecast(run: TrainingRun, value: float) -> None:
     """Raise NoForecast where the forecast of the end lies above the present loss although the rate decays."""
     if run.schedule.decays_after(run.progress.step) and value > run.loss_curve.level:

@@ -1,9 +1,12 @@
-"""Lock files, by which a job waits for another one."""
+"""What one job leaves for another: lock files, and notes in JSON."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from toposcale.io.files import parse_json, read_text
 
 
 @contextmanager
@@ -16,3 +19,11 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
         with suppress(OSError):  # some network file systems have no locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def read_noted(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the content of a JSON file of an earlier job; {} if it is missing, or empty after `--touch`."""
+    try:
+        return dict(parse_json(read_text(path)))
+    except (FileNotFoundError, ValueError, TypeError):
+        return {}
