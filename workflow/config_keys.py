@@ -80,6 +80,15 @@ def _has_metrics(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
     return path
 
 
+def _has_tokenizer(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
+    """Refuse a folder without the files of a tokenizer, where the validation is about files too."""
+    from toposcale.checkpoints.sources import TOKENIZERS  # as above
+
+    if info.context["files_exist"] and not any((Path(path) / name).is_file() for name in TOKENIZERS):
+        raise _error(f"but must be a folder with a tokenizer: {' or '.join(TOKENIZERS)}")
+    return path
+
+
 Existing = AfterValidator(_exists)
 
 
@@ -121,6 +130,7 @@ FilePath = Annotated[
     Field(pattern=r"^[^{}\x00]+$", min_length=1, json_schema_extra={"format": "path", "allowed": _BRACELESS}),
     Existing,
 ]
+TokenizerFolder = Annotated[SomePath, Existing, AfterValidator(_has_tokenizer)]
 LossFile = Annotated[FilePath, AfterValidator(_has_losses)]
 MetricsFile = Annotated[FilePath, AfterValidator(_has_metrics)]
 Distinct = Annotated[

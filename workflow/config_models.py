@@ -125,7 +125,7 @@ class ModelFromElsewhere(ModelNotTrainedHere):
 class PublishedModel(ModelFromElsewhere, ModelWithEmbeddings):
     """A model whose checkpoints were published, or saved by a training of the user's."""
 
-    tokenizer: Annotated[keys.SomePath, keys.Existing] | MISSING = MISSING
+    tokenizer: keys.TokenizerFolder | MISSING = MISSING
     """A folder with the tokenizer, for checkpoints without one."""
 
 

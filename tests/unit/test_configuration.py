@@ -288,6 +288,7 @@ def test_every_file_that_is_named_must_be_there(tmp_path):
     (tmp_path / "there.csv").write_text("model,step,metric,value\nm,1,accuracy,0.5\n")
     models = {"m": {"kind": "folder", "path": str(tmp_path / "gone")}}
     models |= {"t": {**models["m"], "path": str(tmp_path), "tokenizer": str(tmp_path / "gone")}}
+    models |= {"u": {**models["t"], "tokenizer": str(tmp_path)}}
     config = {
         "models": models,
         "metrics": {"tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")]},
@@ -301,6 +302,8 @@ def test_every_file_that_is_named_must_be_there(tmp_path):
         f'config key metrics.tables.1 holds "{tmp_path}/t.csv"',
         f'config key models.m.path holds "{tmp_path}/gone"',
         f'config key models.t.tokenizer holds "{tmp_path}/gone"',
+        f'config key models.u.tokenizer holds "{tmp_path}", but must be a folder with a tokenizer: tokenizer.json or '
+        "tokenizer_config.json or tokenizer.model or vocab.json or vocab.txt",
         f'config key training.schedule holds "{tmp_path}/gone"',
     ]
 

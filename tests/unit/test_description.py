@@ -87,6 +87,12 @@ def test_a_file_a_folder_arrays_and_a_module_say_the_same(file):
     )
 
 
+@pytest.mark.parametrize(("value", "kind"), [("abc", "text"), ([["a"], ["b"]], "text"), (None, "objects")])
+def test_text_is_no_array(value, kind):
+    with pytest.raises(UserError, match=f"w: not an array of numbers, but of {kind}"):
+        toposcale.describe({"w": value})
+
+
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_a_module_in_half_precision_is_measured_as_its_file(tmp_path, kind):
     module = nn.Linear(6, 18, bias=False).to(kind)

@@ -227,6 +227,7 @@ def made(tmp_path_factory):
     workspace.config = starting_configuration()
     (workspace.path / "scores.csv").write_text("model,step,metric,value\n")
     (workspace.path / "tokenizer").mkdir()
+    (workspace.path / "tokenizer" / "tokenizer.json").write_text("{}")
     (workspace.path / "curve.csv").write_text("step,loss\n1,2\n")
     (workspace.path / "scores").mkdir()
     (workspace.path / "scores" / "results.json").write_text("{}")

@@ -20,7 +20,7 @@ from toposcale.io.errors import UserError, as_user_error, is_shared, listed, rea
 from toposcale.io.tensor_files import read_metadata
 from toposcale.io.weight_files import choose_weight_files, folder_with_weights, may_hold_weights
 
-_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _BLOCK = 4096  # bytes
 
 
@@ -272,4 +272,4 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
         return "" if is_gpt else "they need a folder with config.json and a tokenizer for each checkpoint"
     if not (path / "config.json").is_file():
         return "there is no config.json"
-    return "" if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"
+    return "" if not tokenizer or any((path / name).is_file() for name in TOKENIZERS) else "there is no tokenizer"

@@ -338,6 +338,8 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
             raise UserError(f"{name}: not an array, but a {type(value).__name__}; give the weights alone")
         with as_user_error(name, "not an array", ValueError):
             named[name] = value if hasattr(value, "shape") else np.asarray(value)
+        if (kind := getattr(named[name].dtype, "kind", "")) in ("S", "U", "O"):
+            raise UserError(f"{name}: not an array of numbers, but of {'objects' if kind == 'O' else 'text'}")
     return named
 
 
