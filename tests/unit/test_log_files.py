@@ -1,5 +1,6 @@
 """Files with a training log as programs, spreadsheets and broken copies leave them."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import safetensors.torch
+import torch
 
 from toposcale.forecasting.logs import log_files, loss_curves
 from toposcale.forecasting.logs.table_files import columns_of
@@ -337,7 +340,7 @@ def test_a_column_that_begins_in_the_middle_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.xlsx", b"PK\x03\x04rest", "such as an Excel workbook .* save the sheet with the losses as CSV"),
+        ("a.xlsx", b"PK\x03\x04rest", "an Excel workbook or a zip archive; save the sheet with the losses as CSV"),
         ("a.ipynb", b'{"cells": []}', "a notebook; copy the table of losses"),
         ("model.gguf", b"GGUF\x03", "GGUF weights; give the log of the training"),
     ],
@@ -406,3 +409,77 @@ def test_numbers_of_a_table_are_read_whatever_their_type_chunks_and_gaps(kind):
 def test_a_missing_number_is_nan_and_one_that_is_not_finite_infinite():
     [values] = columns_of(pa.table({"loss": [1.0, None, float("nan"), -np.inf]}), "log.parquet").values()
     np.testing.assert_array_equal(values, [1, np.nan, np.inf, -np.inf])
+
+
+def test_weights_are_named_with_the_command_that_describes_them(tmp_path):
+    weights = {"w": torch.eye(3)}
+    safetensors.torch.save_file(weights, tmp_path / "a.safetensors")
+    torch.save(weights, tmp_path / "b.pt")
+    torch.save(weights, tmp_path / "c.pt", _use_new_zipfile_serialization=False)
+    (tmp_path / "d.gz").write_bytes(gzip.compress((tmp_path / "a.safetensors").read_bytes()))
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(UserError, match=f"weights of a model; .* toposcale describe {path}"):
+            loss_curves.read(path)
+
+
+def exported(scale=1.0):
+    """The export of one TensorBoard curve."""
+    return "Wall time,Step,Value\n" + "".join(
+        f"17000000{step:04d}.5,{step},{scale * loss}\n" for step, loss in zip(STEPS, LOSSES, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "quantity"),
+    [
+        ("curve.csv", "loss"),
+        ("run-a-tag-train_loss.csv", "loss"),
+        ("run-a-tag-eval_loss.csv", "validation_loss"),
+        ("run-validation-tag-loss.csv", "validation_loss"),
+        ("run-validation-tag-train_loss.csv", "loss"),
+    ],
+)
+def test_the_name_of_the_file_tells_the_curve_that_tensorboard_exports(name, quantity, tmp_path):
+    curve = read(tmp_path, name, exported())
+    assert curve.columns[quantity].tolist() == LOSSES
+    assert curve.names == {"step": "Step", quantity: "Value"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run-a-tag-train_learning_rate.csv",
+        "lr.csv",
+        "lr-AdamW.csv",
+        "run-a-tag-grad_norm.csv",
+        "run-a-tag-epoch_loss.csv",
+    ],
+)
+def test_the_export_of_another_curve_than_the_loss_is_refused(name, tmp_path):
+    with pytest.raises(
+        UserError, match=r"is not the loss of a step; give its file \(or name it: --loss-column Value\)"
+    ):
+        read(tmp_path, name, exported())
+    assert loss_curves.read(tmp_path / name, loss_column="Value").columns["loss"].tolist() == LOSSES
+
+
+def test_values_of_a_learning_rate_are_no_losses_whatever_the_name(tmp_path):
+    with pytest.raises(UserError, match=r"curve, which goes up to 0\.0011, is not the loss of a step"):
+        read(tmp_path, "curve.csv", exported(scale=1e-4))
+
+
+def test_a_value_of_several_quantities_is_no_loss(tmp_path):
+    features = pd.DataFrame({"step": [1, 1], "feature": ["h0", "h1"], "value": [3.0, 2.0]})
+    features.to_parquet(tmp_path / "features.parquet")
+    with pytest.raises(UserError, match="no column for loss"):
+        loss_curves.read(tmp_path / "features.parquet")
+
+
+@pytest.mark.parametrize(("name", "quantity"), [("train_loss", "loss"), ("val_loss", "validation_loss"), ("lr", "")])
+def test_the_file_of_a_metric_of_mlflow_has_its_name(name, quantity, tmp_path):
+    content = lines("1700000000000 {loss} {step}\n")
+    if quantity:
+        assert read(tmp_path, name, content).columns[quantity].tolist() == LOSSES
+    else:
+        with pytest.raises(UserError, match="lr, which goes up to 11, is not the loss of a step"):
+            read(tmp_path, name, content)

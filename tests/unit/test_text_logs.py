@@ -608,3 +608,44 @@ def test_an_evaluation_after_the_bar_of_its_step_is_at_that_step(redraws, tmp_pa
 def test_an_evaluation_whose_epoch_does_not_tell_its_step_is_a_question(tmp_path):
     with pytest.raises(UserError, match=r"an evaluation belongs to the progress bar before it .* trainer_state.json"):
         read(tmp_path, "\n".join(trainer_lines(10, 2, redraws=False)) + "\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{'accuracy': 0.35,\n 'learning_rate': 0.0003,\n 'loss': {loss},\n 'step': {step}}}",
+        '{{\r\n  "loss": {loss},\r\n  "step": {step}\r\n}}',
+    ],
+)
+def test_a_dictionary_over_several_lines_is_one_row(text, tmp_path):
+    """Its loss may stand before its step, as the standard library sorts them."""
+    curve = read(tmp_path, "\n".join(["training begins", *lines(text), "c4 loss 3.9"]) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    last = 2 + text.count("\n") * len(STEPS) + len(STEPS)
+    assert curve.low_confidence_reasons == (f"1 line with a loss was not understood, the first: line {last}",)
+
+
+def test_numbers_in_front_of_lines_are_ranks_where_the_lines_have_steps(tmp_path):
+    both = zip(lines("0: step {step} loss {loss}"), lines("1: step {step} loss {other}"), strict=True)
+    curve = read(tmp_path, "\n".join(line for pair in both for line in pair) + "\n")
+    assert curve.columns["loss"] == pytest.approx(np.array(LOSSES) + 0.15)
+
+
+@pytest.mark.parametrize("start", ["0: |1: ", "41:|42:"])
+def test_numbers_in_front_of_lines_that_do_not_rise_with_the_epochs_are_no_steps(start, tmp_path):
+    """Those of ranks, and those of the lines that grep prints."""
+    one, other = start.split("|")
+    logged = [f"{{'loss': {loss}, 'epoch': {step / 6000:.4f}}}" for step, loss in zip(STEPS, LOSSES, strict=True)]
+    with pytest.raises(UserError, match="do not rise with the epochs: ranks, or numbers of the lines"):
+        read(tmp_path, "\n".join(f"{one}{line}\n{other}{line}" for line in logged) + "\n")
+
+
+def test_the_time_of_an_evaluation_is_no_loss(tmp_path):
+    """Megatron-LM prints it before the validation loss."""
+    evaluation = (
+        "(min, max) time across ranks (ms):\n    evaluate ......................: (1234.10, 1235.20)\n"
+        " validation loss at iteration {step} on validation set | lm loss value: {loss} | lm loss PPL: 4.5E+01 |"
+    )
+    log = lines(" iteration {step}/ 6000 | learning rate: 3E-04 | lm loss: {loss} |", every=1000, evaluation=evaluation)
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert [step for step, _ in points(curve, "validation_loss")] == list(range(1000, 6001, 1000))

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from toposcale.forecasting.logs.labels import METRICS, labels_of
 from toposcale.forecasting.logs.names import (
     AXIS,
     BITS,
     COUNTERS,
     LAST_STEP,
+    NO_LOSS,
     NORMS,
     RATES,
     TEST,
@@ -23,10 +25,14 @@ from toposcale.forecasting.logs.names import (
     LossName,
     loss_name,
     plain_name,
+    split_of,
 )
 from toposcale.forecasting.logs.rows import Log, LogError, known_cells, numbers_or_nan
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import listed
+
+HIGHEST_RATE = 0.1
+"""Highest value of a curve without a name that may be a learning rate; a loss in nats per token begins above it."""
 
 
 def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
@@ -52,16 +58,27 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
                 f"columns {' and '.join(present)} both hold the {quantity.replace('_', ' ')}; remove one of them"
             )
         names |= {quantity: present[0]} if present else {}
-    # The export of one TensorBoard curve calls its loss `Value`; next to a loss, a value is something else.
-    values = [name for name in plain_of if plain_of[name] == "value"]
-    if values and not names.keys() & {"loss", "validation_loss"}:
-        names["loss"] = values[0]
+    if not names.keys() & {"loss", "validation_loss"}:
+        names |= _curve_alone(log, plain_of)
     order = ("step", "loss", "gradient_norm", "learning_rate", "validation_loss")
     log.names = {name: names[name] for name in order if name in names}
     if log.needs_losses:
         _refuse_bits(log)
         _refuse_missing(log)
     _make_series(log)
+
+
+def _curve_alone(log: Log, plain_of: Mapping[str, str]) -> dict[str, str]:
+    """Return quantity and column of the curve that TensorBoard or MLflow exports alone; raise LogError if it is no loss."""
+    column = next((name for name in plain_of if plain_of[name] == "value"), "")
+    if not column or any(labels_of(log, METRICS)):
+        return {}
+    run, _, tag = log.file.removesuffix(".gz").removesuffix(".csv").rpartition("-tag-")
+    highest = np.nanmax(numbers_or_nan(log.columns[column]), initial=0)
+    if NO_LOSS.fullmatch(plain_name(tag)) or 0 < highest < HIGHEST_RATE:
+        curve = f"{tag or column}, which goes up to {highest:.3g},"
+        raise LogError(f"{curve} is not the loss of a step; give its file (or name it: --loss-column {column})")
+    return {"loss" if (split_of(tag) or split_of(run)) in (TRAINING, None) else "validation_loss": column}
 
 
 def _named(log: Log, columns: Iterable[str], quantity: str, name: str) -> str:

@@ -24,7 +24,7 @@ SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
     "split event phase mode stage set subset partition kind type job_type tag",
     "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch",
     "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
-    "metric metric_name metricname name key tag variable series",
+    "metric metric_name metricname name key tag variable series feature",
     "value metric_value metricvalue scalar",
 )
 """Columns that label rows, in lower case: by split, process, run and metric; and columns of the values of a metric."""

@@ -19,11 +19,15 @@ _NO_TEXT = (
 )
 
 OTHER_FILES = {
-    b"PK\x03\x04": "a zip archive, such as an Excel workbook or a PyTorch file; save the sheet with the losses as CSV",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet with the losses as CSV",
-    b"GGUF": "GGUF weights; give the log of the training",
+    rb"PK\x03\x04.{26,200}data\.pkl|\x80\x02\x8a\nl\xfc|.{4}\0{4}\{\"": (
+        "weights of a model; give the log of its training, or describe the weights: toposcale describe FILE"
+    ),
+    rb"PK\x03\x04|\xd0\xcf\x11\xe0": "an Excel workbook or a zip archive; save the sheet with the losses as CSV",
+    rb"GGUF": "GGUF weights; give the log of the training",
+    rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF": "a picture or a PDF; give the numbers that it shows as CSV",
+    rb"\s*<(?:!DOCTYPE|html)": "a web page; give the losses as CSV, as the tracker exports them",
 }
-"""Kinds of files that hold no log, each with its remedy, by their first bytes."""
+"""Kinds of files that hold no log, each with its remedy, by a pattern of their first bytes."""
 
 
 def read(path: Path, named: Collection[str] = ()) -> Log:
@@ -54,8 +58,8 @@ def read(path: Path, named: Collection[str] = ()) -> Log:
 def _refuse_others(path: Path, content: bytes, suffix: str) -> None:
     """Raise LogError for a file of another kind, for text in another encoding, and for NUL bytes amid the lines."""
     for first, what in OTHER_FILES.items():
-        if content.startswith(first):
-            raise LogError(what)
+        if re.match(first, content, re.DOTALL):
+            raise LogError(what.replace("FILE", str(path)))
     if suffix == ".ipynb":
         raise LogError("a notebook; copy the table of losses below its cell to a text file, or give the log")
     if (nul := content.find(b"\0")) >= 0:

@@ -100,6 +100,7 @@ def read(
             log = event_files.read(path, is_named="loss" in chosen)
         else:
             log = log_files.read(path, chosen.values())
+            log.file = path.name
         return _curve(log, chosen, run)._replace(trainer=state)
 
 

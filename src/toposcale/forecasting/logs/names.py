@@ -22,7 +22,11 @@ IN_SEQUENCES = ("consumed_samples", "global_batch_size", "batch_size")
 BITS = re.compile(r"(?:^|[\W_])(?:bp[btc]|bits?(?:_per_(?:byte|token|char(?:acter)?))?)(?:$|[\W_])")
 AXIS = re.compile(r"(?:.*(?<!batch)[_/])?(tokens|samples|sequences|examples|epoch|batch)(?:_seen|_idx|_\(\w+\))?")
 PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
-"""Lower-case names of losses in bits, mostly per byte, of what a log may count in place of steps, and of perplexities."""
+NO_LOSS = re.compile(
+    r"(?!.*loss)(?:.*[\W_])?(?:lr|learning_rate|gnorm|grad_norm|gradient_norm|accuracy)(?:[\W_].*)?|.*(?:(?:\b|_)epoch|"
+    rf"{BITS.pattern}|{PERPLEXITY.pattern}).*"
+)
+"""Lower-case names of losses in bits, of what counts in place of steps, of perplexities, and of curves that are no loss."""
 
 
 class Counter(IntEnum):

@@ -26,11 +26,11 @@ class Log:
     """Rows of a log in the order of the file: a reader makes it, and each pass over it changes what it holds.
 
     columns: arrays (rows,) under their own names: numbers, NaN where missing and infinite where not a number, or objects.
-    form: format of the file. notes, low_confidence_reasons: on what was left out or changed. lines: line of each row, if
-    known. headers: the rows before which a header stands, for each kind of header. program: training program of a text
-    log. metrics: columns that are other metrics than losses. needs_losses: whether it is refused without a step and a loss.
-    names, series: once they are chosen, the names of the columns and float arrays (rows,) by quantity; `columns` are the
-    others then. totals: total steps that each row states, (rows,).
+    form, file: format and name of the file. notes, low_confidence_reasons: on what was left out or changed. lines: line of
+    each row, if known. headers: the rows before which a header stands, for each kind of header. program: training program
+    of a text log. metrics: columns that are other metrics than losses. needs_losses: whether it is refused without a step
+    and a loss. names, series: once they are chosen, the names of the columns and float arrays (rows,) by quantity;
+    `columns` are the others then. totals: total steps that each row states, (rows,).
     """
 
     columns: dict[str, Any]
@@ -40,6 +40,7 @@ class Log:
     lines: np.ndarray | None = None
     headers: Sequence[frozenset[int]] = ()
     program: str = ""
+    file: str = ""
     metrics: Sequence[str] = ()
     needs_losses: bool = True
     names: dict[str, str] = field(default_factory=dict)

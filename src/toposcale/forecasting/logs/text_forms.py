@@ -205,8 +205,8 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
     for at in range(len(literals) - 1):
         if at not in whole and at not in form.names:
             name = _read_number(form, literals, at, name)
-    if _starts_with_number(literals) and 0 not in whole and not form.counts:
-        form.names[0] = "step"
+    if _starts_with_number(literals) and 0 not in whole and not (form.counts and literals[1][0] != ":"):
+        form.names[0] = "rank" if form.counts else "step"
     form.names = {1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
     losses = {at: loss for at, name in form.names.items() if (loss := loss_name(name)) and not loss.is_part}
     if form.kind is Kind.LEFT_OUT or not losses:
@@ -280,7 +280,7 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
         return ""
     if loss is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
         has_loss = any("loss" in literal for literal in literals) or any(map(loss_name, form.names.values()))
-        if name == "eval" and not has_loss:
+        if name in ("eval", "evaluate") and not has_loss:
             form.reason = "an evaluation that is not called a loss, such as an accuracy"
             return ""
         loss = loss_name(f"{name}_loss")
@@ -387,7 +387,8 @@ class Lines:
         for number, raw in zip(range(1, n_lines + 1), io.BytesIO(content), strict=False):
             if fast is not None and (match := fast(raw)):
                 self.n_lines += 1
-                self._add(form, number, [*map(_number, match.groups())])
+                form.values.extend((self.n_rows, number, *map(_number, match.groups())))
+                self.n_rows += 1
                 continue
             for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
                 self.n_lines += bool(piece)
@@ -421,14 +422,10 @@ class Lines:
         elif form.kind is Kind.FACT:
             self.facts += [(self.n_rows, name, number_of(texts[at] + form.unit)) for at, name in form.names.items()]
         else:
-            self._add(form, number, values)
+            form.values.extend((self.n_rows, number, *values))
+            self.n_rows += 1
             return form
         return None
-
-    def _add(self, form: Form, number: int, values: list[float]) -> None:
-        """Add a row."""
-        form.values.extend((self.n_rows, number, *values))
-        self.n_rows += 1
 
 
 def _number(text: str | bytes) -> float:

@@ -40,11 +40,15 @@ _OTHER_AXES = {
 }
 """Remedies for lines that count something else than steps, by a pattern of them."""
 
+_DICTIONARY = re.compile(rb"\{\s*+(?:['\"][^{}\n]*+\n\s*+)++(?:['\"][^{}\n]*+)?\}")
+"""Dictionary or JSON object that is printed over several lines, whose loss may stand before its step."""
+
 
 def read(content: bytes) -> Log:
     """Read a text log; raise LogError if it holds no losses with steps, or too many lines that are not understood."""
     if content.lstrip().startswith(b"[{'"):  # a list of transformers' dictionaries, as Python prints it
         content = content.replace(b"}, {", b"}\n{")
+    content = _DICTIONARY.sub(lambda found: b" ".join(found[0].split()) + b"\n" * found[0].count(b"\n"), content)
     lines = Lines(content)
     forms = [form for form in lines.forms.values() if len(form.rows)]
     steps, totals, are_bars = _step_lines(lines.n_rows, [form for form in forms if form.kind is Kind.STEP])
@@ -53,7 +57,7 @@ def read(content: bytes) -> Log:
     _give_steps(lines, forms, steps, totals, follows=bar_follows)
     forms = _without_launcher([form for form in forms if len(form.rows)], lines.left_out)
     for form in forms:
-        _refuse_two_losses(form)
+        _refuse_wrong_steps(form)
     program = _program(forms)
     forms = _understood(forms, program, lines.left_out)
     n_read, without_step = _n_rows(forms), lines.left_out.pop(_NO_STEP, [])
@@ -87,6 +91,7 @@ def read(content: bytes) -> Log:
         notes.append(f"the step of a loss is that of the progress bar {'after' if bar_follows else 'before'} it")
     notes += _with_steps(columns, precedes=bool(program) and GRAMMARS[program].precedes)
     _count_over_epochs(columns)
+    columns |= {"value": columns.pop("loss")} if program == "MLflow" else {}
     return Log(
         columns, "text log", notes, [f"{missed}line {unread[0]:,}"] if unread else [], at_lines, headers, program
     )
@@ -116,14 +121,12 @@ def _bar_follows(bars: np.ndarray, forms: Sequence[Form]) -> bool:
         return False
     at = np.searchsorted(places, np.sort(rows), side="right")
     before, after = np.array([np.nan, *bars[places], np.nan])[[at, at + 1]]
-    half = 0.501 * _rounding_of(epochs)
 
     def fit(steps: np.ndarray) -> list[bool]:
         interval = np.nanmin(np.abs(np.diff(steps)), initial=np.inf)
-        most = steps / np.maximum(epochs - half, 1e-200)
         return [
             bool(np.isfinite(steps[:-1]).all()),
-            bool(np.nanmax(steps / (epochs + half), initial=0) <= np.nanmin(most, initial=np.inf)),
+            _are_proportional(steps, epochs),
             bool(interval > 0 and not np.any(steps[np.isfinite(steps)] % interval)),
             bool(steps[0] == interval),
         ]
@@ -131,6 +134,13 @@ def _bar_follows(bars: np.ndarray, forms: Sequence[Form]) -> bool:
     if fit(before) == fit(after) and not np.array_equal(before, after):
         raise LogError(_WHICH_BAR.format("a loss"))
     return fit(after) > fit(before)
+
+
+def _are_proportional(steps: np.ndarray, epochs: np.ndarray) -> bool:
+    """Return whether steps can be a constant number of them per epoch, whose rounding is known."""
+    half = 0.501 * _rounding_of(epochs)
+    most = steps / np.maximum(epochs - half, 1e-200)
+    return bool(np.nanmax(steps / (epochs + half), initial=0) <= np.nanmin(most, initial=np.inf))
 
 
 def _rounding_of(epochs: np.ndarray) -> float:
@@ -151,7 +161,7 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
     unit = _rounding_of(np.concatenate([[0.0], *(form.columns.get("epoch", []) for form in forms)]))
     index = {form: np.searchsorted(places, form.rows) - (not follows) for form in forms}
     if follows:
-        _give_back_evaluations(index, places, steps, unit)
+        _give_back_evaluations(index, steps, unit)
     for form, at in index.items():
         if form.counts:
             counted[form.rows] = form.rows
@@ -179,23 +189,20 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
         lines.notes.append(f"steps follow from epochs that are rounded to {unit:g}: to within {error:,.0f} steps")
 
 
-def _give_back_evaluations(index: dict[Form, np.ndarray], places: np.ndarray, steps: np.ndarray, unit: float) -> None:
-    """Give evaluations after the bar of a loss to that bar if their epoch says so; raise LogError if it is too rounded.
+def _give_back_evaluations(index: dict[Form, np.ndarray], steps: np.ndarray, unit: float) -> None:
+    """Give evaluations to the bar before them if their epoch says so; raise LogError if epochs are rounded too much for it.
 
-    index: bars after the lines of each form. places, steps: rows and steps of the bars.
+    index: the bar after each line, by form. steps: those of the bars.
     """
     logged = [form for form in index if form.kind is Kind.TRAINING and "epoch" in form.columns]
-    rows = np.sort(np.concatenate([[], *(form.rows for form in logged)]))
     for form in (form for form in index if form.kind is Kind.EVALUATION and "epoch" in form.columns and logged):
-        at = index[form]
-        before = np.maximum(at - 1, 0)
-        n_logged, n_before = np.searchsorted(rows, form.rows), np.searchsorted(rows, np.append(places, 0)[before])
-        is_between = (at > 0) & (n_logged == n_before)
         per_epoch = np.nanmedian(steps[index[logged[0]]] / np.maximum(logged[0].columns["epoch"], 1e-200))
-        expected, distance = form.columns["epoch"] * per_epoch, steps[at] - steps[before]
-        if np.any(is_between & (distance > 0) & (distance <= unit * per_epoch)):
+        before = np.maximum(index[form] - 1, 0)
+        distance = steps[index[form]] - steps[before]
+        if np.any((distance > 0) & (distance <= unit * per_epoch)):
             raise LogError(_WHICH_BAR.format("an evaluation"))
-        index[form] = np.where(is_between & (expected < steps[at] - distance / 2), before, at)
+        is_before = form.columns["epoch"] * per_epoch < steps[before] + distance / 2
+        index[form] = np.where(is_before, before, index[form])
 
 
 def _refuse_rounded_epochs(form: Form, of_epochs: np.ndarray, unit: float) -> None:
@@ -224,8 +231,14 @@ def _without_launcher(forms: list[Form], left_out: LinesByReason) -> list[Form]:
     return forms
 
 
-def _refuse_two_losses(form: Form) -> None:
-    """Raise LogError if some steps have two losses in lines of one form, such as those of an evaluation."""
+def _refuse_wrong_steps(form: Form) -> None:
+    """Raise LogError if numbers in front of lines are no steps by their epochs, or if some steps have two losses."""
+    epochs = form.columns.get("epoch", np.zeros(1))
+    if form.names.get(0) == "step" and np.any(epochs % 1) and not _are_proportional(form.columns["step"], epochs):
+        raise LogError(
+            "the numbers in front of the lines do not rise with the epochs: ranks, or numbers of the lines? Give the lines "
+            "of one rank without them"
+        )
     if form.kind is not Kind.TRAINING or not form.counts or RANKS & form.columns.keys():
         return
     steps = next(values for name, values in form.columns.items() if name in (*COUNTERS, "batch"))
