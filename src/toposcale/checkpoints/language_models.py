@@ -16,10 +16,10 @@ from torch import Tensor
 
 from toposcale.checkpoints.checkpoint import Checkpoint
 from toposcale.io.errors import UserError, as_user_error, listed
-from toposcale.io.files import parse_json, read_text, regular_files
+from toposcale.io.files import parse_json, read_text
 from toposcale.io.not_weights import is_buffer
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import count_weights
+from toposcale.io.weight_files import count_weights, regular_files
 from toposcale.training.gpt import GPT, GPTShape
 from toposcale.training.trainer import load_weights
 

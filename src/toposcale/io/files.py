@@ -48,7 +48,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file to read; raise UserError for a pipe, a device or a pointer of Git LFS."""
-    path = _not_a_pipe(Path(path))
+    path = not_a_pipe(Path(path))
     if path.is_file():
         with path.open("rb") as stream:
             if stream.read(64).startswith(b"version https://git-lfs.github.com/spec/"):
@@ -56,17 +56,12 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _not_a_pipe(path: Path) -> Path:
+def not_a_pipe(path: Path) -> Path:
     """Return the path; raise UserError for a pipe, a socket or a device, which may never end."""
     # A missing file and a folder are left to the reader, whose message says what it expected.
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path}: not a regular file (a pipe, a socket or a device); copy its content to a file")
     return path
-
-
-def regular_files(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the entries of a folder; raise UserError for a pipe, a socket or a device among them."""
-    return [_not_a_pipe(entry) for entry in Path(folder).iterdir()]
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

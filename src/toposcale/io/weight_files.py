@@ -16,7 +16,7 @@ import numpy as np
 from toposcale.io.bin_files import Arrays, open_bin
 from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, as_user_error, listed
-from toposcale.io.files import parse_json, read_text, regular_file, regular_files
+from toposcale.io.files import not_a_pipe, parse_json, read_text, regular_file
 from toposcale.io.tensor_files import Stored, TensorFile, open_file
 
 _EMBEDDINGS = re.compile(
@@ -203,3 +203,8 @@ def bytes_of(values: Any) -> bytes:
 def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
     """Return the number of weights in tensors of these names and shapes, token and position embeddings only if asked."""
     return sum(math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name))
+
+
+def regular_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the entries of a folder; raise UserError for a pipe, a socket or a device among them."""
+    return [not_a_pipe(entry) for entry in Path(folder).iterdir()]
