@@ -129,6 +129,8 @@ def test_learning_rates_and_norms_are_read(tmp_path):
         ("2024-01-01 10:00:05.123 | INFO | train:loop:42 - step=5 loss=3.2 lr=6.00e-04", 3.2),
         ("completed step: 5, seconds: 1.2, total_weights: 4194304, loss: 3.2", 3.2),
         ("loss at step 5: 3.2", 3.2),
+        ("Training loss (for one batch) at step 5: 3.2", 3.2),
+        ("epoch: 1 step: 5, loss is 3.2", 3.2),
     ],
 )
 def test_what_is_a_loss(line, loss, tmp_path):
@@ -631,7 +633,7 @@ def test_numbers_in_front_of_lines_are_ranks_where_the_lines_have_steps(tmp_path
     assert curve.columns["loss"] == pytest.approx(np.array(LOSSES) + 0.15)
 
 
-@pytest.mark.parametrize("start", ["0: |1: ", "41:|42:"])
+@pytest.mark.parametrize("start", ["0: |1: ", "0: |0: ", "41:|42:"])
 def test_numbers_in_front_of_lines_that_do_not_rise_with_the_epochs_are_no_steps(start, tmp_path):
     """Those of ranks, and those of the lines that grep prints."""
     one, other = start.split("|")
@@ -649,3 +651,11 @@ def test_the_time_of_an_evaluation_is_no_loss(tmp_path):
     log = lines(" iteration {step}/ 6000 | learning rate: 3E-04 | lm loss: {loss} |", every=1000, evaluation=evaluation)
     curve = read(tmp_path, "\n".join(log) + "\n")
     assert [step for step, _ in points(curve, "validation_loss")] == list(range(1000, 6001, 1000))
+
+
+@pytest.mark.parametrize("step", ["step {step} takes 1.2 s", "[INFO] [Rank 0] step={step}, skipped=0, lr=[0.0003]"])
+def test_a_step_on_the_line_after_each_loss_is_a_question(step, tmp_path):
+    with pytest.raises(UserError, match="whether the step of a loss is on the line before it or after it is unknown"):
+        read(tmp_path, "\n".join(lines("loss {loss}\n" + step)) + "\n")
+    curve = read(tmp_path, "\n".join(lines(step + "\nloss {loss}")) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))

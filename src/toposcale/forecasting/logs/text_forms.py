@@ -316,9 +316,9 @@ def text_of_evaluation(name: str) -> tuple[str, str] | None:
 
 def _name(before: str) -> str:
     """Return the plain name at the end of the text in front of a number."""
-    text = re.sub(r"\([^()]*\)", "", before[-200:]).rstrip(_NAME_END)
+    text = re.sub(r" ?\([^()]*\)", "", before[-200:]).rstrip(_NAME_END)
     text = _WRAPPERS.sub("", text).rstrip(_NAME_END)
-    name = plain_name(_SEPARATORS.split(text)[-1].strip(" -")).removesuffix("_value")
+    name = plain_name(_SEPARATORS.split(text)[-1].strip(" -")).removesuffix("_value").removesuffix("_is")
     name = _LEADING_JUNK.sub("", name) if re.search("[a-z]", name) else ""
     return {"trl": "train_loss", "tel": "val_loss"}.get(name, name)  # llm.c
 

@@ -162,6 +162,9 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
     index = {form: np.searchsorted(places, form.rows) - (not follows) for form in forms}
     if follows:
         _give_back_evaluations(index, steps, unit)
+    lone = [at for form, at in index.items() if form.kind is Kind.TRAINING and not form.counts]
+    if not follows and len(places) > 2 and any(np.array_equal(at, np.arange(len(places)) - 1) for at in lone):
+        raise LogError(f"whether the step of a loss is on the line before it or after it is unknown; {_GIVE_STEPS}")
     for form, at in index.items():
         if form.counts:
             counted[form.rows] = form.rows
@@ -233,8 +236,12 @@ def _without_launcher(forms: list[Form], left_out: LinesByReason) -> list[Form]:
 
 def _refuse_wrong_steps(form: Form) -> None:
     """Raise LogError if numbers in front of lines are no steps by their epochs, or if some steps have two losses."""
-    epochs = form.columns.get("epoch", np.zeros(1))
-    if form.names.get(0) == "step" and np.any(epochs % 1) and not _are_proportional(form.columns["step"], epochs):
+    epochs, numbers = (form.columns.get(name, np.zeros(1)) for name in ("epoch", "step"))
+    if (
+        form.names.get(0) == "step"
+        and np.any(epochs % 1)
+        and not (numbers.any() and _are_proportional(numbers, epochs))
+    ):
         raise LogError(
             "the numbers in front of the lines do not rise with the epochs: ranks, or numbers of the lines? Give the lines "
             "of one rank without them"
