@@ -14,7 +14,6 @@ WHEN_DAMAGED = "check that the copy or download is complete; if the workflow mad
 
 NOT_TENSORS = "Python objects other than tensors, which are not loaded"
 
-
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 

@@ -68,7 +68,11 @@ def trainings(states: Iterable[TrainerState]) -> list[list[TrainerState]]:
     runs: list[list[TrainerState]] = []
     logs: dict[Path, str] = {}
     for state in states:
-        log, last = logs.setdefault(state.path, _log(state)), state.content.get("max_steps")
+        history = [
+            entry for entry in state.content["log_history"] if not (isinstance(entry, dict) and SUMMARY in entry)
+        ]
+        # As a text, in which NaN equals NaN.
+        log, last = logs.setdefault(state.path, repr(history)), state.content.get("max_steps")
         for run in reversed(runs):
             begun = logs[run[-1].path]
             if log.startswith(begun[:-1]) and (begun != "[]" or last == run[-1].content.get("max_steps")):
@@ -77,12 +81,6 @@ def trainings(states: Iterable[TrainerState]) -> list[list[TrainerState]]:
         else:
             runs.append([state])
     return runs
-
-
-def _log(state: TrainerState) -> str:
-    """Return the log without a summary as a text, in which NaN equals NaN."""
-    history = state.content["log_history"]
-    return repr([entry for entry in history if not (isinstance(entry, dict) and SUMMARY in entry)])
 
 
 def facts(state: Mapping[str, Any], non_embedding_parameters: int) -> dict[str, int | None]:
