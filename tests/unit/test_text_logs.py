@@ -137,7 +137,9 @@ def test_what_is_a_loss(line, loss, tmp_path):
     assert points(read(tmp_path, line)) == [(5, loss)]
 
 
-@pytest.mark.parametrize("line", ["step 210ms loss 3.2", "step 5: loss 3,25", "loss of generality 5", "c4 loss 3.2"])
+@pytest.mark.parametrize(
+    "line", ["step 210ms loss 3.2", "step 5 value_loss 3.2", "step 5: loss 3,25", "loss of generality 5", "c4 loss 3.2"]
+)
 def test_what_is_no_loss_is_named(line, tmp_path):
     with pytest.raises(UserError, match=r"1 line with a loss was not understood, the first: line 1 \('"):
         read(tmp_path, line)
@@ -608,7 +610,9 @@ def test_an_evaluation_after_the_bar_of_its_step_is_at_that_step(redraws, tmp_pa
 
 
 def test_an_evaluation_whose_epoch_does_not_tell_its_step_is_a_question(tmp_path):
-    with pytest.raises(UserError, match=r"an evaluation belongs to the progress bar before it .* trainer_state.json"):
+    with pytest.raises(
+        UserError, match=r"the step of an evaluation stands before it or after it is unknown; .*trainer_state.json"
+    ):
         read(tmp_path, "\n".join(trainer_lines(10, 2, redraws=False)) + "\n")
 
 
@@ -655,7 +659,7 @@ def test_the_time_of_an_evaluation_is_no_loss(tmp_path):
 
 @pytest.mark.parametrize("step", ["step {step} takes 1.2 s", "[INFO] [Rank 0] step={step}, skipped=0, lr=[0.0003]"])
 def test_a_step_on_the_line_after_each_loss_is_a_question(step, tmp_path):
-    with pytest.raises(UserError, match="whether the step of a loss is on the line before it or after it is unknown"):
+    with pytest.raises(UserError, match="whether the step of a loss stands before it or after it is unknown"):
         read(tmp_path, "\n".join(lines("loss {loss}\n" + step)) + "\n")
     curve = read(tmp_path, "\n".join(lines(step + "\nloss {loss}")) + "\n")
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))

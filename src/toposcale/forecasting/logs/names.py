@@ -69,7 +69,7 @@ _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = word_sets(
     "total sum overall combined",
     "avg average mean smooth smoothed ema running moving median epoch",
     "aux auxiliary z moe router seq load balance balancing mtp kl reg regularization l2 distill commitment penalty",
-    "loss value step reduced metrics global local current batch per token",
+    "loss step reduced metrics global local current batch per token",
 )
 _LOSS = re.compile(r"loss(?![a-z])|cross_?entropy")
 _KNOWN_WORDS = frozenset().union(TRAINING, VALIDATION, TEST, _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN)
@@ -93,7 +93,7 @@ def plain_name(name: str) -> str:
 
 def loss_name(name: str) -> LossName | None:
     """Return what a name says of a loss; None if it is not the name of one."""
-    plain = plain_name(name)
+    plain = re.sub(r"[\W_]value$", "", plain_name(name))
     words = set(re.split(r"[^a-z0-9]+", plain)) - {""}
     if words & _PART and sum(map(str.isdecimal, words)) == 1:  # the loss of one of several heads or layers
         words = {word for word in words if not word.isdecimal()}

@@ -362,10 +362,7 @@ LinesByReason = defaultdict[str, list[int]]
 
 
 class Lines:
-    """Lines of a text log, form by form, and what stands between them; left_out: numbers of lines by reason.
-
-    notes: on how their steps were found.
-    """
+    """Lines of a text log by form, and what stands between them; left_out: their numbers by reason; notes: on steps."""
 
     def __init__(self, content: bytes) -> None:
         self.forms: dict[tuple[str, tuple[int, ...]], Form] = {}

@@ -28,10 +28,7 @@ _NO_STEP, _OF_OTHERS = "no step", "of another kind"
 """Reasons why lines are left out, beside those of the forms."""
 
 _GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trainer writes beside its checkpoints"
-_WHICH_BAR = (
-    f"whether {{}} belongs to the progress bar before it or after it is unknown; give the {FILE_NAME} that transformers' "
-    "Trainer writes beside its checkpoints"
-)
+_WHICH_STEP = f"whether the step of {{}} stands before it or after it is unknown; {_GIVE_STEPS}"
 _DIVIDE = "they count {0}: divide these by the {0} of a step, and give a CSV with the columns step and loss"
 _OTHER_AXES = {
     r"\[\s*\d+/\d+ \(\d+%\)\]|\bsamples?\b(?!/)": _DIVIDE.format("samples"),
@@ -132,7 +129,7 @@ def _bar_follows(bars: np.ndarray, forms: Sequence[Form]) -> bool:
         ]
 
     if fit(before) == fit(after) and not np.array_equal(before, after):
-        raise LogError(_WHICH_BAR.format("a loss"))
+        raise LogError(_WHICH_STEP.format("a loss"))
     return fit(after) > fit(before)
 
 
@@ -164,7 +161,7 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
         _give_back_evaluations(index, steps, unit)
     lone = [at for form, at in index.items() if form.kind is Kind.TRAINING and not form.counts]
     if not follows and len(places) > 2 and any(np.array_equal(at, np.arange(len(places)) - 1) for at in lone):
-        raise LogError(f"whether the step of a loss is on the line before it or after it is unknown; {_GIVE_STEPS}")
+        raise LogError(_WHICH_STEP.format("a loss"))
     for form, at in index.items():
         if form.counts:
             counted[form.rows] = form.rows
@@ -203,7 +200,7 @@ def _give_back_evaluations(index: dict[Form, np.ndarray], steps: np.ndarray, uni
         before = np.maximum(index[form] - 1, 0)
         distance = steps[index[form]] - steps[before]
         if np.any((distance > 0) & (distance <= unit * per_epoch)):
-            raise LogError(_WHICH_BAR.format("an evaluation"))
+            raise LogError(_WHICH_STEP.format("an evaluation"))
         is_before = form.columns["epoch"] * per_epoch < steps[before] + distance / 2
         index[form] = np.where(is_before, before, index[form])
 
