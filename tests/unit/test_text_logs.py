@@ -108,6 +108,10 @@ def test_the_lines_of_a_program_are_read_and_named(program, tmp_path):
     assert curve.low_confidence_reasons == ()
 
 
+def test_the_unit_of_a_learning_rate_is_not_one(tmp_path):
+    assert "learning_rate" not in read(tmp_path, "step 5 loss 3.2 lr(1e-3) 0.6\n").names
+
+
 def test_learning_rates_and_norms_are_read(tmp_path):
     curve = read(tmp_path, LOGS["Megatron-LM"])
     assert points(curve, "learning_rate") == [(0, 8.392e-07), (50, 4.28e-05)]
@@ -129,6 +133,7 @@ def test_learning_rates_and_norms_are_read(tmp_path):
         ("2024-01-01 10:00:05.123 | INFO | train:loop:42 - step=5 loss=3.2 lr=6.00e-04", 3.2),
         ("completed step: 5, seconds: 1.2, total_weights: 4194304, loss: 3.2", 3.2),
         ("loss at step 5: 3.2", 3.2),
+        ("[12:00:31] step 5 loss 3.2", 3.2),
         ("Training loss (for one batch) at step 5: 3.2", 3.2),
         ("epoch: 1 step: 5, loss is 3.2", 3.2),
     ],
@@ -341,6 +346,7 @@ def test_evaluations_of_another_kind_are_left_out_and_said(evaluation, reason, t
         ("Train Epoch: 1 [{step}/512000 (1%)]\tLoss: {loss}", "they count samples"),
         ("Train Epoch: 0 [  {step}/512000 (1%)] Loss: {loss} (avg 4.0) Batch (t): 0.5", "they count samples"),
         ("samples {step} | loss {loss}", "they count samples"),
+        ("[{step}:00:12] loss={loss}", "60 lines have a loss and no step"),
         ("tokens: {step} loss: {loss}", "they count tokens"),
         ("{step}/6000 [====>....] - ETA: 10s - loss: {loss}", "left out .means since the epoch began"),
         ("{step}/6000 - 10s 5ms/step - accuracy: 0.3 - loss: {loss}", "left out .means since the epoch began"),

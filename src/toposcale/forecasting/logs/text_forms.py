@@ -234,7 +234,7 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
 
 def _starts_with_number(literals: Sequence[str]) -> bool:
     """Return whether the number at the start of a line may count the steps."""
-    return len(literals) > 1 and literals[0].strip(" [(#") == "" and bool(re.match(r"[\])]?[ :|,]", literals[1]))
+    return len(literals) > 1 and literals[0].strip(" [(#") == "" and bool(re.match(r"[\])]?(?:[ |,]|:.)", literals[1]))
 
 
 def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> str:
@@ -244,7 +244,7 @@ def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> st
     """
     before, after = literals[at : at + 2]
     name, following = _name(before) or given, ""
-    has_unit = bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$", before))
+    has_unit = bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$|\blr\($", before))
     is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
     column = most = ""
     if is_ratio and not name and not before.endswith("/") and not literals[at + 2].startswith("/"):
