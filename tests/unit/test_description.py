@@ -93,6 +93,12 @@ def test_text_is_no_array(value, kind):
         toposcale.describe({"w": value})
 
 
+def test_arrays_of_another_byte_order_are_weights_too():
+    matrix = np.random.default_rng(0).normal(size=(24, 20)).astype(np.float32)
+    swapped = toposcale.features_of({"w": matrix.astype(">f4" if sys.byteorder == "little" else "<f4")})
+    pd.testing.assert_frame_equal(swapped, toposcale.features_of({"w": matrix}))
+
+
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_a_module_in_half_precision_is_measured_as_its_file(tmp_path, kind):
     module = nn.Linear(6, 18, bias=False).to(kind)

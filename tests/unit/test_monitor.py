@@ -629,10 +629,16 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):
     assert place.read_text() == "mine"
 
 
-@pytest.mark.parametrize("option", [{"every": 2.5}, {"tokens_per_step": 0}, {"final_step": -1}, {"max_rows": 0.5}])
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"every": 2.5}, {"every": "5"}, {"every": None}, {"tokens_per_step": 0}, {"tokens_per_step": float("inf")}),
+        *({"final_step": -1}, {"max_rows": 0.5}, {"start": -5}, {"start": "3"}, {"start": float("nan")}),
+    ],
+)
 def test_counts_are_whole_numbers(tmp_path, option):
     [name] = option
-    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least {int(name != 'start')}, got "):
         monitor(tmp_path, **option)
 
 

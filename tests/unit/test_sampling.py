@@ -121,6 +121,8 @@ def test_z_scores_by_hand():
     for value, draws in ((5.0, [0.1, 0.1 + 1e-16]), (math.nan, [1.0, 2.0]), (1.0, [1.0, math.inf])):
         with pytest.warns(RuntimeWarning, match="no z-score"):
             assert math.isnan(z_score(value, draws))
+    with pytest.raises(ValueError, match=r"^drawn must hold 2 or more draws, got 1$"):
+        z_score(5.0, [1.0])
 
 
 def test_bad_input_is_refused_by_name():

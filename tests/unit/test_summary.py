@@ -129,6 +129,12 @@ def test_who_says_something_beyond_the_norm():
     assert "H₀" not in text
 
 
+def test_a_correlation_of_several_runs_is_told_as_their_median():
+    strongest = "Strongest: H₁ total persistence of the weights, {}correlation of prewhitened residuals -0.40"
+    assert strongest.format("") in answers()[NORM]
+    assert strongest.format("median ") in answers(power=sensitivity().assign(n_runs=2))[NORM]
+
+
 def test_what_a_search_found_is_told_as_found_in_a_search():
     said = answers()
     first = said["In one sentence"]

@@ -89,9 +89,10 @@ def answer_beyond(
     if power["outside"]:
         limit = f" Its false-positive rate was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
+    median = "median " if power["n_runs"] > 1 else ""
     for _, row in answers.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
-        numbers += f" Strongest: {name_with_source(row)}, correlation of prewhitened residuals {row['estimate']:.2f}, "
-        numbers += f"p = {row['p']:.2g}, q = {row['q']:.2g}."
+        numbers += f" Strongest: {name_with_source(row)}, {median}correlation of prewhitened residuals "
+        numbers += f"{row['estimate']:.2f}, p = {row['p']:.2g}, q = {row['q']:.2g}."
     least = f" {power_sentence(power['detectable'])}."
     if len(passed):
         n_tested = int(power["n_tested"])

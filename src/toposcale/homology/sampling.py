@@ -60,6 +60,8 @@ def z_score(value: float, drawn: ArrayLike) -> float:
 
 def _z_score(value: float, drawn: ArrayLike) -> float:
     draws = np.asarray(drawn, dtype=np.float64)
+    if draws.size < 2:
+        raise ValueError(f"drawn must hold 2 or more draws, got {draws.size}")
     if not (np.isfinite(draws).all() and math.isfinite(value)):
         return math.nan
     mean, spread = float(draws.mean()), float(draws.std(ddof=1))

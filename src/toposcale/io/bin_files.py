@@ -204,7 +204,9 @@ class Arrays:
     @cached_property
     def stored(self) -> dict[str, Stored]:
         """Shape and type of all tensors."""
-        return {name: Stored(tuple(one.shape), str(one.dtype)) for name, one in self._tensors.items()}
+        # NumPy's text of a dtype is ">f4" in another byte order; PyTorch's have no name.
+        dtypes = {name: getattr(one.dtype, "name", str(one.dtype)) for name, one in self._tensors.items()}
+        return {name: Stored(tuple(one.shape), dtypes[name]) for name, one in self._tensors.items()}
 
     def is_readable(self, name: str) -> bool:
         """Return whether a tensor can be read into an array."""

@@ -139,7 +139,8 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     UserError
         If the folder has rows of that model, another monitor writes them, it is a file, or the name is not valid.
     ValueError
-        If a count is not an integer of at least 1, `timeout` is not in (0, 1e6], or `when_busy` is neither of the two.
+        If a count is not an integer of at least 1 (`start`: 0), `timeout` is not in (0, 1e6], or `when_busy` is neither of
+        the two.
 
     Examples
     --------
@@ -176,10 +177,11 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         timeout: float = 600.0,
         on_alert: Callable[[Alert], object] | None = None,
     ) -> None:
-        counts = {"every": every, "max_rows": max_rows, "final_step": final_step, "tokens_per_step": tokens_per_step}
-        for argument, count in counts.items():
-            if count is not None and (count < 1 or count != int(count)):
-                raise ValueError(f"{argument} must be a whole number of at least 1, got {count}")
+        every, start = _whole_number("every", every), _whole_number("start", start, least=0)
+        optional = {"max_rows": max_rows, "final_step": final_step, "tokens_per_step": tokens_per_step}
+        max_rows, final_step, tokens_per_step = (
+            None if count is None else _whole_number(argument, count) for argument, count in optional.items()
+        )
         if when_busy not in ("drop", "wait"):
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
         if not 0 < timeout <= 1e6:
@@ -478,6 +480,17 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     def _say(self, line: str) -> None:
         with suppress(Exception):  # a full disk, a closed pipe or file behind stderr
             print(f"toposcale.monitor: {self.folder.model}: {one_line(line)}", file=sys.stderr, flush=True)
+
+
+def _whole_number(argument: str, count: float, least: int = 1) -> int:
+    """Return a count as an integer; raise ValueError if it is not one, or less than `least`."""
+    try:
+        is_whole = int(count) == count >= least
+    except (TypeError, ValueError, OverflowError):  # not a number, NaN, infinity
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"{argument} must be a whole number of at least {least}, got {count!r}")
+    return int(count)
 
 
 def _copied(value: Any) -> Any:
