@@ -236,6 +236,14 @@ def test_a_loss_and_a_layer_that_end_as_nan_are_not_told_as_if_they_were_whole()
     assert table.to_dict("list") == {"layer": ["a"], "weight norm ×": [1.5]}
 
 
+def test_the_card_of_a_planned_model_asks_for_no_losses():
+    tables = {name: schemas.TABLES[name].frame([]) for name in ("metrics", "features", "warnings", "advice")}
+    models = figure_tables.models_table()[:1].assign(model="planned")
+    lines = dict(cards.cards(models, **tables)[0].lines)
+    assert lines["Checkpoints"] == "none, since it has not started"
+    assert "Loss" not in lines
+
+
 def test_models_that_end_at_other_steps_have_their_layers_in_one_table():
     norms = [("a", 1, 2.0), ("a", 2, 3.0), ("a", 3, 4.0), ("b", 2, 2.0), ("b", 1, 4.0)]
     key = {"source": "weights", "layer": "w", "feature": "frobenius_norm"}

@@ -23,6 +23,7 @@ def test_a_matrix_with_nan_is_one_warning_and_the_rest_of_the_checkpoint_none():
     bad = [("m", step, "weights", "q", name, np.nan) for step in (20, 30) for name in ("frobenius_norm", "stable_rank")]
     good = [
         ("m", 20, "weights", "k", "frobenius_norm", 1.0),
+        ("m", 20, "weights", "k", "neural_persistence_p2", np.nan),  # its unit is the largest weight of the model
         ("m", 30, "weights", ALL_LAYERS, "frobenius_norm", np.nan),
     ]
     table = warnings.warning_table(features(*bad, *good), METRICS[:0])

@@ -37,10 +37,11 @@ def cards(
     for row in models.sort_values(["n_parameters", "model"]).to_dict("records"):
         of_model = {name: parts.get(row["model"], empty[name]) for name, parts in by_model.items()}
         weights = of_model["features"][of_model["features"]["source"] == "weights"]
+        is_planned = of_model["features"].empty and of_model["metrics"].empty
         lines = {
             "Size": _size(row),
-            "Checkpoints": _checkpoints(of_model["features"], row),
-            "Loss": _loss(of_model["metrics"]),
+            "Checkpoints": "none, since it has not started" if is_planned else _checkpoints(of_model["features"], row),
+            "Loss": "" if is_planned else _loss(of_model["metrics"]),
             "Forecast": _forecast(of_model["advice"], row) if len(of_model["metrics"]) else "",
             "Changed most": _changes(weights),
             "Odd layers": _odd(weights),

@@ -280,7 +280,7 @@ def advise_on(
     >>> schedule = LearningRateSchedule(4000, np.full(4001, 1e-3))
     >>> run = TrainingRun(RunFacts("25M", 25_000_000, tokens_per_step=500_000), schedule)
     >>> print(advise_on(run).sentence)
-    No advice: ...
+    No advice: it has no losses yet.
     """
     family = tuple(
         other

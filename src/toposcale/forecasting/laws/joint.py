@@ -198,6 +198,8 @@ def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingR
 def refuse_run(run: TrainingRun) -> None:
     """Raise NoForecast where a sound curve has too few losses, comes too early, or is not that of a pretraining."""
     checks.refuse_objective(run)
+    if not (len(run.losses) or len(run.checkpoint_losses)):
+        raise NoForecast("it has no losses yet")
     if len(run.loss_curve.steps) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
     checks.refuse_decision_point(run)
