@@ -109,7 +109,9 @@ def test_the_only_file_without_a_number_is_measured_or_refused_with_the_remedy(t
 
 def test_a_folder_that_is_a_checkpoint_itself_has_the_step_of_its_trainer(tmp_path):
     save_file({"w": MATRIX}, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match="holds the step as its one number, nor do the files"):
+    with pytest.raises(
+        UserError, match=r"one checkpoint, which does not hold its step; if its name does, name the folder"
+    ):
         checkpoints.FolderSource(tmp_path).steps()
     (tmp_path / "trainer_state.json").write_text('{"global_step": 40, "log_history": []}')
     source = checkpoints.FolderSource(tmp_path)

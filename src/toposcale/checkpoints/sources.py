@@ -48,6 +48,11 @@ class FolderSource:
         if not self.pattern and len(runs := runs_in(self.path)) > 1:
             entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
             raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
+        if not self.pattern and self._with_weights == ["."]:
+            raise UserError(
+                f"{self.path}: one checkpoint, which does not hold its step; if its name does, name the folder above it; "
+                f"or measure it alone: toposcale describe {self.path}"
+            )
         why = (
             f"no name matches {self.pattern}" if self.pattern else "no name of weights holds the step as its one number"
         )
