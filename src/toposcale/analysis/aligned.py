@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from toposcale.analysis.controls import PLAIN, Control
 from toposcale.analysis.series import MIN_FOR_CORRELATION, SERIES_KEY, require
+from toposcale.io.errors import counted
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.prewhitening import testable_segment
@@ -76,7 +77,7 @@ class Aligned:
         """Return why each pair (S, M) has no correlation; "" if it has one."""
         reasons = np.full((len(self.values), len(self.metrics)), "", dtype=object)
         if self.n < MIN_FOR_CORRELATION:
-            reasons[:] = f"{self.n} common checkpoints; at least {MIN_FOR_CORRELATION} are needed"
+            reasons[:] = f"{counted(self.n, 'common checkpoint')}; at least {MIN_FOR_CORRELATION} are needed"
             return reasons
         reasons[:, is_constant(self.targets)] = "constant metric"
         reasons[is_constant(self.values), :] = "constant feature"
