@@ -8,6 +8,7 @@ import pytest
 from made_runs import changed
 from planted_runs import FINAL, WARMUP, run
 from toposcale.forecasting.runs.checks import broken_steps
+from toposcale.forecasting.runs.training_run import TrainingRun
 
 
 def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():
@@ -27,6 +28,12 @@ def test_a_history_cannot_be_written_to():
         history.losses[0] = 1.0
     with pytest.raises(ValueError, match="read-only"):
         history.features["weights/h0_total"][0] = 1.0
+
+
+@pytest.mark.parametrize("steps", [[-100, 0, 100], [0, 0, 100], [100, 50, 200], [0, np.nan, 200], [[0, 1, 2]] * 3])
+def test_steps_count_up_from_0(steps):
+    with pytest.raises(ValueError, match="steps: at least 0 and strictly increasing in "):
+        TrainingRun(run(0).facts, run(0).schedule, steps=np.array(steps), losses=np.ones(3))
 
 
 def test_the_loss_curve_is_the_smoothed_log_moved_to_the_metric():

@@ -83,7 +83,7 @@ class TrainingRun:
     Raises
     ------
     ValueError
-        If arrays differ in length or steps do not increase.
+        If arrays differ in length, or steps are below 0 or do not increase.
 
     Examples
     --------
@@ -121,8 +121,9 @@ class TrainingRun:
         if len(self.checkpoint_losses) != len(self.checkpoint_steps):
             raise ValueError(f"checkpoint_losses: one for each of the {len(self.checkpoint_steps)} of {self.model}")
         for name in ("steps", "checkpoint_steps"):
-            if np.any(np.diff(getattr(self, name)) <= 0):
-                raise ValueError(f"{name}: strictly increasing in {self.model}")
+            values = getattr(self, name)
+            if values.ndim != 1 or not np.all(np.diff(values, prepend=-1.0) > 0):
+                raise ValueError(f"{name}: at least 0 and strictly increasing in {self.model}")
 
     @classmethod
     def of(
