@@ -73,11 +73,21 @@ def test_alignment_of_bars_of_one_birth_equals_assignment(n_first, n_second, see
     rng = np.random.default_rng(seed)
     deaths = [rng.integers(1, 6, n).astype(float) if tied else rng.gamma(3.0, 1.0, n) for n in (n_first, n_second)]
     a, b = (np.column_stack([np.zeros_like(one), one]) for one in deaths)
-    assigned = diagram_distances(a, b)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distances, "_FEW_BARS", 0)
-        aligned = diagram_distances(a, b)
-    assert aligned == pytest.approx(assigned, rel=1e-12, abs=1e-14)
+    # A bar without length of another birth changes no distance, and rules the alignment out.
+    assigned = diagram_distances(a, np.vstack([b, [7.0, 7.0]]))
+    assert diagram_distances(a, b) == pytest.approx(assigned, rel=1e-12, abs=1e-14)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.02, 0.2, 1.0]), st.booleans())
+def test_pairs_in_order_are_taken_only_where_no_alignment_costs_less(n_bars, seed, change, tied):
+    rng = np.random.default_rng(seed)
+    a = rng.integers(1, 6, n_bars).astype(float) if tied else rng.gamma(3.0, 1.0, n_bars)
+    a, b = np.sort(a), np.sort(a * np.exp(change * rng.standard_normal(n_bars)))
+    in_order = distances._paired_in_order(a, b)
+    assert in_order is None or in_order == pytest.approx(distances._aligned(a, b), rel=1e-12, abs=1e-14)
+    if change == 0.02 and not tied:
+        assert in_order is not None or a[0] < 0.2 * a[-1]
 
 
 def test_many_bars_of_one_birth_are_aligned():
@@ -87,6 +97,11 @@ def test_many_bars_of_one_birth_are_aligned():
     b = np.column_stack([np.zeros(199), lengths[:-1]])
     assert diagram_distance(a, b, kind="wasserstein_1") == pytest.approx(100.0)  # the longest is left alone
     assert diagram_distance(a, b, kind="bottleneck") == pytest.approx(1.0)  # the shortest is: all others move by one
+
+
+def test_bars_above_and_below_one_birth_are_apart():
+    a, b = np.array([[0.0, 2.0]]), np.array([[0.0, -2.0]])
+    assert diagram_distances(a, b) == pytest.approx({"wasserstein_1": 2.0, "wasserstein_2": 2**0.5, "bottleneck": 1.0})
 
 
 def test_equals_brute_force_where_gudhi_errs():

@@ -12,10 +12,13 @@ from toposcale.features.descriptions import WITHOUT_MATRICES
 from toposcale.homology.distances import KINDS
 from toposcale.io.schemas import ALL_LAYERS
 
+Diagrams = dict[tuple[str, int], np.ndarray]
+"""Diagrams (k, 2) of a checkpoint by layer and dimension."""
+
 _NO_BARS = np.empty((0, 2))
 
 
-def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarray]:
+def by_layer_and_dimension(diagrams: pa.Table) -> Diagrams:
     """Return the diagrams (k, 2) in the table of one checkpoint by (layer, dimension), without bars that never die."""
     keys = list(zip(diagrams["layer"].to_pylist(), diagrams["dimension"].to_pylist(), strict=True))
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
@@ -26,7 +29,10 @@ def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarr
 
 def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]:
     """Return the distances between two checkpoints' diagrams as features by layer, and under "all"; NaN for a NaN bar."""
-    before, after = by_layer_and_dimension(earlier), by_layer_and_dimension(later)
+    return _distances(by_layer_and_dimension(earlier), by_layer_and_dimension(later))
+
+
+def _distances(before: Diagrams, after: Diagrams) -> dict[str, dict[str, float]]:
     features: dict[str, dict[str, float]] = {}
     for layer, dimension in sorted({*before, *after}):
         pair = before.get((layer, dimension), _NO_BARS), after.get((layer, dimension), _NO_BARS)
@@ -42,4 +48,5 @@ def consecutive_distances(diagrams: Sequence[pa.Table | None]) -> list[dict[str,
     """Return `distances` of every checkpoint but the first from the previous one; {} to and from a missing one (None)."""
     if len(diagrams) < 2:
         warnings.warn("one checkpoint alone has no consecutive distances", stacklevel=2)
-    return [{} if a is None or b is None else distances(a, b) for a, b in pairwise(diagrams)]
+    keyed = [None if table is None else by_layer_and_dimension(table) for table in diagrams]
+    return [{} if a is None or b is None else _distances(a, b) for a, b in pairwise(keyed)]

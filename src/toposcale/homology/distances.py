@@ -14,7 +14,6 @@ from toposcale.homology.validation import Floats, as_diagram
 DistanceKind = Literal["wasserstein_1", "wasserstein_2", "bottleneck"]
 KINDS: tuple[DistanceKind, ...] = ("wasserstein_1", "wasserstein_2", "bottleneck")
 _ORDERS = {"wasserstein_1": 1, "wasserstein_2": 2, "bottleneck": 1}
-_FEW_BARS = 150  # up to here an assignment is faster than an alignment
 
 
 def diagram_distances(
@@ -55,12 +54,13 @@ def diagram_distances(
     unit = float(max(costs.max(initial=0.0) for costs in diagonal))
     if unit == 0.0:
         return dict.fromkeys(kinds, 0.0)
-    births = np.concatenate([first[:, 0], second[:, 0]])
-    if len(births) > _FEW_BARS and np.all(births == births[0]):
+    births, deaths = np.concatenate([first, second]).T
+    if np.all(births == births[0]) and (np.all(deaths >= births) or np.all(deaths <= births)):
         a_lengths, b_lengths = (np.sort(np.abs(side[:, 1] - births[0])) / unit for side in (first, second))
         costs_by_kind = {"bottleneck": _paired_by_length(a_lengths, b_lengths)}
         if set(kinds) != {"bottleneck"}:
-            costs_by_kind |= dict(zip(KINDS, _aligned(a_lengths, b_lengths), strict=False))
+            in_order = _paired_in_order(a_lengths, b_lengths) if len(first) == len(second) else None
+            costs_by_kind |= dict(zip(KINDS, in_order or _aligned(a_lengths, b_lengths), strict=False))
         return {kind: unit * costs_by_kind[kind] ** (1 / _ORDERS[kind]) for kind in kinds}
     by_birth, by_death = (np.abs(np.subtract.outer(first[:, end], second[:, end])) for end in (0, 1))
     direct = np.maximum(by_birth, by_death)
@@ -81,6 +81,32 @@ def _paired_by_length(first: Floats, second: Floats) -> float:
     a, b = first[::-1], second[::-1]
     together = np.minimum(np.abs(a[:paired] - b[:paired]), np.maximum(a[:paired], b[:paired]) / 2)
     return float(np.max(np.concatenate([together, a[paired:] / 2, b[paired:] / 2]), initial=0.0))
+
+
+def _paired_in_order(first: Floats, second: Floats) -> list[float] | None:
+    """Return what `_aligned` does where pairing bars of lengths (k,) and (k,) in order is provably best; else None."""
+    differences = np.abs(first - second)
+    squares = differences * differences
+    # A matching that leaves out a bar i of one side leaves out a bar j of the other. Where that costs at least as much as
+    # all pairs from i to j, whichever i and j, the sum of squares is least.
+    until = np.cumsum(squares)
+    for one, other in ((first, second), (second, first)):
+        at_best = np.minimum.accumulate((other * other / 4 - until)[::-1])[::-1]
+        if (one * one / 4 + until - squares + at_best < 0).any():
+            return None
+    # The sum of differences is least if there is a potential with slopes of at most 1 and values of at most half a length
+    # that differs by |x - y| between the bars of each pair (Kantorovich duality): its slope is 1 where more of the second
+    # bars than of the first are shorter, -1 where fewer are. low and high are the values that it can have.
+    lengths = np.concatenate([first, second])
+    order = np.argsort(lengths)
+    slopes = np.sign(np.cumsum(np.repeat([-1, 1], len(first))[order]))
+    low = high = before = 0.0
+    for length, slope in zip(lengths[order].tolist(), [0, *slopes[:-1].tolist()], strict=True):
+        step, before = length - before, length
+        low, high = max(low + (slope or -1) * step, -length / 2), min(high + (slope or 1) * step, length / 2)
+        if low > high:
+            return None
+    return [float(differences.sum()), float(squares.sum())]
 
 
 def _aligned(first: Floats, second: Floats) -> list[float]:
