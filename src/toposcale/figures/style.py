@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import matplotlib.style
 import pandas as pd
 from matplotlib import colormaps
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -138,16 +139,19 @@ def save(figure: Figure, svg: str | os.PathLike[str]) -> None:
     """Write a figure as SVG, and as PNG beside it, atomically: the same bytes for the same figure."""
     of_svg = {"Date": None, "Creator": None, **({MISSING: figure.get_label()} if figure.get_label() else {})}
     with matplotlib.style.context(["default", STYLE]):
+        figure.dpi = _DPI
+        canvas = FigureCanvasAgg(figure)
+        # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too. `savefig` would draw
+        # everything once more to find it.
+        if layout := figure.get_layout_engine():
+            layout.execute(figure)
+            figure.set_layout_engine("none")
         with atomic_write(Path(svg).with_suffix(".png")) as temporary:
-            figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None}, facecolor="white")
-        # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too.
-        figure.set_layout_engine("none")
+            canvas.print_png(temporary, metadata={"Software": None})
         # The solver of the layout differs in the last digits between processes, and SVG names its clips by all of them.
         for axes in figure.axes:
             axes.set_position(Bbox(axes.get_position(original=True).get_points().round(9)))
         with atomic_write(svg) as temporary:
-            figure.dpi = _DPI
-            # Not by `savefig`, which draws everything once more before, to find the layout.
             FigureCanvasSVG(figure).print_svg(temporary, metadata=of_svg)
 
 
