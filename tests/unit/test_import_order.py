@@ -209,7 +209,8 @@ HEAVY = {"torch", "transformers", "pandas", "matplotlib", "scipy.stats", "scipy.
         ("analyse", {"pandas"}),
         ("figures", {"pandas", "matplotlib"}),
         ("train", {"torch"}),
-        ("training_path", {"torch", "scipy.spatial"}),
+        ("training_path", {"torch"}),
+        ("explorer", {"pandas", "matplotlib"}),
     ],
 )
 def test_a_job_imports_what_it_needs_and_nothing_heavy_beside(script, needed):

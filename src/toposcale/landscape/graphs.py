@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial import Delaunay, cKDTree
 
 GRID_GRAPHS = ("grid4", "grid8")
 POINT_GRAPHS = ("delaunay", "gabriel", "aknn8")
@@ -113,6 +112,8 @@ def _sorted_edges(edges: np.ndarray) -> np.ndarray:
 
 def _delaunay_edges(points: np.ndarray) -> np.ndarray:
     """Return the unique edges of the Delaunay triangulation of distinct points (n, d), in the flat that they span."""
+    from scipy.spatial import Delaunay  # slow to import, and a grid needs none
+
     if len(points) < 2:
         return np.empty((0, 2), dtype=np.int64)
     centred = points - points.mean(axis=0)
@@ -133,6 +134,8 @@ def _delaunay_edges(points: np.ndarray) -> np.ndarray:
 
 def _gabriel(points: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return a mask (m,) of the Delaunay edges with an empty closed diametral ball."""
+    from scipy.spatial import cKDTree
+
     if len(points) < 3:
         return np.ones(len(edges), dtype=bool)
     ends = points[edges]
@@ -143,6 +146,8 @@ def _gabriel(points: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _nearest_edges(points: np.ndarray) -> np.ndarray:
+    from scipy.spatial import cKDTree
+
     count = len(points)
     if count <= _NEIGHBOURS + 1:
         return _sorted_edges(np.array(list(itertools.combinations(range(count), 2))).reshape(-1, 2))
