@@ -4,6 +4,7 @@ A key is (source, layer, feature). A value that is missing or not finite is None
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,16 @@ def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
 
     `at`: indices in `steps`; None if the key has a value at every step.
     """
-    steps = np.sort(values["step"].unique())
+    step = values["step"].to_numpy()
     numbers = pd.MultiIndex.from_frame(keys).get_indexer(pd.MultiIndex.from_frame(values[SERIES_KEY]))
-    ordered = values.assign(key=numbers).sort_values(["key", "step"])
+    order = np.lexsort([step, numbers])
+    steps, indices = np.unique(step[order], return_inverse=True)
+    kept, starts = rounded(values["value"].to_numpy()[order]), np.flatnonzero(np.diff(numbers[order], prepend=-1))
     packed = {}
-    for number, rows in ordered.groupby("key"):
-        indices = np.searchsorted(steps, rows["step"])
-        whole = len(indices) == len(steps)
-        packed[str(number)] = {"at": None if whole else indices.tolist(), "values": rounded(rows["value"])}
+    for start, stop in pairwise([*starts, len(order)]):
+        whole = stop - start == len(steps)
+        at = None if whole else indices[start:stop].tolist()
+        packed[str(numbers[order[start]])] = {"at": at, "values": kept[start:stop]}
     return {"steps": steps.tolist(), "columns": packed}
 
 
