@@ -91,8 +91,8 @@ def spatial_concentration(weight: ArrayLike) -> float:
     sizes = np.abs(matrix)
     row_means, column_means = (sizes.mean(axis=axis, dtype=np.float64) for axis in (1, 0))
     refuse_not_finite(column_means, "weight")
-    rows, columns = _pairs_of_entries(*matrix.shape)
-    larger = _order(sizes[rows, columns])
+    pairs, rows, columns = _pairs_of_entries(*matrix.shape)
+    larger = _order(sizes.take(pairs))
     if not larger.any():
         return undefined("equal weights have no spatial concentration")
     row_ranks, column_ranks = _ranks(row_means).take(rows), _ranks(column_means).take(columns)
@@ -158,16 +158,16 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
     return neural_persistence_of_tree(np.repeat(weights, counts))
 
 
-# A model has few shapes, and each of its checkpoints the same ones: 2 MB a shape.
+# A model has few shapes, and each of its checkpoints the same ones: 3 MB a shape.
 @lru_cache(maxsize=8)
-def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices]:
-    """Return rows and columns, (2, n) each, of all pairs of entries, or of a sample that depends on the shape alone."""
+def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices, Indices]:
+    """Return indices, rows and columns (2, n) of all pairs of entries, or of a sample that depends on the shape alone."""
     size = n_rows * n_columns
     if size <= _ALL_ENTRIES:
         pairs = np.array(np.triu_indices(size, 1))
     else:
         pairs = np.random.default_rng(0).integers(size, size=(2, _SAMPLED_PAIRS))
-    return np.divmod(pairs, n_columns)
+    return pairs, *np.divmod(pairs, n_columns)
 
 
 def _ranks(means: Floats) -> NDArray[np.int32]:
