@@ -68,9 +68,8 @@ def trainings(states: Iterable[TrainerState]) -> list[list[TrainerState]]:
     runs: list[list[TrainerState]] = []
     logs: dict[Path, str] = {}
     for state in states:
-        history = [
-            entry for entry in state.content["log_history"] if not (isinstance(entry, dict) and SUMMARY in entry)
-        ]
+        entries = state.content["log_history"]
+        history = [entry for entry in entries if not (isinstance(entry, dict) and SUMMARY in entry)]
         # As a text, in which NaN equals NaN.
         log, last = logs.setdefault(state.path, repr(history)), state.content.get("max_steps")
         for run in reversed(runs):
