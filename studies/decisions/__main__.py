@@ -34,6 +34,7 @@ from studies.decisions.young import young_forecasts, young_table
 from toposcale.analysis.decisions import MEANS
 from toposcale.analysis.model_rows import rows_of_model
 from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.forecasting import pictures
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
@@ -48,9 +49,8 @@ HEAD = "Written by `make decisions`; [what was done](../../../docs/decisions.md)
 FILES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"log": "log.csv.gz"}
 
 
-def published(folder: Path = PUBLISHED_RUNS, pictures: Path | None = None) -> None:
-    """Every number of the page on the published runs, from their tables in `folder`; the pictures are drawn into a folder
-    where it is named."""
+def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None:
+    """Every number of the page on the published runs, from their tables in `folder`; `images`: folder of its drawings."""
     runs = read(folder)
     table = pd.read_csv(folder / "priors.csv").set_index("left_out")
     forecasts = forecasts_of(runs, priors(table))
@@ -72,9 +72,9 @@ def published(folder: Path = PUBLISHED_RUNS, pictures: Path | None = None) -> No
         if (folder / f"{name}.csv").exists()
     }
     _write_results("Results on published runs", folder, {"priors": table.reset_index()} | made | others)
-    if pictures:
-        regrets(policies).savefig(pictures / "decisions.svg", metadata={"Date": None})
-        ends(forecasts).savefig(pictures / "forecasts.svg", metadata={"Date": None})
+    if images:
+        pictures.write(regrets(policies), images / "decisions.svg")
+        pictures.write(ends(forecasts), images / "forecasts.svg")
 
 
 def learn_priors(folder: Path = PUBLISHED_RUNS) -> None:
@@ -170,7 +170,7 @@ if __name__ == "__main__":
     try:
         match sys.argv[1:]:
             case ["published"]:
-                published(pictures=Path("docs/images"))
+                published(images=Path("docs/images"))
             case ["priors"]:
                 learn_priors()
             case ["ablation"]:
