@@ -211,6 +211,19 @@ def test_steps_follow_from_epochs_where_the_log_tells_their_length(tmp_path):
     assert curve.facts.final_step == 2000
 
 
+@pytest.mark.parametrize(
+    ("examples", "epochs", "steps_per_epoch"),
+    [("12,795", "1", 200), ("3,195", "2", 50), ("5,120", "9,223,372,036,854,775,807", 80)],
+)
+def test_steps_follow_from_the_examples_where_the_last_epoch_is_not_whole(examples, epochs, steps_per_epoch, tmp_path):
+    """As with max_steps; a stream counts its epochs by them."""
+    log = f"Num examples = {examples}\nNum Epochs = {epochs}\n"
+    log += "Total train batch size (w. parallel, distributed & accumulation) = 64\nTotal optimization steps = 80\n"
+    for step in range(10, 81, 10):
+        log += f"{{'loss': {8 - step / 100}, 'epoch': {step / steps_per_epoch:.4f}}}\n  Num examples = 100\n"
+    assert points(read(tmp_path, log)) == [(step, 8 - step / 100) for step in range(10, 81, 10)]
+
+
 def test_the_number_of_accumulated_batches_is_no_step(tmp_path):
     """The first loss has no line with a step before it."""
     facts = "Gradient Accumulation steps = 8\nNum Epochs = 1\nTotal optimization steps = 2,000\n"

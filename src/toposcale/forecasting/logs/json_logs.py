@@ -25,8 +25,7 @@ from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import listed
 from toposcale.io.files import parse_json
 
-_LIST, _LINES = ".json", (".jsonl", ".ndjson")
-SUFFIXES = (_LIST, *_LINES)
+SUFFIXES = (".json", ".jsonl", ".ndjson")
 FORM = "JSON, one object a row"
 _NO_ROWS = f"neither a list of objects with a step and a loss nor the state of a Trainer ({FILE_NAME})"
 _BETWEEN = re.compile(r"[\s,]*+(?=[^\]])")
@@ -115,7 +114,7 @@ def _damage(path: Path, text: str, start: int, suffix: str, *, is_lines: bool) -
 def _entries(path: Path, content: dict[str, Any], suffix: str) -> Iterator[Any]:
     """Yield the entries of one object, with the facts beside them; losses of a list of a validation are such by name."""
     lists = {"": content["log_history"]} if isinstance(content.get("log_history"), list) else _lists(content)
-    if not lists and suffix == _LIST:
+    if not lists and suffix == ".json":
         raise LogError(_NO_ROWS)
     lists = lists or {"": [content]}
     lists = {name: rows for name, rows in lists.items() if any(map(_has_loss, rows))} or lists

@@ -172,7 +172,10 @@ def _refuse_unknown_labels(log: Log) -> None:
     for labels in labels_of(log, [name for column in log.columns if (name := column.strip().lower()) not in known]):
         codes = labels.codes[logged]
         pairs = np.unique(codes + 1j * steps)
-        are_labelled = _are_side_by_side(log, labels) if are_most else _are_of_evaluations(steps, codes)
+        of_label = (codes == code for code in np.unique(codes))
+        # All rows of a label are at steps that other labels have too, as those of evaluations.
+        are_shared = any(is_row.sum() > 1 and np.isin(steps[is_row], steps[~is_row]).all() for is_row in of_label)
+        are_labelled = _are_side_by_side(log, labels) if are_most else are_shared
         if len(labels.texts) <= len(steps) / 4 and len(pairs) == len(steps) and are_labelled:
             raise LogError(
                 f"{'most' if are_most else 'some'} steps have several losses, which column {labels.column} "
@@ -180,9 +183,3 @@ def _refuse_unknown_labels(log: Log) -> None:
             )
     if are_most and np.all(np.diff(steps) >= 0) and n_losses > 1.2 * n_steps:
         raise LogError("most steps have several losses, and no column labels them; give one loss per step")
-
-
-def _are_of_evaluations(steps: np.ndarray, codes: np.ndarray) -> bool:
-    """Return whether all rows of one label, two or more, are at steps that other labels have too."""
-    rows = (codes == code for code in np.unique(codes))
-    return any(is_row.sum() > 1 and np.isin(steps[is_row], steps[~is_row]).all() for is_row in rows)

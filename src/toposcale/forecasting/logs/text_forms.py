@@ -113,6 +113,8 @@ _FACTS = {
     "total_params": PARAMETERS,
     "num_epochs": "epochs",
     "total_optimization_steps": "optimization_steps",
+    "num_examples": "examples",
+    "total_train_batch_size": "examples_per_step",
 }
 """Facts of the run that a line states, by the name of the number."""
 
@@ -176,11 +178,6 @@ class Form:
         rows, lines, *columns = np.frombuffer(self.values).reshape(-1, 2 + len(self.names)).T
         self.rows, self.lines = rows.astype(int), lines.astype(int)
         self.columns = dict(zip(self.names.values(), columns, strict=True))
-
-    def keep(self, kept: np.ndarray) -> None:
-        """Keep some of the lines, (lines,)."""
-        self.rows, self.lines = self.rows[kept], self.lines[kept]
-        self.columns = {name: values[kept] for name, values in self.columns.items()}
 
 
 def _template(text: str) -> re.Pattern[str]:

@@ -169,22 +169,26 @@ def _give_steps(lines: Lines, forms: Sequence[Form], steps: np.ndarray, totals: 
             np.minimum.at(first, at, form.rows)
             np.minimum.at(repeated, at[1:][np.diff(at) == 0], form.rows[1:][np.diff(at) == 0])
     counted = np.maximum.accumulate(counted)
-    epochs, ends = (_stated(lines.n_rows, lines.facts, name) for name in ("epochs", "optimization_steps"))
+    facts = ("epochs", "optimization_steps", "examples", "examples_per_step")
+    epochs, ends, examples, batch = (_stated(lines.n_rows, lines.facts, name) for name in facts)
+    per_epoch, by_examples = ends / np.maximum(epochs, 1), np.ceil(np.fmax.accumulate(examples) / batch)
+    per_epoch = np.where(by_examples > per_epoch + 1, by_examples, per_epoch)  # max_steps end within an epoch
     error = 0.0
     for form in (form for form in forms if not form.counts):
         rows, columns, at = form.rows, form.columns, index[form]
         is_known = ~np.isnan(steps[at]) & (rows < repeated[at]) & (counted[rows] < first[at])
-        of_epoch = np.round(columns.get("epoch", np.nan) * ends[rows] / np.maximum(epochs[rows], 1))
+        of_epoch = np.round(columns.get("epoch", np.nan) * per_epoch[rows])
         columns["step"] = np.where(is_known, steps[at], of_epoch)
         columns[END] = np.where(is_known, totals[at], ends[rows] + 0 * of_epoch)
         if (of_epochs := ~is_known & ~np.isnan(of_epoch)).any():
             _refuse_rounded_epochs(form, of_epochs, unit)
-            error = max(error, 0.5 * unit * float(np.max((ends[rows] / epochs[rows])[of_epochs])))
+            error = max(error, 0.5 * unit * float(np.max(per_epoch[rows][of_epochs])))
         form.rows = np.where(is_known, first[at], rows)
         if form.kind is not Kind.EVALUATION and not form.marks and not _has_validation(form):
             without = np.isnan(columns["step"])
             lines.left_out[_NO_STEP] += form.lines[without].tolist()
-            form.keep(~without)
+            form.rows, form.lines = form.rows[~without], form.lines[~without]
+            form.columns = {name: values[~without] for name, values in columns.items()}
     if error >= 1:
         lines.notes.append(f"steps follow from epochs that are rounded to {unit:g}: to within {error:,.0f} steps")
 
