@@ -593,13 +593,13 @@ def test_the_same_tables_give_the_same_bytes_whatever_the_users_style(run, tmp_p
     assert b"<text" not in svg  # letters are outlines: no font is needed
 
 
-def test_two_files_take_three_drawings(tmp_path, monkeypatch):
+def test_two_files_take_two_drawings(tmp_path, monkeypatch):
     figure = Figure(dpi=80, layout="constrained")
     figure.add_subplot().plot([1, 2])
     draw, drawings = Figure.draw, []
     monkeypatch.setattr(Figure, "draw", lambda self, renderer: drawings.append(draw(self, renderer)))
     save(figure, tmp_path / "drawn.svg")
-    assert len(drawings) == 3  # the layout, the PNG and the SVG
+    assert len(drawings) == 2  # the PNG and the SVG; the layout is found by itself
 
 
 def test_save_keeps_dots_in_names_and_leaves_nothing_half_written(run, tmp_path):
