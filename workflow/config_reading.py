@@ -81,7 +81,8 @@ def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
                 )
             lines[key.value] = line
         inner = [part for pair in node.value for part in pair]
-    if node.tag.endswith((":int", ":float")) and re.match(r"[-+]?0[\d_]+$|.*:", node.value):  # octal or sexagesimal
+    is_number = isinstance(node, yaml.ScalarNode) and node.tag.endswith((":int", ":float"))
+    if is_number and re.match(r"[-+]?0[\d_]+$|.*:", node.value):  # octal or sexagesimal
         number = f"{node.value} as {_value_of(node)}"
         raise UserError(f"{file}, line {node.start_mark.line + 1}: YAML reads {number}; write the number that is meant")
     counted[id(node)] = 1 + sum(_count(part, file, counted) for part in inner)
@@ -90,7 +91,7 @@ def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
     return counted[id(node)]
 
 
-def _value_of(scalar: yaml.ScalarNode) -> Any:
+def _value_of(scalar: yaml.Node) -> Any:
     return yaml.SafeLoader("").construct_object(scalar)
 
 
