@@ -55,6 +55,7 @@ def read(content: bytes) -> Log:
     forms = _without_launcher([form for form in forms if len(form.rows)], lines.left_out)
     for form in forms:
         _refuse_wrong_steps(form)
+        _refuse_two_losses(form)
     program = _program(forms)
     forms = _understood(forms, program, lines.left_out)
     n_read, without_step = _n_rows(forms), lines.left_out.pop(_NO_STEP, [])
@@ -236,17 +237,19 @@ def _without_launcher(forms: list[Form], left_out: LinesByReason) -> list[Form]:
 
 
 def _refuse_wrong_steps(form: Form) -> None:
-    """Raise LogError if numbers in front of lines are no steps by their epochs, or if some steps have two losses."""
+    """Raise LogError if the numbers in front of lines are no steps by the epochs of these."""
     epochs, numbers = (form.columns.get(name, np.zeros(1)) for name in ("epoch", "step"))
-    if (
-        form.names.get(0) == "step"
-        and np.any(epochs % 1)
-        and not (numbers.any() and _are_proportional(numbers, epochs))
-    ):
+    if form.names.get(0) != "step" or not np.any(epochs % 1):
+        return
+    if not (numbers.any() and _are_proportional(numbers, epochs)):
         raise LogError(
             "the numbers in front of the lines do not rise with the epochs: ranks, or numbers of the lines? Give the lines "
             "of one rank without them"
         )
+
+
+def _refuse_two_losses(form: Form) -> None:
+    """Raise LogError if some steps have two losses in lines of one form, such as those of an evaluation."""
     if form.kind is not Kind.TRAINING or not form.counts or RANKS & form.columns.keys():
         return
     steps = next(values for name, values in form.columns.items() if name in (*COUNTERS, "batch"))
