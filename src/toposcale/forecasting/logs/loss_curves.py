@@ -106,15 +106,14 @@ def read(
 
 def of_columns(
     columns: Mapping[str, Any],
-    where: str | Path = "the loss curve",
     *,
     loss_column: str | None = None,
     step_column: str | None = None,
     run: int | None = None,
 ) -> LossCurve:
-    """Return the loss curve of columns under their names in a tracker; where: for messages, the others as for `read`."""
+    """Return the loss curve of columns under their names in a tracker; the options are those of `read`."""
     columns = {name: values for name in columns if hasattr(values := _as_column(columns[name]), "__len__")}
-    with _faults_of(where):
+    with _faults_of("the loss curve"):
         return _curve(Log(columns), _chosen(loss_column, step_column), run)
 
 
