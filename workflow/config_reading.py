@@ -92,6 +92,7 @@ def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
 
 
 def _value_of(scalar: yaml.Node) -> Any:
+    """Return the value that YAML gives to a scalar."""
     return yaml.SafeLoader("").construct_object(scalar)
 
 

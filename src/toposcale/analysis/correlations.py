@@ -59,6 +59,7 @@ def controlled_runs(
 
 
 def _controlled_runs(measured: Sequence[MeasuredSeries], models: pd.DataFrame, control: Control) -> list[ControlledRun]:
+    """Return the measured series given a control, tested if the control is."""
     series.require(models=models)
     warmups, runs = warmups_of(models), []
     for group in chain.from_iterable(of_model.aligned(control) for of_model in measured):

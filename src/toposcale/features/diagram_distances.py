@@ -33,6 +33,7 @@ def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]
 
 
 def _distances(before: Diagrams, after: Diagrams) -> dict[str, dict[str, float]]:
+    """Return the distances between the diagrams of two checkpoints as features by layer."""
     features: dict[str, dict[str, float]] = {}
     for layer, dimension in sorted({*before, *after}):
         pair = before.get((layer, dimension), _NO_BARS), after.get((layer, dimension), _NO_BARS)

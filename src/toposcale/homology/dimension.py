@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.rips import pairwise_distances, spanning_tree_lengths
 
-_FOR_DEFAULT_SIZES = 10  # with fewer points all default sizes are the same
+_MIN_POINTS = 10  # with fewer, all default sizes are the same
 
 
 def persistent_homology_dimension(
@@ -56,10 +56,8 @@ def persistent_homology_dimension(
     distances = pairwise_distances(points)
     n_points = len(distances)
     if sizes is None:
-        if n_points < _FOR_DEFAULT_SIZES:
-            raise ValueError(
-                f"points must have {_FOR_DEFAULT_SIZES} or more rows if no sizes are given, got {n_points}"
-            )
+        if n_points < _MIN_POINTS:
+            raise ValueError(f"points must have {_MIN_POINTS} or more rows if no sizes are given, got {n_points}")
         least, most = max(4, n_points // 8), max(4, n_points // 2)
         sizes = sorted({round(size) for size in np.geomspace(least, most, 8)})
     if len(set(sizes)) < 2 or min(sizes) < 2 or max(sizes) > n_points:

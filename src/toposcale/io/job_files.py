@@ -1,4 +1,4 @@
-"""What one job leaves for another: lock files, and notes in JSON."""
+"""Lock files and JSON notes that one job leaves for another."""
 
 import os
 from collections.abc import Iterator

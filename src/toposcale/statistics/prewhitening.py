@@ -166,13 +166,13 @@ def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine:
     values, n_fitted = np.full(present.shape, np.nan), np.zeros(len(series))
     least = np.full(len(series), np.inf)
     for order, shared in enumerate(_shared_directions(regressors.tobytes(), n, half_cosine)):
-        own: list[Floats] = []
+        of_series: list[Floats] = []
         n_directions = np.full(len(series), float(len(shared)))
         for column in past[:order]:
-            direction, is_kept = _direction(column, shared, own)
-            own.append(direction)
+            direction, is_kept = _direction(column, shared, of_series)
+            of_series.append(direction)
             n_directions += is_kept
-        residuals = _orthogonal(present, shared, own)
+        residuals = _orthogonal(present, shared, of_series)
         criterion = _aicc(residuals, n_directions)
         better = criterion < least
         least[better] = criterion[better]
@@ -295,10 +295,6 @@ class SharedFlips:
         return np.where((self._products != 0).any(axis=1), p_values, np.nan)
 
 
-# Least squares by hand rather than by LAPACK: a regressor that the earlier ones already span is left out by a rule, and the
-# sums do not depend on the number of threads.
-
-
 @lru_cache(maxsize=1024)  # the same for the features and for the metrics
 def _shared_directions(control_bytes: bytes, n: int, half_cosine: bool) -> tuple[Floats, ...]:
     """Return orthonormal directions (K, m) of trend and controls (C, n), with 0, 1, ... `max_order` points of the past."""
@@ -315,19 +311,20 @@ def _shared_directions(control_bytes: bytes, n: int, half_cosine: bool) -> tuple
     return tuple(by_order)
 
 
-def _direction(column: Floats, shared: Floats, own: Sequence[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
+def _direction(column: Floats, shared: Floats, of_series: Sequence[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the direction (S, m) that a regressor adds to the others, 0 where they span it, and where they do not."""
-    # Twice, or nearly collinear columns lose their orthogonality to rounding.
-    rest = _orthogonal(_orthogonal(column, shared, own), shared, own)
+    # By hand rather than by LAPACK: a regressor that the earlier ones already span is left out by a rule, and the sums do
+    # not depend on the number of threads. Twice, or nearly collinear columns lose their orthogonality to rounding.
+    rest = _orthogonal(_orthogonal(column, shared, of_series), shared, of_series)
     size, length = (np.sqrt((rows * rows).sum(axis=1, keepdims=True)) for rows in (column, rest))
     is_kept = length > _NEGLIGIBLE * size
     return np.where(is_kept, rest / np.where(is_kept, length, 1.0), 0.0), is_kept[:, 0]
 
 
-def _orthogonal(rows: Floats, shared: Floats, own: Sequence[Floats]) -> Floats:
-    """Return the rows (S, m) less their projections on shared directions (K, m) and on their own, each (S, m)."""
+def _orthogonal(rows: Floats, shared: Floats, of_series: Sequence[Floats]) -> Floats:
+    """Return rows (S, m) less their projections on directions shared by all (K, m) and of each series, (S, m) each."""
     rest = rows - np.einsum("sk,km->sm", np.einsum("sm,km->sk", rows, shared), shared)
-    for direction in own:
+    for direction in of_series:
         rest = rest - direction * (direction * rest).sum(axis=1, keepdims=True)
     return rest
 
