@@ -1,5 +1,6 @@
 """`toposcale watch` in a real browser, on folders that grow while the page is open."""
 
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from paths import ROOT
 from toposcale.features import weights
 from toposcale.io.errors import UserError
 from toposcale.monitor import records
-from toposcale.monitor.folder import Folder
+from toposcale.monitor.folder import KINDS, Folder
 from toposcale.pages import watch
 
 FINAL_STEP = 1000
@@ -89,10 +90,6 @@ class Trained:
         (folder / "trainer_state.json").write_text(json.dumps(state))
 
 
-def told(page, version):
-    page.wait_for(f"+document.body.dataset.version >= {version} || run.version >= {version}")
-
-
 @pytest.mark.parametrize("kind", [Monitored, Trained])
 def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
     training = kind(tmp_path / "training")
@@ -117,6 +114,35 @@ def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
         assert after["values"][-1] == pytest.approx(expected, rel=1e-4)
         assert browser.errors() == []
         assert all(request.startswith(address) for request in browser.requests())
+
+
+def test_parts_of_two_versions_are_never_drawn_together(tmp_path, browser):
+    training = Monitored(tmp_path / "training")
+    for step in range(100, 600, 100):
+        training.reach(step)
+    with watching(tmp_path / "training") as address:
+        browser.open(address)
+        browser.wait_for("document.querySelector('#step').value === '500'")
+        # The first answers on the model are those of before.
+        browser.run("""(() => {
+            const old = loaded.get(0), real = fetchPart;
+            window.late = 0;
+            window.fetchPart = async (name) => (name === "model-0" && late++ < 2 ? old : real(name));
+            window.drawnOfTwo = 0;
+            const drawing = draw;
+            window.draw = () => { drawing(); if (model("left") && model("left").version !== run.version) drawnOfTwo++; };
+        })()""")
+        training.log.metric(600, "a_metric_that_comes_first", 1.0)  # the numbers of all other columns change
+        training.reach(600)
+        browser.wait_for("document.querySelector('#step').value === '600'")
+        assert browser.run("late") == 3
+        assert browser.run("drawnOfTwo") == 0
+        norm = browser.run("line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')")["values"]
+        expected = [
+            np.sqrt(sum((value**2).sum() for value in matrices(step).values())) for step in range(100, 700, 100)
+        ]
+        assert norm == pytest.approx(expected, rel=1e-4)
+        assert browser.errors() == []
 
 
 def test_an_empty_folder_is_waited_for(tmp_path, browser):
@@ -184,6 +210,39 @@ def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_
     follower.refresh()
     assert expected in follower.parts["model-0"]["advice"]
     assert ("forecast" in follower.parts["model-0"]) == (noted == 1e-3)
+
+
+@pytest.mark.parametrize("listing", range(1 + len(KINDS)))
+def test_a_step_that_is_written_during_the_reading_is_never_without_its_features(listing, tmp_path, monkeypatch):
+    training = Monitored(tmp_path)
+    for step in range(100, 600, 100):
+        training.reach(step)
+    follower = watch.Follower(tmp_path)
+    real = Folder.files
+    calls = itertools.count()
+
+    def files(folder, kind):
+        found = real(folder, kind)
+        if next(calls) == listing:
+            training.reach(600)
+        return found
+
+    monkeypatch.setattr(Folder, "holds_rows", lambda folder: True)
+    monkeypatch.setattr(Folder, "files", files)
+    follower.refresh()
+    monkeypatch.undo()
+    assert next(calls) > listing
+    run, model = follower.parts["run"], follower.parts["model-0"]
+
+    def steps_of(feature):
+        number = next(k for k, key in enumerate(run["keys"]) if key["feature"] == feature)
+        at = model["columns"][str(number)]["at"]
+        return set(model["steps"] if at is None else np.take(model["steps"], at).tolist())
+
+    with_bars = set(model["diagrams"][0]["steps"])
+    assert steps_of("validation_loss") <= steps_of("frobenius_norm") <= with_bars
+    follower.refresh()
+    assert follower.parts["model-0"]["steps"] == list(range(100, 700, 100))
 
 
 def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):

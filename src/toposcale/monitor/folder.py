@@ -17,7 +17,8 @@ from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.files import parse_json, read_text, write_text
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-KINDS = ("features/weights", "diagrams/weights", "training", "metrics/monitor")
+KINDS = ("metrics/monitor", "training", "features/weights", "diagrams/weights")
+"""Files of a model in the order of reading, the reverse of that of writing: what is read of a step finds the rest there."""
 _FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
 
 

@@ -25,6 +25,10 @@ async function loadModel(number) {
 }
 
 const model = (side) => loaded.get(+$("#" + side).value);
+
+/** Whether both models have come, of the version of the run's part: columns of another version have other numbers. */
+const isLoaded = () => SIDES.map(model).every((one) => one && one.version === run.version);
+
 const chosen = () => ({ source: $("#source").value, layer: $("#layer").value, feature: $("#feature").value });
 const curve = (one, source, layer, feature) => line(run.keys, one, source, layer, feature);
 
@@ -181,6 +185,7 @@ function put(side, kind, make, note = "") {
 const lateNote = (used, step) => (used === step ? "" : `Shown for step ${used}: not computed at step ${step}. `);
 
 function draw() {
+  if (!isLoaded()) return;
   const { source, layer, feature } = chosen();
   const both = SIDES.map(model), step = all[+$("#checkpoint").value] ?? 0;
   $("#step").value = step;
@@ -263,6 +268,7 @@ async function recall() {
     if (found >= 0) $("#" + side).value = found;
     await loadModel(+$("#" + side).value);
   }
+  if (!isLoaded()) return;
   fillChoices();
   for (const id of ["source", "layer", "feature"]) {
     const wanted = state.get(id);
@@ -277,6 +283,7 @@ async function recall() {
 
 async function change() {
   await Promise.all(SIDES.map((side) => loadModel(+$("#" + side).value)));
+  if (!isLoaded()) return;
   fillChoices();
   draw();
 }

@@ -15,17 +15,21 @@ async function firstModel() {
   }
 }
 
-/** Ask the server again and again; what is new is drawn. */
+/** Ask the server again and again; what is new is drawn, once all of its parts have come. */
 async function follow() {
-  const version = run.version;
   try {
-    run = await part("run");
-    $("#state").textContent = run.state;
-    if (run.version !== version) {
-      loaded = new Map();
-      fillModels();
-      await change();
-      document.body.dataset.version = run.version;
+    const latest = await part("run");
+    $("#state").textContent = latest.state;
+    if (latest.version !== run.version) {
+      const numbers = distinct(SIDES.map((side) => +$("#" + side).value));
+      const models = await Promise.all(numbers.map((number) => part("model-" + number)));
+      // A part of a later version has other columns: the next call finds all of them.
+      if (models.every((one) => one.version === latest.version)) {
+        run = latest;
+        loaded = new Map(numbers.map((number, k) => [number, { ...run.models[number], ...models[k] }]));
+        fillModels();
+        await change();
+      }
     }
   } catch {
     $("#state").textContent = "The server has stopped. The page shows the last data it sent.";

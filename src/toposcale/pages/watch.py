@@ -103,7 +103,9 @@ class Follower:
         )
         last = features["step"].max()
         state = f"The last checkpoint is that of step {last:,}." if len(features) else "No checkpoint yet."
-        made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.missing])}
+        version = next(self._version)
+        made = {name: {**part, "version": version} for name, part in made.items()}
+        made["run"]["state"] = " ".join([state, *seen.missing])
         self.parts, self._signature = made, signature
 
     def _read(self) -> Seen:
