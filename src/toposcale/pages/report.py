@@ -129,30 +129,19 @@ def report(
 
     claims, comparison: None if the run reproduces no source.
     """
-    left_out = {picture.entry.title: picture.missing for picture in pictures if picture.missing}
     # A run that repeats the studies of others, or has no weights, leads with its answers; one's own with its layers.
     is_own = claims is None and bool((features["source"] == "weights").any())
-    answers = summary.sort_values("position").to_dict("records")
-    if is_own:  # what the cards say is not said again, nor what nothing could be found out about
-        answered = (answer for answer in answers if answer["verdict"] not in (UNTESTED, POWERLESS))
-        answers, left_out = list(answered) if len(metrics) else [], {}
+    answers = _answers(summary, is_own=is_own, has_metrics=len(metrics) > 0)
     could_find = any(answer["question"].startswith(WHICH_ADD) for answer in answers)
-    nothing_to_find = ["verdict"] if is_own and not could_find else []
     of_several = OVER_RUNS if len(models) == 1 else ()
-    shown = [
-        {
-            **picture.entry._asdict(),
-            "caption": picture.entry.full_caption(len(models)),
-            "name": picture.name,
-            "drawing": drawing(picture),
-            "ratio": ratio(picture.svg),
-        }
-        for picture in pictures
-        if not picture.missing and picture.name not in (*nothing_to_find, *of_several)
+    hidden = (*of_several, *(["verdict"] if is_own and not could_find else []))
+    figures = [
+        _figure(picture, len(models)) for picture in pictures if not picture.missing and picture.name not in hidden
     ]
+    first = next((figure for figure in figures if figure["name"] == ("layer_heat_map" if is_own else "overview")), None)
+    others = [figure for figure in figures if figure != first]
     drawn = by_configuration({"models": models, "features": features, "metrics": metrics})
     looks = model_appearances(drawn["models"])
-    first = next((one for one in shown if one["name"] == ("layer_heat_map" if is_own else "overview")), None)
     layers, several = layer_table(models, features), features["step"].nunique() > 1
     layers_caption = LAYERS_CAPTION if several else ONE_CHECKPOINT_CAPTION
     is_warning = warnings.rows["remedy"] != ""  # a fact without a remedy is none
@@ -169,10 +158,10 @@ def report(
         claims=None if claims is None else table(claimed(claims)),
         counts="" if claims is None else ", ".join(f"{(claims['answer'] == one).sum()} {one}" for one in ClaimAnswer),
         needs=[control for control in questions() if control.needs],
-        left_out=left_out,
+        left_out={} if is_own else {picture.entry.title: picture.missing for picture in pictures if picture.missing},
         first=first,
-        figures=[one for one in shown if one != first],
-        categories=list(dict.fromkeys(one["subject"] for one in shown if one != first)),
+        figures=others,
+        categories=list(dict.fromkeys(figure["subject"] for figure in others)),
         listings=tables,
         groups=[group for group in GROUPS if group in groups],
         comparison=None if comparison is None or comparison.rows["ours"].isna().all() else table(comparison),
@@ -185,6 +174,25 @@ def report(
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,
     )
+
+
+def _answers(summary: pd.DataFrame, *, is_own: bool, has_metrics: bool) -> list[dict[Any, Any]]:
+    """Return the answers in their order; of one's own run those that were tested, if it has metrics."""
+    answers = summary.sort_values("position").to_dict("records")
+    if not is_own:
+        return answers
+    return [answer for answer in answers if has_metrics and answer["verdict"] not in (UNTESTED, POWERLESS)]
+
+
+def _figure(picture: Picture, n_models: int) -> dict[str, Any]:
+    """Return a figure for the template."""
+    return {
+        **picture.entry._asdict(),
+        "caption": picture.entry.full_caption(n_models),
+        "name": picture.name,
+        "drawing": drawing(picture),
+        "ratio": ratio(picture.svg),
+    }
 
 
 def has_numbers(rows: pd.DataFrame) -> bool:
