@@ -64,9 +64,9 @@ class Paths:
         return f"{self.tables}/{name}.parquet"
 
 
-def each(pattern: str, models: Iterable[str], **wildcards: str) -> list[str]:
+def each(pattern: str, models: Iterable[str]) -> list[str]:
     """Return the file of each model."""
-    return [pattern.format(model=model, **wildcards) for model in models]
+    return [pattern.format(model=model) for model in models]
 
 
 def page_files(page: str) -> list[str]:

@@ -42,7 +42,7 @@ def test_a_table_is_a_parquet_file():
 
 
 def test_the_file_of_each_model():
-    assert paths.each("{source}/{model}", ["a", "b"], source="weights") == ["weights/a", "weights/b"]
+    assert paths.each("weights/{model}", ["a", "b"]) == ["weights/a", "weights/b"]
     assert paths.each(PATHS.model_log, {}) == []
 
 
