@@ -135,7 +135,7 @@ def test_parts_of_two_versions_are_never_drawn_together(tmp_path, browser):
         training.log.metric(600, "a_metric_that_comes_first", 1.0)  # the numbers of all other columns change
         training.reach(600)
         browser.wait_for("document.querySelector('#step').value === '600'")
-        assert browser.run("late") == 3
+        assert browser.run("late") >= 3
         assert browser.run("drawnOfTwo") == 0
         norm = browser.run("line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')")["values"]
         expected = [
