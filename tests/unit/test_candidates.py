@@ -15,6 +15,7 @@ from toposcale.forecasting.decision.candidates import (
 from toposcale.forecasting.decision.expected_regret import decide
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
+from toposcale.io.errors import UserError
 
 
 def test_compute_is_six_n_d():
@@ -104,3 +105,21 @@ def test_a_candidate_of_an_implausible_forecast_is_named(monkeypatch):
     [dropped] = decision.dropped
     assert dropped.name == "scale up to 30 x 100M"
     assert "is not plausible" in dropped.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("multiples", value) for value in [(0,), (2, -1), (np.nan,), (np.inf,), ("two",), (None,), 2.0, "2", None]),
+        *(("remaining", value) for value in [-1, np.nan, np.inf, "much"]),
+        *(("target_loss", value) for value in [0, -1, np.nan, "low"]),
+    ],
+)
+def test_a_request_that_is_no_number_is_refused_by_name(field, value):
+    with pytest.raises(UserError, match=f"^{field}: "):
+        Request(**{field: value})
+
+
+def test_a_request_takes_numbers_of_any_kind():
+    request = Request(np.float32(2), np.array([2, 4]), "2.5")
+    assert (request.remaining, request.multiples, request.target_loss) == (2.0, (2.0, 4.0), 2.5)

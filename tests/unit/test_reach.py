@@ -95,7 +95,7 @@ LAWS = (
 )
 FORECASTS = LAWS | modules("analysis: forecasts")
 DECISION = modules("""
-    forecasting: pictures
+    forecasting: amounts pictures
     forecasting/decision: advice candidates decay expected_regret on_track picture reasons wording
 """)
 DECISIONS = FORECASTS | DECISION | modules("analysis: decisions")

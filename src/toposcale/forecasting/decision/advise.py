@@ -154,7 +154,7 @@ def advise(
     request = Request(
         remaining=number(remaining, "remaining", None),
         multiples=() if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES),
-        target_loss=number(target_loss, "target_loss", None),
+        target_loss=target_loss,
     )
     return advise_before_start(training, family, request) if curve is None else advise_on(training, family, request)
 

@@ -1,13 +1,16 @@
 """Candidates: ways to spend the compute that is left of a training run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
+from toposcale.forecasting.amounts import number
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 from toposcale.forecasting.runs.training_run import Target, TrainingRun, flop
+from toposcale.io.errors import UserError
 
 SHORTEST_START, LONGEST_START = 50, 2_000_000
 """Steps outside which a run from scratch is not a training."""
@@ -28,7 +31,8 @@ class CandidateKind(StrEnum):
     SCALE_UP = "scale_up"
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True)
+class Request:
     """Request for advice: the compute to come, the candidate sizes and a target loss.
 
     Parameters
@@ -39,11 +43,26 @@ class Request(NamedTuple):
         Multiples of the number of parameters that are candidates.
     target_loss : float, optional
         Loss in nats per token; the advice tells when it is reached.
+
+    Raises
+    ------
+    UserError
+        If one of them is not a finite number above 0; the compute may be 0.
     """
 
     remaining: float | None = None
     multiples: Sequence[float] = MULTIPLES
     target_loss: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.multiples, str) or not isinstance(self.multiples, Iterable):
+            raise UserError(f"multiples: numbers such as (2, 4), but it is {self.multiples!r:.60}")
+        multiples = tuple(number(multiple, "multiples", None) for multiple in self.multiples)
+        if None in multiples:
+            raise UserError("multiples: None is not a number, for example 2")
+        object.__setattr__(self, "remaining", number(self.remaining, "remaining", 0))
+        object.__setattr__(self, "multiples", multiples)
+        object.__setattr__(self, "target_loss", number(self.target_loss, "target_loss", None))
 
 
 USUAL = Request()
