@@ -20,6 +20,21 @@ def dropped(characters):
     ]
 
 
+def unread(states):
+    """Return warnings on the last states of a Trainer, where they are damaged; the reasons by model and step."""
+    return [
+        _notes.note(
+            model,
+            "training log",
+            reason,
+            f"its losses are not read; copy the file again, or name a file with all losses as models.{model}.losses",
+            step=step,
+        )
+        for model, reasons in states.items()
+        for step, reason in reasons.items()
+    ]
+
+
 def changed(manifests):
     """Yield warnings on published checkpoints of which the Hub, listed again, serves something else than was measured."""
     for path in map(Path, manifests):
@@ -38,6 +53,7 @@ def changed(manifests):
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
     warning_rows = [row for model, reasons in params.missing.items() for row in _notes.missing(model, reasons)]
+    warning_rows += unread(params.unread_states)
     warning_rows += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     warning_rows += changed(inputs.manifests)
     for path in inputs.corpus:

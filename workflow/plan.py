@@ -54,7 +54,8 @@ _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 class Model:
     """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
 
-    missing: why checkpoints of other steps are left out, by step. without_step: names of other weights beside them.
+    missing: why checkpoints of other steps are left out, by step. unread_states: why states of a Trainer later than the one
+    that is read are not, by step. without_step: names of other weights beside them.
     numbers: what the checkpoints hold beside their weights, by step. not_runnable: why the checkpoints cannot read a text,
     so that only their weights can be measured; empty where they can. frozen: digests of tensors that are the same at every
     checkpoint. configuration: shared by replicates, which differ by their seeds alone. training: of kind gpt: `training:`,
@@ -67,6 +68,7 @@ class Model:
     settings: Mapping[str, Any]
     steps: tuple[int, ...]
     missing: Mapping[int, str] = field(default_factory=dict)
+    unread_states: Mapping[int, str] = field(default_factory=dict)
     without_step: tuple[str, ...] = ()
     numbers: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     not_runnable: str = ""
@@ -190,7 +192,8 @@ def _from_elsewhere(
         paths = {step: str(source.checkpoint(step)) for step in steps}
         inspections = [inspected(Path(path)) for path in paths.values()]
         last, numbers = inspections[-1], {step: held.numbers for step, held in zip(steps, inspections, strict=True)}
-        facts = {"checkpoints": paths, "trainer_state": source.trainer_state(), **_architecture(paths[steps[-1]], name)}
+        state, unread_states = source.trainer_state()
+        facts = {"checkpoints": paths, "trainer_state": state, **_architecture(paths[steps[-1]], name)}
         facts |= _facts_inside(numbers)
         if source.steps_inside:
             facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the steps: as saved in the checkpoints"]))
@@ -200,6 +203,7 @@ def _from_elsewhere(
             settings={**facts, **settings},
             steps=steps,
             missing=missing,
+            unread_states={} if settings.get("losses") else unread_states,
             without_step=tuple(source.without_step),
             numbers=numbers,
             not_runnable=last.not_runnable_with_tokenizer if "tokenizer" in settings else last.not_runnable,

@@ -106,7 +106,12 @@ class RunTables:
             ),
             "warnings_table": Recipe(
                 "warnings_table.py",
-                {"missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing}},
+                {
+                    "missing": {name: dict(model.missing) for name, model in plan.models.items() if model.missing},
+                    "unread_states": {
+                        name: dict(model.unread_states) for name, model in plan.models.items() if model.unread_states
+                    },
+                },
                 {
                     "manifests": inputs.manifests,
                     "corpus": [paths.corpus] if plan.reads_text else [],

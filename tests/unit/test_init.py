@@ -119,6 +119,9 @@ def test_the_folder_of_a_trainer_needs_nothing_more(here, capsys):
     written(capsys, "init", "out")
     assert configuration()["models"] == {"out": {"kind": "folder", "path": "out", "embeddings": False}}
     assert "warmup" not in Path("mine.yaml").read_text()
+    (here / "out/checkpoint-200/trainer_state.json").write_text("{")
+    told = written(capsys, "init", "out", "--output", "other.yaml")
+    assert "steps 100 to 200\n  left out: out/checkpoint-200/trainer_state.json: not the state of a Trainer (" in told
 
 
 def test_what_cannot_be_done_is_one_line(here, capsys):

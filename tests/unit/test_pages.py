@@ -10,6 +10,7 @@ import plotly.offline
 import pytest
 from markupsafe import Markup
 from matplotlib.colors import to_rgb
+from safetensors.numpy import save_file
 
 import figure_tables
 import report as report_script
@@ -543,6 +544,31 @@ def test_the_page_that_follows_a_training_tells_what_is_wrong_with_a_file_and_st
     folder.facts_file.write_text('{"n_parameters": 9, "tokens_per_step": 1, "final_step": 9}')
     follower.refresh()
     assert follower.parts["run"]["state"] == "No checkpoint yet."
+
+
+def test_the_page_that_follows_a_training_names_a_damaged_state_of_its_trainer(tmp_path):
+    for step in (10, 20):
+        checkpoint = tmp_path / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        save_file({"w": np.full((3, 4), step, dtype=np.float32)}, checkpoint / "model.safetensors")
+        state = {"log_history": [{"step": at, "loss": 4.0} for at in range(1, step)], "global_step": step}
+        (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    follower, whole = watch.Follower(tmp_path), json.dumps(state)
+
+    def told():
+        follower.refresh()
+        return follower.parts["run"]["state"]
+
+    assert told() == "The last checkpoint is that of step 20."
+    (tmp_path / "checkpoint-20/trainer_state.json").write_text("{")
+    assert told().startswith(
+        f"The last checkpoint is that of step 20. {tmp_path}/checkpoint-20/trainer_state.json: not the state of a Trainer ("
+    )
+    (tmp_path / "trainer_state.json").write_text(whole)  # which holds the log to that step, too
+    assert told() == "The last checkpoint is that of step 20."
+    (tmp_path / "checkpoint-20/trainer_state.json").write_text(whole)
+    (tmp_path / "trainer_state.json").write_text("{")
+    assert f"{tmp_path}/trainer_state.json: not the state of a Trainer (" in told()
 
 
 @pytest.mark.parametrize("tokens_per_step", [np.nan, 100.0])

@@ -16,6 +16,7 @@ import inspections
 import parts
 import plan
 import run_tables
+import warnings_table
 from recipes import Recipes
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
@@ -184,6 +185,25 @@ def test_two_trainings_in_a_folder_are_refused(inputs_of, folder, tmp_path):
     found = inputs_of(models={"f": {**folder, "path": str(tmp_path / "two")}})
     with pytest.raises(UserError, match=r"steps: \[1\] or steps: \[5\]"):
         found.plan.check_folders()
+
+
+def test_a_damaged_last_state_of_a_trainer_is_a_warning(inputs_of, folder, tmp_path):
+    for step in (1, 5):
+        checkpoint = tmp_path / "out" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        save_file({"w": np.full((3, 4), step, dtype=np.float32)}, checkpoint / "model.safetensors")
+        state = json.dumps({"log_history": [{"step": 1, "loss": 4.0}], "global_step": step})
+        (checkpoint / "trainer_state.json").write_text(state[: -step + 1 or None])
+    entry = {**folder, "path": str(tmp_path / "out")}
+    model = inputs_of(models={"f": entry}).plan.models["f"]
+    damaged = str(tmp_path / "out/checkpoint-5/trainer_state.json")
+    assert model.loss_curve == str(tmp_path / "out/checkpoint-1/trainer_state.json")
+    [row] = warnings_table.unread({"f": model.unread_states})
+    assert (row["model"], row["step"], row["is_missing"]) == ("f", 5, False)
+    assert row["warning"].startswith(f"{damaged}: not the state of a Trainer")
+    (tmp_path / "losses.csv").write_text("step,loss\n1,4\n5,3\n")
+    stated = inputs_of(models={"f": {**entry, "losses": str(tmp_path / "losses.csv")}}).plan.models["f"]
+    assert stated.unread_states == {}
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,23 @@ def test_masks_and_tensors_that_never_change_are_said_and_left_out(tmp_path):
     assert features.groupby("layer")["step"].nunique().to_dict() == {"all": 4, "base": 4, "moved": 4}
 
 
+def test_a_damaged_last_state_of_a_trainer_stands_in_the_warnings(tmp_path):
+    own = new_workspace(tmp_path / "work")
+    for step in (10, 20):
+        checkpoint = own.path / "out" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        save_file({"w": np.full((3, 4), step, dtype=np.float32)}, checkpoint / "model.safetensors")
+        state = {"global_step": step, "log_history": [{"step": at, "loss": 4.0} for at in range(1, step)]}
+        (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    (checkpoint / "trainer_state.json").write_text("{")
+    own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "out"}}}
+    own.snakemake("results/small/tables/warnings.parquet")
+    warnings = pd.read_parquet(own.results / "tables" / "warnings.parquet")
+    [row] = warnings[warnings["concerns"] == "training log"].to_dict("records")
+    assert (row["model"], row["steps"]) == ("mine", "20")
+    assert row["warning"].startswith("out/checkpoint-20/trainer_state.json: not the state of a Trainer (")
+
+
 def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):
     path, _ = trained
     own = new_workspace(tmp_path / "work")

@@ -37,7 +37,9 @@ def run(given: argparse.Namespace) -> None:
     for name, (steps, missing) in usable.items():
         span = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
         print(f"{name}: {counted(len(steps), 'checkpoint')}, {span}")
-        print(*(f"  left out: {reason}" for reason in missing.values()), sep="\n", end="\n" * bool(missing))
+        _, unread = sources[name].trainer_state()
+        for reason in (*missing.values(), *unread.values()):
+            print(f"  left out: {reason}")
     print(f"{given.output}: look it over, then: make run CONFIG={given.output}")
 
 
@@ -65,11 +67,12 @@ def entry_of(name: str, source: FolderSource, steps: Sequence[int], base: Path) 
     if source.pattern:
         lines.append(f"    pattern: {source.pattern!r}")
     last = source.checkpoint(steps[-1])
-    if not source.trainer_state() and not LOSSES.keys() & saved_numbers(Checkpoint(last).content):
+    state, _ = source.trainer_state()
+    if not state and not LOSSES.keys() & saved_numbers(Checkpoint(last).content):
         lines += losses_of(source.path, base)
     if reason := missing_parts(last):
         lines.append(f"    embeddings: false   # {reason}")
-    return lines if source.trainer_state() else [*lines, _WARMUP]
+    return lines if state else [*lines, _WARMUP]
 
 
 def losses_of(folder: Path, base: Path) -> list[str]:

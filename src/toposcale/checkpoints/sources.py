@@ -116,14 +116,22 @@ class FolderSource:
             missing[step] = f"{self.checkpoint(step)}: its tensors have other names or shapes than in most checkpoints"
         return tuple(frequent), missing
 
-    def trainer_state(self) -> str | None:
-        """Return the path of the last readable Trainer state, which holds the log so far; None if there is none."""
+    def trainer_state(self) -> tuple[str | None, dict[int, str]]:
+        """Return the path of the last readable Trainer state, which holds the log so far, and why later ones are not read.
+
+        None if there is none. The reasons are by step.
+        """
+        unread: dict[int, str] = {}
         for step in reversed(self.steps()):
             state = self.checkpoint(step) / trainer_states.FILE_NAME
-            with suppress(UserError):
-                trainer_states.read_state(state)
-                return str(state)
-        return None
+            if not state.exists():
+                continue
+            try:
+                trainer_states.content_of(state)
+                return str(state), unread
+            except UserError as error:
+                unread[step] = str(error)
+        return None, unread
 
     def check_one_training(self) -> None:
         """Raise UserError if the Trainer states are of two trainings, since their losses do not belong to all weights."""

@@ -138,12 +138,8 @@ class Follower:
         source = checkpoints.FolderSource(self.folder)
         steps, missing = source.usable_steps()
         count = checkpoints.Checkpoint(source.checkpoint(steps[-1])).count
-        state, reached = source.trainer_state(), max(source.steps())
-        at_the_end = self.folder / trainer_states.FILE_NAME
-        with suppress(UserError):  # Trainer.save_state writes it, or an earlier training has left it
-            last = trainer_states.read_state(at_the_end)["global_step"]
-            state, reached = (str(at_the_end), last) if last >= reached else (state, reached)
-        seen = Seen(is_monitored=False, reached={name: reached}, missing=list(missing.values()))
+        state, reached, unread = _last_state(source)
+        seen = Seen(is_monitored=False, reached={name: reached}, missing=[*missing.values(), *unread])
         facts: dict[str, Any] = {"n_parameters": count.total}
         facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
@@ -170,6 +166,19 @@ class Follower:
             value = read(*arguments)
             self._read_so_far = {old: kept for old, kept in self._read_so_far.items() if old[0] != path} | {key: value}
         return self._read_so_far[key]
+
+
+def _last_state(source: checkpoints.FolderSource) -> tuple[str | None, int, list[str]]:
+    """Return the path of the last readable state of a Trainer, the last step done, and why later states are not read."""
+    (state, unread), reached = source.trainer_state(), max(source.steps())
+    at_the_end = source.path / trainer_states.FILE_NAME
+    if not at_the_end.exists():  # Trainer.save_state writes it, or an earlier training has left it
+        return state, reached, [*unread.values()]
+    try:
+        last = trainer_states.content_of(at_the_end)["global_step"]
+    except UserError as error:
+        return state, reached, [*unread.values(), str(error)]
+    return (str(at_the_end), last, []) if last >= reached else (state, reached, [*unread.values()])
 
 
 def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
