@@ -517,6 +517,21 @@ def test_a_damaged_checkpoint_of_a_folder_is_left_out_and_said(tmp_path):
         toposcale.features_of(tmp_path)
 
 
+def test_a_checkpoint_of_another_architecture_in_a_folder_is_left_out_and_said(tmp_path):
+    for step in (10, 20, 30):
+        written(tmp_path, step)
+    other = written(tmp_path, 40)
+    save_file({"head.weight": np.eye(7, dtype=np.float32)}, other)
+    table = toposcale.features_of(tmp_path, features="norms")
+    assert sorted(set(table["step"])) == [10, 20, 30]
+    assert table.attrs["notes"][-1].startswith(
+        f"left out: {other}: its tensors have other names or shapes than in most"
+    )
+    save_file({"head.weight": np.eye(7, dtype=np.float32)}, written(tmp_path, 50))
+    with pytest.raises(UserError, match=r"are of 2 trainings \(.*\); give each a folder of its own, or, under models"):
+        toposcale.features_of(tmp_path, features="norms")
+
+
 def test_a_frozen_factor_counts_where_its_product_changes():
     before = {**low_rank(4), "frozen.weight": np.ones((3, 3))}
     after = {name: values * (1 + name.endswith("B.weight")) for name, values in before.items()}

@@ -150,7 +150,8 @@ class FolderSource:
     def _refuse_trainings(self, groups: Sequence[Sequence[int]], why: str) -> None:
         choices = " or ".join(f"steps: [{', '.join(map(str, sorted(steps)))}]" for steps in groups)
         raise UserError(
-            f"{self.path}: its checkpoints are of {len(groups)} trainings ({why}); name the steps of one: {choices}"
+            f"{self.path}: its checkpoints are of {len(groups)} trainings ({why}); give each a folder of its own, or, "
+            f"under models, name the steps of one: {choices}"
         )
 
     def _has_weights(self, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.checkpoints import Checkpoint, FolderSource, inspect, matrices
+from toposcale.checkpoints import Checkpoint, FolderSource, matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.adapters import adapter_sentences, is_product, products
 from toposcale.features.feature import SUMMARY
@@ -112,7 +112,7 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     Raises
     ------
     UserError, TypeError
-        As in `describe`.
+        As in `describe`, and UserError if the checkpoints in a folder are of several trainings.
 
     Examples
     --------
@@ -123,15 +123,12 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     (3.0, 1.0)
     """
     if by_step := checkpoints_of(source):
-        reasons = {step: inspect(path).unusable for step, path in by_step.items()}
-        by_step = {step: path for step, path in by_step.items() if not reasons[step]}
-        unusable = [reason for reason in reasons.values() if reason]
-        if not by_step:
-            raise UserError(f"no checkpoint can be used: {unusable[0]}")
+        steps, missing = FolderSource(Path(source)).usable_steps()
+        by_step = {step: by_step[step] for step in steps}
         unchanged = _unchanged(map(_opened, by_step.values()))
         parts = {step: _long(_measured(_opened(path), names, unchanged, **options)) for step, path in by_step.items()}
         table = pd.concat(parts, names=["step"]).reset_index("step").reset_index(drop=True)
-        table.attrs["notes"] = parts[max(parts)].attrs["notes"] + [f"left out: {reason}" for reason in unusable]
+        table.attrs["notes"] = parts[max(parts)].attrs["notes"] + [f"left out: {reason}" for reason in missing.values()]
         return table
     return _long(_measured(_opened(source), names, **options))
 
