@@ -22,8 +22,8 @@ def fitted(run, others=(), prior=PUBLISHED):
 
 def test_the_gradient_is_that_of_the_law():
     joint = FamilyLaw(PUBLISHED, [run("100M", 100_000_000, until=0.5), run("400M", 400_000_000)])
-    curve = joint._seen(run("200M", 200_000_000), np.array([300.0, 2000.0, 3900.0]))
-    other = joint._seen(run("400M", 400_000_000), np.array([300.0, 3900.0]))
+    curve = joint._observed_points(run("200M", 200_000_000), np.array([300.0, 2000.0, 3900.0]))
+    other = joint._observed_points(run("400M", 400_000_000), np.array([300.0, 3900.0]))
     x = joint._fit.x + 0.01
     for one in (curve, other):
         _, slopes, _ = joint._laws(x, [one])

@@ -32,23 +32,25 @@ def prepare(
 
     longest: sum of rates that is the unit of time. power: a change of the rate counts as that of the rate to this power.
     """
-    total, counted = np.cumsum(rates), rates**power
+    total, powered = np.cumsum(rates), rates**power
     changed = np.flatnonzero(np.diff(rates)) + 1
-    change, before = counted[changed] - counted[changed - 1], total[changed - 1]
+    change, time_before = powered[changed] - powered[changed - 1], total[changed - 1]
     # A rate of exactly 0 (the end of a cosine) would be 0 * infinity.
     log_rate = np.log(np.maximum(rates[changed], 1e-9))
     if len(changed) > most:
         # Neighbours are merged so that every piece holds about as much of the change, and as many changes.
         size = np.abs(change)
         share = np.cumsum(size / size.sum() + 1 / len(size))
-        piece = np.minimum((share / share[-1] * most * (1 - 1e-12)).astype(int), most - 1)
-        first = np.flatnonzero(np.diff(piece, prepend=-1))
+        group = np.minimum((share / share[-1] * most * (1 - 1e-12)).astype(int), most - 1)
+        first = np.flatnonzero(np.diff(group, prepend=-1))
         weight = np.add.reduceat(size, first)
         log_rate = np.add.reduceat(size * log_rate, first) / weight
-        before = np.add.reduceat(size * before, first) / weight
+        time_before = np.add.reduceat(size * time_before, first) / weight
         change = np.add.reduceat(change, first)
-    at = total[steps]
-    return Prepared(at / longest, np.maximum(at[:, None] - before[None, :], 0.0), log_rate, change)
+    time_at_steps = total[steps]
+    return Prepared(
+        time_at_steps / longest, np.maximum(time_at_steps[:, None] - time_before[None, :], 0.0), log_rate, change
+    )
 
 
 def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """Gaussian-process model discrepancy (Kennedy and O'Hagan 2001), and the MAP fit of a law beside it.
 
 A law of loss curves is right in the long run and wrong early on, so old losses say less of the end than new ones. The
-discrepancy is a Gaussian process over log training time and log size, whose amplitude grows towards the past; its size is
-chosen by the marginal likelihood of the curve.
+discrepancy is a Gaussian process over the logarithms of the intrinsic training time and of the number of parameters. Its
+standard deviation grows towards the past, and its level is the MAP estimate by the marginal likelihood of the curves.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.priors import Gaussian
 
-_FURTHEST = (-6.0, 3.0)  # log training times beyond which the amplitude is constant
+_FURTHEST = (-6.0, 3.0)  # logs of the intrinsic training time beyond which the standard deviation is constant
 
 
 MOST_EVALUATIONS, TOLERANCE = 400, 1e-6
@@ -31,19 +31,25 @@ def map_estimate(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], s
     """
 
     @lru_cache(maxsize=1)
-    def at(key: bytes) -> tuple[np.ndarray, np.ndarray]:
-        return terms(np.frombuffer(key))  # residuals and slopes of one point are asked for one after the other
+    def residuals_and_jacobian(key: bytes) -> tuple[np.ndarray, np.ndarray]:
+        return terms(np.frombuffer(key))  # `least_squares` asks for both of a point, one after the other
 
     limits = dict.fromkeys(("ftol", "xtol", "gtol"), TOLERANCE) | {"max_nfev": MOST_EVALUATIONS}
-    solution = least_squares(lambda x: at(x.tobytes())[0], start, lambda x: at(x.tobytes())[1], method="lm", **limits)
+    solution = least_squares(
+        lambda x: residuals_and_jacobian(x.tobytes())[0],
+        start,
+        lambda x: residuals_and_jacobian(x.tobytes())[1],
+        method="lm",
+        **limits,
+    )
     return np.asarray(solution.x)
 
 
 class Points(NamedTuple):
-    """Points at which losses were seen, or are forecast: three arrays (points,).
+    """Points at which losses were observed, or are forecast: three arrays (points,).
 
-    time: log of the training time, 0 at the last loss of the run that is decided on. size: log of the number of parameters,
-    0 at the size of that run. run: an integer for each run.
+    time: log of the intrinsic training time, 0 at the last loss of the run that is decided on. size: log of the number of
+    parameters, 0 at the size of that run. run: an integer for each run.
     """
 
     time: np.ndarray
@@ -51,20 +57,20 @@ class Points(NamedTuple):
     run: np.ndarray
 
 
-def covariance(one: Points, other: Points, now: float) -> np.ndarray:
-    """Return the covariance (points of one, points of other) of the discrepancies, nats squared.
+def covariance(first: Points, second: Points, last_sd: float) -> np.ndarray:
+    """Return the covariance (points of first, points of second) of the discrepancies, nats squared.
 
-    now: standard deviation of the discrepancy at the last loss that was seen, nats.
+    last_sd: standard deviation of the discrepancy at the last observed loss, nats.
     """
-    distance = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / priors.TIME_CORR_LENGTH
-    shared = (1 + distance) * np.exp(-distance - np.abs(one.size[:, None] - other.size) / priors.SIZE_CORR_LENGTH)
-    shared *= np.where(one.run[:, None] == other.run, 1.0, priors.SAME_SIZE_CORR)
-    return np.asarray(_amplitude(one, now)[:, None] * _amplitude(other, now) * shared)
+    distance = np.sqrt(3.0) * np.abs(first.time[:, None] - second.time) / priors.TIME_CORR_LENGTH
+    shared = (1 + distance) * np.exp(-distance - np.abs(first.size[:, None] - second.size) / priors.SIZE_CORR_LENGTH)
+    shared *= np.where(first.run[:, None] == second.run, 1.0, priors.SAME_SIZE_CORR)
+    return np.asarray(_amplitude(first, last_sd)[:, None] * _amplitude(second, last_sd) * shared)
 
 
-def _amplitude(points: Points, now: float) -> np.ndarray:
+def _amplitude(points: Points, last_sd: float) -> np.ndarray:
     """Return the standard deviation of the discrepancy at each point, nats."""
-    return np.asarray(now * np.exp(-priors.DISCREPANCY_GROWTH * np.clip(points.time, *_FURTHEST)))
+    return np.asarray(last_sd * np.exp(-priors.DISCREPANCY_GROWTH * np.clip(points.time, *_FURTHEST)))
 
 
 Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -86,56 +92,60 @@ class Fit(NamedTuple):
     slopes: np.ndarray
 
     def forecast(
-        self, losses: np.ndarray, gradient: np.ndarray, to_seen: np.ndarray, among: np.ndarray
+        self, losses: np.ndarray, gradient: np.ndarray, cross_covariance: np.ndarray, target_covariance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the losses (t,) and their covariance (t, t), discrepancy included.
 
-        losses, gradient: the law at the targets. to_seen (t, points), among (t, t): covariances of the discrepancies.
+        losses, gradient: the law at the targets. cross_covariance (t, points): of the discrepancies at the targets and at
+        the points of the fit. target_covariance (t, t): of the discrepancies at the targets.
         """
-        weights = solve_triangular(self.root, to_seen.T, lower=True)
+        weights = solve_triangular(self.root, cross_covariance.T, lower=True)
         slopes = gradient - np.einsum("pt,pk->tk", weights, self.slopes)
         spread = np.einsum("tk,kl,ul->tu", slopes, self.covariance, slopes)
         return (
             losses + np.einsum("pt,p->t", weights, self.residuals),
-            spread + among - np.einsum("pt,pu->tu", weights, weights),
+            spread + target_covariance - np.einsum("pt,pu->tu", weights, weights),
         )
 
 
 def fit(
-    law: Law, seen: np.ndarray, points: Points, noise: np.ndarray, prior: Gaussian, log_now: Gaussian
+    law: Law, observed: np.ndarray, points: Points, noise: np.ndarray, prior: Gaussian, log_last_sd: Gaussian
 ) -> tuple[Fit, float]:
-    """Fit the law to losses `seen` (points,); return the fit and the MAP size of the discrepancy now, nats.
+    """Fit the law to losses `observed` (points,); return the fit and the MAP estimate of `last_sd`, nats.
 
-    noise (points,): standard deviations. prior: of the parameters (k,). log_now: prior of the logarithm of the size of the
-    discrepancy, which is searched in steps of a factor of 2.
+    last_sd: standard deviation of the discrepancy at the last observed loss, which is searched in steps of a factor of 2.
+    log_last_sd: prior of its logarithm. noise (points,): standard deviations. prior: of the parameters (k,).
     """
     fits: dict[int, tuple[Fit, float]] = {}
-    centre, width = log_now
+    centre, width = log_last_sd
 
-    def tried(power: int) -> tuple[Fit, float]:
+    def fit_at(power: int) -> tuple[Fit, float]:
         if power not in fits:
-            near = next((fit.x for fit, _ in fits.values()), prior.mean)
-            now = float(np.exp(centre)) * 2.0**power
-            fit = _at(law, seen, covariance(points, points, now) + np.diag(noise**2), prior, near)
+            start = next((fit.x for fit, _ in fits.values()), prior.mean)
+            last_sd = float(np.exp(centre)) * 2.0**power
+            covariance_of_points = covariance(points, points, last_sd) + np.diag(noise**2)
+            fit = _fit_at_covariance(law, observed, covariance_of_points, prior, start)
             fits[power] = fit, fit.evidence - 0.5 * (power * np.log(2.0) / width) ** 2
         return fits[power]
 
     best = 0
-    while tried(best + 1)[1] > tried(best)[1] and best < 6:
+    while fit_at(best + 1)[1] > fit_at(best)[1] and best < 6:
         best += 1
-    while best <= 0 and tried(best - 1)[1] > tried(best)[1] and best > -6:
+    while best <= 0 and fit_at(best - 1)[1] > fit_at(best)[1] and best > -6:
         best -= 1
     return fits[best][0], float(np.exp(centre)) * 2.0**best
 
 
-def _at(law: Law, seen: np.ndarray, matrix: np.ndarray, prior: Gaussian, start: np.ndarray) -> Fit:
+def _fit_at_covariance(
+    law: Law, observed: np.ndarray, covariance_of_points: np.ndarray, prior: Gaussian, start: np.ndarray
+) -> Fit:
     """Fit by least squares of the whitened residuals and of the prior, for one covariance of the points."""
     centre, width = prior
-    root = np.linalg.cholesky(matrix)
+    root = np.linalg.cholesky(covariance_of_points)
 
     def whitened(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, gradient = law(x)
-        columns = solve_triangular(root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False)
+        columns = solve_triangular(root, np.column_stack([observed - losses, gradient]), lower=True, check_finite=False)
         return columns[:, 0], columns[:, 1:]
 
     def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -75,9 +75,8 @@ the order of magnitude that Luo et al. publish."""
 class _Curve(NamedTuple):
     """Points of one run in the terms of the law.
 
-    log_time, log_steps, log_repeated (points,): logs of the training time, of thousands of steps, and of R over its value
-    after one repetition. log_b_offset: log of its
-    B less that of the run that is decided on, by the prior.
+    log_time, log_steps, log_repeated (points,): logs of the intrinsic training time, of thousands of steps, and of R over
+    its value after one repetition. log_b_offset: log of its B less that of the run that is decided on, by the prior.
     """
 
     n_parameters: float
@@ -91,8 +90,8 @@ class _Curve(NamedTuple):
 class FamilyLaw:
     """MAP fit of the law to `runs`: the first is the one that is decided on, and each has losses.
 
-    evidence: log of the marginal likelihood of their losses. discrepancy_now: standard deviation of the model discrepancy
-    of the curves at the last loss, nats.
+    evidence: log of the marginal likelihood of their losses. last_discrepancy_sd: standard deviation of the model
+    discrepancy at the last loss, nats.
     """
 
     def __init__(self, prior: Prior, runs: Sequence[TrainingRun]) -> None:
@@ -102,22 +101,22 @@ class FamilyLaw:
         self._names, self._size = [run.model for run in runs], first.n_parameters
         self._unique_tokens = {"": first.facts.unique_tokens}
         self._unique_tokens |= {run.model: run.facts.unique_tokens for run in runs}
-        self._others = sorted({run.n_parameters for run in runs} - {self._size})
-        self._tokens, self._optimizer = first.tokens_per_step, first.facts.optimizer
+        self._other_sizes = sorted({run.n_parameters for run in runs} - {self._size})
+        self._tokens_per_step, self._optimizer = first.tokens_per_step, first.facts.optimizer
         self._log_b = self._log_b_of(first.target(), first.schedule.peak_rate)
         points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
         binned = [
             bin_medians(*run.loss_curve, most, run.schedule.rates) for run, most in zip(runs, points, strict=True)
         ]
-        self._loss = float(np.median(binned[0][1][-3:]))
-        self._l0_below_loss = l0_below_loss(self._loss, binned[0][0][-1] * first.tokens_per_step)
-        self._now = 0.0  # log of the training time at the last loss, from which all others are counted
-        curves = [self._seen(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
-        self._now = float(curves[0].log_time[-1])
-        curves = [curve._replace(log_time=curve.log_time - self._now) for curve in curves]
-        self._points = self._placed(curves, range(len(runs)))
+        self._last_loss = float(np.median(binned[0][1][-3:]))
+        self._l0_below_loss = l0_below_loss(self._last_loss, binned[0][0][-1] * first.tokens_per_step)
+        self._log_last_time = 0.0  # log of the intrinsic training time at the last loss: the origin of `log_time`
+        curves = [self._observed_points(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
+        self._log_last_time = float(curves[0].log_time[-1])
+        curves = [curve._replace(log_time=curve.log_time - self._log_last_time) for curve in curves]
+        self._points = self._points_of_curves(curves, range(len(runs)))
         noise = [np.full(len(losses), np.hypot(priors.MIN_NOISE_SD, noise_of(losses))) for _, losses in binned]
-        self._fit, self.discrepancy_now = discrepancy.fit(
+        self._fit, self.last_discrepancy_sd = discrepancy.fit(
             lambda x: self._laws(x, curves)[:2],
             np.concatenate([losses for _, losses in binned]),
             self._points,
@@ -133,16 +132,17 @@ class FamilyLaw:
             self._curve(target, np.asarray(target.learning_rates), np.array([target.step]), MOST_CHANGES)
             for target in targets
         ]
-        begun = {name: index for index, name in enumerate(self._names)}
-        points = self._placed(curves, [begun.get(target.model, -1 - index) for index, target in enumerate(targets)])
-        new_size = [target.n_parameters not in (self._size, *self._others) for target in targets]
+        run_indices = {name: index for index, name in enumerate(self._names)}
+        runs = [run_indices.get(target.model, -1 - index) for index, target in enumerate(targets)]
+        points = self._points_of_curves(curves, runs)
+        new_size = [target.n_parameters not in (self._size, *self._other_sizes) for target in targets]
         losses, gradient, by_scattered = self._laws(self._fit.x, curves)
         scatter = np.where(new_size, np.square(by_scattered * self._scatter).sum(axis=1), 0.0)
         return self._fit.forecast(
             losses,
             gradient,
-            discrepancy.covariance(points, self._points, self.discrepancy_now),
-            discrepancy.covariance(points, points, self.discrepancy_now) + np.diag(scatter),
+            discrepancy.covariance(points, self._points, self.last_discrepancy_sd),
+            discrepancy.covariance(points, points, self.last_discrepancy_sd) + np.diag(scatter),
         )
 
     def posterior(self) -> Prior:
@@ -158,24 +158,24 @@ class FamilyLaw:
             log_alpha_n=Gaussian(float(x[P.LOG_ALPHA_N]), float(sd[P.LOG_ALPHA_N])),
         )
 
-    def _seen(self, run: TrainingRun, steps: np.ndarray) -> _Curve:
-        """Return the points of a run that were seen."""
+    def _observed_points(self, run: TrainingRun, steps: np.ndarray) -> _Curve:
+        """Return the observed points of a run at some steps."""
         rates = run.schedule.rates_to(max(run.final_step, round(steps[-1])))
         return self._curve(run.target(), rates, np.rint(steps).astype(np.int64))
 
-    def _curve(self, run: Target, rates: np.ndarray, steps: np.ndarray, most: int = 200) -> _Curve:
+    def _curve(self, run: Target, rates: np.ndarray, steps: np.ndarray, most_changes: int = 200) -> _Curve:
         """Return points of a run at some steps in the terms of the law."""
         peak = rates.max()
         rates = rates / peak
-        share = run.tokens_per_step / self._tokens
+        share = run.tokens_per_step / self._tokens_per_step
         time = np.cumsum(rates**self.prior.time_exponent)[steps]
         return _Curve(
             float(run.n_parameters),
-            np.log(time * (share if np.isfinite(share) else 1.0)) - self._now,
+            np.log(time * (share if np.isfinite(share) else 1.0)) - self._log_last_time,
             np.log(np.maximum(steps - first_peak(rates) / 2, 1.0) / 1000),
             self._log_repeated(run, steps),
             self._log_b_of(run, float(peak)).mean - self._log_b.mean,
-            prepare(rates, steps, 1.0, most, self.prior.decay_exponent),
+            prepare(rates, steps, 1.0, most_changes, self.prior.decay_exponent),
         )
 
     def _log_repeated(self, run: Target, steps: np.ndarray) -> np.ndarray:
@@ -189,8 +189,8 @@ class FamilyLaw:
         """Return the prior of log B of a run."""
         return self.prior.log_b_of(peak, run.tokens_per_step, run.n_parameters, self._optimizer)
 
-    def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
-        """Return the points of all curves as the discrepancy sees them."""
+    def _points_of_curves(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
+        """Return the points of all curves as arguments of the discrepancy; runs: an integer for each curve."""
         lengths = [len(curve.log_time) for curve in curves]
         sizes = np.log([curve.n_parameters / self._size for curve in curves])
         times = np.concatenate([curve.log_time for curve in curves])
@@ -200,7 +200,7 @@ class FamilyLaw:
         """Return means and standard deviations of all parameters, (parameters,) each."""
         prior = self.prior
         of_parameter = {
-            P.L0: Gaussian(self._loss - self._l0_below_loss, self._l0_below_loss),
+            P.L0: Gaussian(self._last_loss - self._l0_below_loss, self._l0_below_loss),
             P.LOG_A: Gaussian(float(np.log(self._l0_below_loss * 2 / 3)), 1.0),
             **_OF_ONE_SIZE,
             P.LOG_ALPHA: prior.log_alpha,
@@ -210,7 +210,7 @@ class FamilyLaw:
             P.LOG_ALPHA_N: prior.log_alpha_n,
             P.B_BY_SIZE: Gaussian(0.0, prior.b_by_size_spread),
         }
-        offsets = [(0.0, sd) for sd in self._scatter for _ in self._others]
+        offsets = [(0.0, sd) for sd in self._scatter for _ in self._other_sizes]
         means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
         return Gaussian(means, sds)
 
@@ -224,16 +224,16 @@ class FamilyLaw:
 
     def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return `_laws` of one curve."""
-        constants, by_x = self._of_size(x, curve.n_parameters)
+        constants, by_x = self._constants_of_size(x, curve.n_parameters)
         constants[P.LOG_B] += curve.log_b_offset
         loss, slopes = law(constants[: P.LOG_F], replace(curve.changes, time=np.exp(curve.log_time)))
-        first = np.exp(np.clip(constants[P.LOG_F] - priors.FIRST_STEPS_EXPONENT * curve.log_steps, -60, 10))
-        by_constants = np.column_stack([slopes, first])
+        first_steps_cost = np.exp(np.clip(constants[P.LOG_F] - priors.FIRST_STEPS_EXPONENT * curve.log_steps, -60, 10))
+        by_constants = np.column_stack([slopes, first_steps_cost])
         gradient = by_constants @ by_x
         gradient[:, P.LOG_REPEATED] = repeated = np.exp(x[P.LOG_REPEATED] + curve.log_repeated)
-        return loss + first + repeated, gradient, by_constants[:, _SCATTERED]
+        return loss + first_steps_cost + repeated, gradient, by_constants[:, _SCATTERED]
 
-    def _of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+    def _constants_of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the constants of the law for a size (constants,), and their gradient (constants, parameters)."""
         r = float(np.log(size / self._size))
         share, alpha_n = 1 / (1 + np.exp(-x[P.SHARE])), float(np.exp(np.clip(x[P.LOG_ALPHA_N], -20, 5)))
@@ -247,8 +247,10 @@ class FamilyLaw:
         by_x[P.LOG_A, P.KAPPA] = r
         constants[P.LOG_B] += x[P.B_BY_SIZE] * r
         by_x[P.LOG_B, P.B_BY_SIZE] = r
-        if size in self._others:
-            offsets = _N_PARAMETERS + self._others.index(int(size)) + len(self._others) * np.arange(len(_SCATTERED))
+        if size in self._other_sizes:
+            offsets = (
+                _N_PARAMETERS + self._other_sizes.index(int(size)) + len(self._other_sizes) * np.arange(len(_SCATTERED))
+            )
             constants[_SCATTERED] += x[offsets]
             by_x[_SCATTERED, offsets] = 1.0
         return constants, by_x

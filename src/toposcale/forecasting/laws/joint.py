@@ -1,7 +1,8 @@
 """Bayesian average of two laws of a family, weighted by their marginal likelihood.
 
-Published families agree on how a loss falls with the training time; families to come need not. So beside the law that was
-learnt from them stands a second model (`Prior.second`), and where the two disagree, the interval is wider.
+Published families agree on how the loss falls with the intrinsic training time; other families need not. The law that was
+learnt from the published families is therefore averaged with a second model (`Prior.second_model`), and where the two
+disagree, the interval is wider.
 """
 
 from collections.abc import Sequence
@@ -109,34 +110,35 @@ class Joint(Law):
         """Fit both models without a check."""
         if run.loss_curve.is_empty:
             raise NoForecast("it has no loss after the warm-up")
-        self.runs_ = [run, *_nearest(run, _readable([run, *others]))]
+        self.runs_ = [run, *_nearest_runs(run, _readable([run, *others]))]
         finished_sizes = {other.n_parameters for other in self.runs_ if other.is_finished} - {run.n_parameters}
         calibrated = (finished_sizes or run.facts.optimizer) and not run.is_finished
         self.inflation_, self.calibration_ = 1.0, priors.CALIBRATION if calibrated else 1.0
-        self.laws_ = [FamilyLaw(prior, self.runs_) for prior in (self.prior, self.prior.second)]
+        self.laws_ = [FamilyLaw(prior, self.runs_) for prior in (self.prior, self.prior.second_model)]
         log_weights = np.log([1 - priors.SECOND_WEIGHT, priors.SECOND_WEIGHT])
         self.weights_ = softmax([law.evidence for law in self.laws_] + log_weights)
-        self.discrepancy_ = float(self.weights_ @ [law.discrepancy_now for law in self.laws_])
+        self.discrepancy_ = float(self.weights_ @ [law.last_discrepancy_sd for law in self.laws_])
         return self
 
     def _inflation(self, run: TrainingRun, others: Sequence[TrainingRun]) -> float:
-        """Return the factor on the standard deviations that makes the forecast of the present hold.
+        """Return the factor on the standard deviations with which the interval of the present loss covers it.
 
-        The forecast is from half of what was seen; at least 1, and 1 with too few points. NoForecast: the curve does not
-        follow the law.
+        The present loss is forecast from the first half of the observed steps. The factor is at least 1, and 1 with too
+        few points to check. NoForecast: the curve does not follow the law.
         """
         if not checks.is_checkable(run):
             return priors.EARLY_INFLATION if checks.in_early_steps(run) else 1.0
         steps, losses = run.loss_curve
         law = Joint(self.prior, check=False).fit(checks.first_half(run), others)
-        then = law.forecast(run, round(steps[-1]))
-        off = float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
-        if off > priors.MAX_CHECK_ERROR:
+        present = law.forecast(run, round(steps[-1]))
+        log_sd = np.log(present.high / present.value) / NORMAL
+        standardised_error = float(abs(np.log(losses[-1] / present.value)) / log_sd)
+        if standardised_error > priors.MAX_CHECK_ERROR:
             raise NoForecast(
                 "this curve does not follow the law so far: from its first half the law forecasts the present "
-                f"{off:.1f} standard deviations off"
+                f"{standardised_error:.1f} standard deviations off"
             )
-        return max(1.0, off / NORMAL)
+        return max(1.0, standardised_error / NORMAL)
 
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
         """Return the average of both models; its covariance has the spread between them."""
@@ -156,10 +158,13 @@ class Joint(Law):
         surface = published_losses(targets)
         scatter = priors.SURFACE_SD * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
         # The published law knows no schedule, so ends of one size after as many tokens are one observation.
-        _, seen = np.unique(surface, return_index=True)
-        noise = np.diag(scatter[seen] ** 2) + priors.FLAT_OFFSET_SD**2
-        weights = np.linalg.solve(covariance[np.ix_(seen, seen)] + noise, covariance[seen]).T
-        updated, posterior = losses + weights @ (surface - losses)[seen], covariance - weights @ covariance[seen]
+        _, distinct = np.unique(surface, return_index=True)
+        noise = np.diag(scatter[distinct] ** 2) + priors.FLAT_OFFSET_SD**2
+        weights = np.linalg.solve(covariance[np.ix_(distinct, distinct)] + noise, covariance[distinct]).T
+        updated, posterior = (
+            losses + weights @ (surface - losses)[distinct],
+            covariance - weights @ covariance[distinct],
+        )
         # What all targets share decides nothing between them.
         updated += losses[reference] - updated[reference]
         posterior += covariance[reference, reference] - posterior[reference, reference]
@@ -167,32 +172,32 @@ class Joint(Law):
 
 
 def _readable(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Return the runs with a loss that say something of each other."""
-    begun = [run for run in runs if not run.loss_curve.is_empty and checks.lowest_loss(run) > 0]
-    # What a finished run lost under rates that nobody knows says nothing of another schedule.
-    if any(checks.has_known_rates(run) for run in begun):
-        return [run for run in begun if checks.has_known_rates(run) or not run.is_finished]
-    return begun
+    """Return the runs with a loss whose curves can be fitted together."""
+    with_loss = [run for run in runs if not run.loss_curve.is_empty and checks.lowest_loss(run) > 0]
+    # The end of a finished run whose learning rates are unknown tells nothing about another schedule.
+    if any(checks.has_known_rates(run) for run in with_loss):
+        return [run for run in with_loss if checks.has_known_rates(run) or not run.is_finished]
+    return with_loss
 
 
 def largest_run(runs: Sequence[TrainingRun]) -> TrainingRun:
-    """Return the largest and longest of the runs that say something of each other; NoForecast: none has a loss."""
+    """Return the largest and longest of the runs that can be fitted together; NoForecast: none has a loss."""
     readable = _readable(runs)
     if not readable:
         raise NoForecast("it has no loss after the warm-up")
     return max(readable, key=lambda run: (run.n_parameters, run.final_step, run.model))
 
 
-def _nearest(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Return the longest runs of the size of `about`, and of each of the nearest sizes that are far enough from it."""
+def _nearest_runs(run: TrainingRun, known_runs: Sequence[TrainingRun]) -> list[TrainingRun]:
+    """Return the longest runs of the size of `run`, and of each of the nearest sizes that are far enough from it."""
     by_size: dict[float, list[TrainingRun]] = {}
-    for run in sorted(known, key=lambda run: (-run.progress.step * run.tokens_per_step, run.model)):
-        ratio = run.n_parameters / about.n_parameters
-        if run.model != about.model and (ratio == 1 or max(ratio, 1 / ratio) >= LEAST_SIZE_RATIO):
-            by_size.setdefault(run.n_parameters, []).append(run)
-    nearest = sorted(by_size, key=lambda size: (abs(np.log(size / about.n_parameters)), size))
-    n_read = MOST_SIZES + (about.n_parameters in by_size)
-    return [run for size in nearest[:n_read] for run in by_size[size][:MOST_OF_A_SIZE]]
+    for other in sorted(known_runs, key=lambda other: (-other.progress.step * other.tokens_per_step, other.model)):
+        ratio = other.n_parameters / run.n_parameters
+        if other.model != run.model and (ratio == 1 or max(ratio, 1 / ratio) >= LEAST_SIZE_RATIO):
+            by_size.setdefault(other.n_parameters, []).append(other)
+    nearest = sorted(by_size, key=lambda size: (abs(np.log(size / run.n_parameters)), size))
+    n_read = MOST_SIZES + (run.n_parameters in by_size)
+    return [other for size in nearest[:n_read] for other in by_size[size][:MOST_OF_A_SIZE]]
 
 
 def refuse_run(run: TrainingRun) -> None:

@@ -59,10 +59,10 @@ class Law(ABC):
 
     @abstractmethod
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
-        """Predict losses with the covariance of their errors, so that errors that targets share cancel in differences."""
+        """Predict losses with the covariance of their errors, so that shared errors cancel in differences."""
 
     def compare(self, targets: Sequence[Target], reference: int) -> JointForecast:
-        """Predict losses for their differences alone, which a law may know better; the loss of `reference` stays."""
+        """Predict losses of which only the differences are used; the loss of index `reference` is that of `predict`."""
         return self.predict_jointly(targets)
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
@@ -92,7 +92,7 @@ class Law(ABC):
 
     def forecast_curve(self, run: TrainingRun) -> ForecastCurve:
         """Forecast the losses of a run from its next step to the end, at up to `FORECAST_POINTS` steps."""
-        every = np.geomspace(run.progress.step + 1, run.final_step, FORECAST_POINTS)
-        steps = np.unique(np.rint(every)).astype(int).tolist()
+        spaced = np.geomspace(run.progress.step + 1, run.final_step, FORECAST_POINTS)
+        steps = np.unique(np.rint(spaced)).astype(int).tolist()
         ends = [self.forecast(run, step) for step in steps]
         return ForecastCurve(steps, [end.value for end in ends], [end.low for end in ends], [end.high for end in ends])

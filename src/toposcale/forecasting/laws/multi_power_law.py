@@ -45,13 +45,13 @@ def solve(
     It is that of the Huber loss of the log losses of each curve, and of a Gaussian prior around `CENTRES`, where the search
     starts.
     """
-    seen = np.concatenate(log_losses)
+    observed = np.concatenate(log_losses)
 
     def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, gradient = (np.concatenate(parts) for parts in zip(*(law(x, curve) for curve in curves), strict=True))
         # A large decay of the rate can make the law negative on the way to the optimum.
         positive = np.maximum(losses, 1e-3)
-        residuals = (np.log(positive) - seen) / deviation
+        residuals = (np.log(positive) - observed) / deviation
         slopes = np.where(losses > 1e-3, 1.0, 0.0)[:, None] * gradient / positive[:, None]
         size = np.abs(residuals)
         root = np.where(size <= HUBER, size, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)))

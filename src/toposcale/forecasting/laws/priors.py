@@ -40,13 +40,13 @@ OVERFIT_EXPONENT = 0.66
 REDUCIBLE_SHARE = 0.5
 """The last loss less L0, in the prior, as a share of what the published scaling law has still to lose."""
 DISCREPANCY_GROWTH = 1.0
-"""The discrepancy at a share s of the training time so far is s to minus this power."""
+"""The discrepancy at a share s of the intrinsic training time so far is s to minus this power."""
 TIME_CORR_LENGTH = 1.5
-"""Correlation length of the discrepancy in log training time."""
+"""Correlation length of the discrepancy in the logarithm of the intrinsic training time."""
 SIZE_CORR_LENGTH = 3.0
 """Correlation length of the discrepancy in log size."""
 SAME_SIZE_CORR = 0.8
-"""Correlation of the discrepancies of two runs of one size at one training time."""
+"""Correlation of the discrepancies of two runs of one size at one intrinsic training time."""
 MIN_NOISE_SD = 0.003
 """Least standard deviation of the noise of a point, nats."""
 
@@ -95,9 +95,9 @@ class Prior(NamedTuple):
 
     log_alpha, log_b: of the multi-power law, B in nats. kappa: slope of log A in log N. share:
     log-odds of E / L0 for `SIZE` parameters. log_alpha_n: of the exponent in N. log_discrepancy: log of the standard
-    deviation of the model discrepancy at the last loss, nats. time_exponent: the training time of a step is its rate to
-    this power. decay_exponent: a decay counts as that of the rate to this power. b_by_peak, b_by_tokens, b_by_size: B grows
-    as the peak rate, the tokens of a step and the size to these powers; `log_b` is that of `PEAK`, `TOKENS` and `SIZE`.
+    deviation of the model discrepancy at the last loss, nats. time_exponent: the intrinsic training time of a step is its
+    rate to this power. decay_exponent: a decay counts as that of the rate to this power. b_by_peak, b_by_tokens, b_by_size:
+    B grows as the peak rate, the tokens of a step and the size to these powers; `log_b` is for `PEAK`, `TOKENS`, `SIZE`.
     b_by_size_spread: standard deviation of the last power between families. b_scatter: that of log B between the runs of
     a family.
     """
@@ -133,11 +133,11 @@ class Prior(NamedTuple):
         return Gaussian(self.log_b.mean + float(np.nansum(slopes * logs)), float(np.linalg.norm(spreads)))
 
     @property
-    def second(self) -> Self:
+    def second_model(self) -> Self:
         """Prior of the second model of the average.
 
-        The training time of a step is its rate and a decay counts as it is (Luo et al. 2025), and the loss falls more
-        slowly with the time, as it does with the tokens of whole runs (Hoffmann et al. 2022).
+        Time exponent and decay exponent are 1 (Luo et al. 2025), and the loss falls more slowly with the intrinsic training
+        time, as it does with the tokens of whole runs (Hoffmann et al. 2022).
         """
         return self._replace(log_alpha=Gaussian(float(np.log(0.4)), 0.2), time_exponent=1.0, decay_exponent=1.0)
 

@@ -61,13 +61,13 @@ def published_losses(targets: Sequence[Target]) -> np.ndarray:
 
 
 def has_published_level(run: TrainingRun) -> bool:
-    """Return whether published runs tell the usual level of a run's loss."""
+    """Return whether the usual loss of a run of this size is known from published runs."""
     # The law holds beyond the largest published run, but models that are much smaller may read letters.
     return run.n_parameters >= priors.SIZES_KNOWN[0] and bool(np.isfinite(run.tokens_per_step))
 
 
 def refuse_level(run: TrainingRun) -> None:
-    """Raise NoForecast where the loss, at first, now or on its way, is none of a training from scratch."""
+    """Raise NoForecast where the first losses, the present loss or its trend are not those of training from scratch."""
     if not has_published_level(run):
         return
     logged = np.isfinite(run.losses) & (run.steps > 0)
@@ -83,9 +83,9 @@ def refuse_level(run: TrainingRun) -> None:
     if len(recent.steps) < MINIMUM_POINTS:
         return
     above = recent.losses - [_usual_level(run, step) for step in recent.steps]
-    seen = recent.steps[-1:] * run.tokens_per_step
+    tokens = recent.steps[-1:] * run.tokens_per_step
     # Next-token runs that stand so far above fall 2.5 times as fast as the law; masked ones have a plateau there.
-    is_outside = np.median(above[-3:]) > NORMAL * float(np.hypot(priors.LEVEL_SD, _run_sd(seen))[0])
+    is_outside = np.median(above[-3:]) > NORMAL * float(np.hypot(priors.LEVEL_SD, _run_sd(tokens))[0])
     if is_outside and np.polyfit(np.log(recent.steps), above, 1)[0] >= 0:
         raise NoForecast(f"{_unusual_level(run, *run.progress)}; nor does it approach that")
 
@@ -96,7 +96,7 @@ def _usual_level(run: TrainingRun, step: float) -> float:
 
 
 def _unusual_level(run: TrainingRun, step: float, loss: float) -> str:
-    """Return that a loss is none of a training from scratch."""
+    """Return the reason why a loss is not that of training from scratch."""
     return (
         f"{run.n_parameters:,} parameters reach a loss of about {_usual_level(run, step):.3g} nats per token after "
         f"{step * run.tokens_per_step:.2g} tokens from scratch, and this run has {loss:.4g}: the law is for the "
