@@ -9,8 +9,8 @@ from toposcale.forecasting.decision.candidates import (
     SHORTEST_START,
     DroppedCandidate,
     Request,
+    all_candidates,
     candidates,
-    considered,
 )
 from toposcale.forecasting.decision.expected_regret import decide
 from toposcale.forecasting.laws.joint import Joint
@@ -80,7 +80,8 @@ def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
 
 
 def dropped(run, others, *request):
-    return [way for way in considered(run, others, Request(*request)) if isinstance(way, DroppedCandidate)]
+    every_candidate = all_candidates(run, others, Request(*request))
+    return [candidate for candidate in every_candidate if isinstance(candidate, DroppedCandidate)]
 
 
 def test_what_is_left_out_is_named_with_its_own_reason():
@@ -100,7 +101,7 @@ def test_what_is_left_out_is_named_with_its_own_reason():
 def test_a_candidate_of_an_implausible_forecast_is_named(monkeypatch):
     monkeypatch.setattr("toposcale.forecasting.laws.prediction.MAX_LOSS_RATIO", 1.3)
     live = run("100M", 100_000_000, until=0.5)
-    decision = decide(Joint(check=False).fit(live), live, considered(live, [], Request(multiples=(2, 30))))
+    decision = decide(Joint(check=False).fit(live), live, all_candidates(live, [], Request(multiples=(2, 30))))
     assert [c.candidate.name for c in decision.candidates if c.candidate.from_scratch] == ["scale up to 2 x 100M"]
     [dropped] = decision.dropped
     assert dropped.name == "scale up to 30 x 100M"

@@ -39,8 +39,8 @@ def test_a_decay_is_better_than_none_and_its_measured_end_lies_inside(now, decis
 
 
 def test_decaying_now_gives_less_than_the_present_and_further_tokens_are_worth_something(now, decision):
-    assert decision.cooled.value < now.loss_curve.level
-    assert decision.worth > 0
+    assert decision.cooldown_loss.value < now.loss_curve.level
+    assert decision.nats_per_billion_tokens > 0
 
 
 def test_nothing_is_decided_once_the_rate_decays():

@@ -5,7 +5,7 @@ import pytest
 
 from planted_laws import SIZES, law, run, wsd
 from toposcale.forecasting.decision.candidates import Candidate, CandidateKind
-from toposcale.forecasting.decision.expected_regret import best_size, weigh, when_reached
+from toposcale.forecasting.decision.expected_regret import best_size, forecast_target_loss, weigh
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import JointForecast
 from toposcale.forecasting.runs.training_run import Target
@@ -67,10 +67,10 @@ def test_the_step_of_a_target_loss():
     live = run("100M", 100_000_000, until=0.5)
     joint = Joint(check=False).fit(live, SIZES[1:])
     wanted = float(law(100_000_000, wsd(), [3700])[0])
-    _, middle, early, late, _ = when_reached(joint, live, wanted)
+    _, middle, early, late, _ = forecast_target_loss(joint, live, wanted)
     assert early <= middle <= late
     assert middle == pytest.approx(3700, abs=120)
-    assert when_reached(joint, live, 0.5)[:4] == (None, np.inf, np.inf, np.inf)
+    assert forecast_target_loss(joint, live, 0.5)[:4] == (None, np.inf, np.inf, np.inf)
 
 
 def test_the_best_size_is_the_one_whose_forecast_is_the_lowest():

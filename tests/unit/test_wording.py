@@ -7,7 +7,7 @@ from made_runs import training_run
 from toposcale.forecasting.decision.candidates import Candidate, CandidateKind, DroppedCandidate
 from toposcale.forecasting.decision.expected_regret import Decision, WeighedCandidate
 from toposcale.forecasting.decision.reasons import NO_CHOICE
-from toposcale.forecasting.decision.wording import percent, schedule, table, what_to_do
+from toposcale.forecasting.decision.wording import candidate_lines, percent, schedule_clause, what_to_do
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.runs.training_run import Target
 
@@ -25,7 +25,7 @@ def decision(*candidates):
 @pytest.mark.parametrize(("last", "said"), [(3.36e-18, "0 at the end"), (1e-4, "0.0001 at the end")])
 def test_the_rounding_of_a_last_rate_of_zero_is_zero(last, said):
     training = training_run("one", 1e6, 1e5, 100, learning_rates=np.linspace(1e-3, last, 101))
-    assert schedule(training).startswith(f"learning rate 0.001 now, {said}")
+    assert schedule_clause(training).startswith(f"learning rate 0.001 now, {said}")
 
 
 def test_a_choice_that_is_not_confident_says_its_expected_regret():
@@ -79,7 +79,7 @@ def test_no_probability_is_called_certain(share, text):
 
 def test_the_table_has_a_line_an_option_under_its_titles():
     candidates = decision(weighed("continue", 0.9, 0.01), weighed("scale up to b", 0.1, 0.2, (0.1, 0.0, 0.2)))
-    title, going_on, start = table(candidates, 1e18)
+    title, going_on, start = candidate_lines(candidates, 1e18)
     assert title.split("  ")[-1].strip() == "FLOP"
     assert (going_on.split()[0], going_on.split()[-1]) == ("continue", "1e+15")
     assert "0.100 (0.000 to 0.200)" in start

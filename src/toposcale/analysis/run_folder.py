@@ -107,7 +107,7 @@ def _advise(run: str, stored: Mapping[str, Any]) -> RunAdvice:
     request = Request(**stored["decision"])
     with_loss = [training for training in trainings if training.model in with_losses]
     advices = [advise_on(training, trainings, request) for training in with_loss if has_steps_left(training)]
-    notes = [wording.finished(training) for training in with_loss if not has_steps_left(training)]
+    notes = [wording.finished_sentence(training) for training in with_loss if not has_steps_left(training)]
     in_other_units = [of_model.model["model"] for of_model in rows if of_model.model.get("in_nats") is False]
     notes += [f"{name}: no forecast: it is {NOT_IN_NATS}" for name in in_other_units]
     notes += [

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from toposcale.forecasting.decision import wording
-from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request, considered
+from toposcale.forecasting.decision.candidates import USUAL, Candidate, Request, all_candidates
 from toposcale.forecasting.decision.decay import DecayDecision, when_to_decay
 from toposcale.forecasting.decision.expected_regret import (
     BestSize,
@@ -19,7 +19,7 @@ from toposcale.forecasting.decision.expected_regret import (
     TargetLoss,
     best_size,
     decide,
-    when_reached,
+    forecast_target_loss,
 )
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.decision.picture import draw
@@ -187,7 +187,7 @@ class Advice(Drawn):
     def _target(self) -> TargetLoss | None:
         """Step at which the target loss was, or will be, reached; None without a target or a law."""
         loss = self.request.target_loss
-        return None if self.law is None or loss is None else when_reached(self.law, self.run, loss)
+        return None if self.law is None or loss is None else forecast_target_loss(self.law, self.run, loss)
 
     @cached_property
     def _best_size(self) -> BestSize | None:
@@ -200,7 +200,7 @@ class Advice(Drawn):
     def _assumed(self) -> tuple[str, ...]:
         """Assumptions, one clause each; without a law the notes on the log."""
         law, notes = self.law, self.run.notes
-        return wording.assumed(self.run, self.others, law, self.decision) if law else notes
+        return wording.assumptions(self.run, self.others, law, self.decision) if law else notes
 
     @property
     def _find_out_first(self) -> str:
@@ -227,17 +227,17 @@ class Advice(Drawn):
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
         if not has_steps_left(self.run) and self.decision is None:
-            return wording.wrapped([wording.finished(self.run)], width)
-        lines = [wording.progress(self.run), f"  Schedule   {wording.schedule(self.run)}"]
+            return wording.wrapped([wording.finished_sentence(self.run)], width)
+        lines = [wording.progress_sentence(self.run), f"  Schedule   {wording.schedule_clause(self.run)}"]
         if self.law and self.end:
-            lines.append(f"  At its end {wording.end(self.end, self.law)}")
+            lines.append(f"  At its end {wording.end_forecast(self.end, self.law)}")
         lines += [f"  On track   {sentence}" for sentence in self.on_track_sentences]
         if self.decision:
-            lines += ["", *wording.table(self.decision, self.remaining, width), ""]
+            lines += ["", *wording.candidate_lines(self.decision, self.remaining, width), ""]
         if self.decay:
-            lines += [f"  Decay      {sentence}" for sentence in wording.decay(self.decay, self.run)]
+            lines += [f"  Decay      {sentence}" for sentence in wording.decay_sentences(self.decay, self.run)]
         if self._target is not None:
-            lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
+            lines.append(f"  Target     {wording.target_sentence(self['target_loss'], self._target)}")
         if (best := self._best_size) and best.n_parameters > 0:
             near = f"{best.low:.2g} to {best.high:.2g} are within 0.01 nats"
             lines.append(f"  Best size from scratch: {best.n_parameters:.2g} parameters ({near})")
@@ -293,9 +293,10 @@ def advise_on(
     try:
         law = Joint().fit(run, family)
         refuse_choice(run, law)
-        decision = decide(law, run, considered(run, family, request) if among is None else among)
+        decision = decide(law, run, all_candidates(run, family, request) if among is None else among)
     except NoForecast as error:
-        return replace(advice, law=law, no_advice_because=str(error) if has_steps_left(run) else wording.finished(run))
+        because = str(error) if has_steps_left(run) else wording.finished_sentence(run)
+        return replace(advice, law=law, no_advice_because=because)
     reasons = low_confidence_reasons(run, law, decision, advice.tracks)
     return replace(advice, law=law, decision=decision, reasons=reasons)
 
@@ -305,7 +306,7 @@ def advise_before_start(run: TrainingRun, others: Sequence[TrainingRun] = (), re
     advice, law = Advice(run, tuple(others), request), PublishedLaw()
     try:
         refuse_objective(run)
-        decision = decide(law, run, considered(run, others, request))
+        decision = decide(law, run, all_candidates(run, others, request))
         return replace(advice, law=law, decision=decision, reasons=(NOT_STARTED,))
     except NoForecast as error:
         return replace(advice, no_advice_because=str(error))

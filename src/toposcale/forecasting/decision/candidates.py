@@ -1,4 +1,4 @@
-"""Candidates: ways to spend the compute that is left of a training run."""
+"""Candidates for the remaining compute of a training run."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ USUAL = Request()
 
 
 class Candidate(NamedTuple):
-    """A way to spend the compute that is left.
+    """Candidate for the remaining compute.
 
     Parameters
     ----------
@@ -109,11 +109,11 @@ class DroppedCandidate(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """A size that could be trained from scratch, and the run whose schedule and batch it takes over."""
+    """A size that could be trained from scratch; template: the run whose schedule and tokens per step it takes over."""
 
     label: str
     n_parameters: float
-    like: TrainingRun
+    template: TrainingRun
 
 
 def candidates(
@@ -130,14 +130,14 @@ def candidates(
 
     remaining: FLOP that will still be spent; by default what the schedule needs. Empty where they do not pay for one step.
     """
-    of_run = considered(run, others, Request(remaining, multiples))
-    return [candidate for candidate in of_run if isinstance(candidate, Candidate)]
+    every_candidate = all_candidates(run, others, Request(remaining, multiples))
+    return [candidate for candidate in every_candidate if isinstance(candidate, Candidate)]
 
 
-def considered(
+def all_candidates(
     run: TrainingRun, others: Sequence[TrainingRun], request: Request
 ) -> Iterator[Candidate | DroppedCandidate]:
-    """Yield every candidate, and those that are left out; nothing where the compute does not pay for one step."""
+    """Yield every candidate, dropped ones too; nothing where the compute does not pay for one step."""
     remaining = run.flop_left if request.remaining is None else request.remaining
     per_step = run.flop_of_steps(1)
     ahead, affordable = run.final_step - run.progress.step, int(remaining / per_step * (1 + 1e-9))
@@ -149,29 +149,30 @@ def considered(
         steps = min(ahead, affordable)
         yield Candidate(CandidateKind.CONTINUE, CONTINUE, _with_rest_over(run, steps), steps, steps * per_step)
         if affordable > LONGEST_START:
-            yield _without_training(EXTEND, affordable)
+            yield _dropped_for_its_steps(EXTEND, affordable)
         elif 1.05 * ahead < affordable:
             target = _with_rest_over(run, affordable)
             yield Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step)
     for size in _sizes_to_start(run, others, request.multiples):
-        tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
+        template = size.template
+        tokens = template.tokens_per_step if np.isfinite(template.tokens_per_step) else run.tokens_per_step
         name = _name_of_start(run, size.label, size.n_parameters)
         steps = int(remaining / flop(size.n_parameters, tokens))
         if SHORTEST_START <= steps <= LONGEST_START:
-            shape = size.like if size.like.schedule.is_known and size.like.loss_curve.is_empty else run
-            target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
+            schedule = (template if template.schedule.is_known and template.loss_curve.is_empty else run).schedule
+            target = Target(size.n_parameters, rescaled(schedule.every_rate, steps), steps, tokens)
             compute = flop(target.n_parameters, target.tokens_per_step * target.step)
             yield Candidate(CandidateKind.SCALE_UP, name, target, steps, compute)
         else:
-            yield _without_training(name, steps)
+            yield _dropped_for_its_steps(name, steps)
     for other in others:
         if other.n_parameters == run.n_parameters and other.loss_curve.is_empty:
             name = _name_of_start(run, other.model, other.n_parameters)
             yield DroppedCandidate(name, "it has the size of this run")
 
 
-def _without_training(name: str, steps: int) -> DroppedCandidate:
-    """Return a candidate of too few or too many steps to be a training."""
+def _dropped_for_its_steps(name: str, steps: int) -> DroppedCandidate:
+    """Return the dropped candidate for a run of too few or too many steps."""
     limit = f"at least {SHORTEST_START}" if steps < SHORTEST_START else f"at most {LONGEST_START:,}"
     count = f"{steps:,}" if steps < 1e9 else f"{steps:.2g}"
     return DroppedCandidate(name, f"the compute pays for {count} steps, and a training has {limit}")
@@ -196,9 +197,11 @@ def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: 
 def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> _Size:
     """Return a size under the name of its run: one that has not started, or one with the shape of the schedule of `run`."""
     n_parameters = float(same_size[0].n_parameters)
-    alike = [other for other in same_size if other.loss_curve.is_empty]
-    alike = alike or [other for other in same_size if other.schedule.has_shape_of(run.schedule)] or list(same_size)
-    return _Size(alike[0].model if len(alike) == 1 else f"{n_parameters:.3g} parameters", n_parameters, alike[0])
+    templates = [other for other in same_size if other.loss_curve.is_empty]
+    templates = templates or [other for other in same_size if other.schedule.has_shape_of(run.schedule)]
+    templates = templates or list(same_size)
+    label = templates[0].model if len(templates) == 1 else f"{n_parameters:.3g} parameters"
+    return _Size(label, n_parameters, templates[0])
 
 
 def _with_rest_over(run: TrainingRun, steps: int) -> Target:

@@ -29,15 +29,16 @@ BILLION = 1e9
 
 
 class DecayDecision(NamedTuple):
-    """Decays that end with the training, in ascending order of expected regret, and what decaying now would give.
+    """Decays that end with the training, in ascending order of expected regret, and the forecast of a cooldown now.
 
-    cooled: loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far. worth: its
-    decrease per further billion tokens at the present rate, nats per token; NaN if the tokens per step are unknown.
+    cooldown_loss: loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far.
+    nats_per_billion_tokens: its decrease per further billion tokens at the present rate, nats per token; NaN if the tokens
+    per step are unknown.
     """
 
     candidates: tuple[WeighedCandidate, ...]
-    cooled: Prediction
-    worth: float
+    cooldown_loss: Prediction
+    nats_per_billion_tokens: float
 
     @property
     def best(self) -> WeighedCandidate:
@@ -46,7 +47,8 @@ class DecayDecision(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object `decay` of the advice as JSON."""
-        cooled = {"cooled_loss": self.cooled.value, "cooled_low": self.cooled.low, "cooled_high": self.cooled.high}
+        loss = self.cooldown_loss
+        cooldown = {"cooled_loss": loss.value, "cooled_low": loss.low, "cooled_high": loss.high}
         rows = [
             {
                 "start": row.candidate.decay_start,
@@ -57,7 +59,7 @@ class DecayDecision(NamedTuple):
             }
             for row in self.candidates
         ]
-        return {"candidates": rows, **cooled, "nats_per_billion_tokens": finite_or_none(self.worth)}
+        return {"candidates": rows, **cooldown, "nats_per_billion_tokens": finite_or_none(self.nats_per_billion_tokens)}
 
 
 def has_not_decayed(run: TrainingRun) -> bool:
@@ -81,26 +83,28 @@ def when_to_decay(
     lengths = {round(share * end) for share in shares} | {steps}
     starts = sorted({end - length for length in lengths if 0 < length <= steps})
     decays = [
-        Candidate(CandidateKind.DECAY, shape, _decayed(run, start, end, shape), steps, run.flop_left, start)
+        Candidate(CandidateKind.DECAY, shape, _decay_target(run, start, end, shape), steps, run.flop_left, start)
         for shape in shapes
         for start in starts
     ]
-    return DecayDecision(weigh(law, decays).candidates, *_cooled(law, run))
+    return DecayDecision(weigh(law, decays).candidates, *_cooldown(law, run))
 
 
-def _cooled(law: Law, run: TrainingRun) -> tuple[Prediction, float]:
-    """Return the loss of a decay that begins now, and its decrease per further billion tokens."""
-    more = max(round(BILLION / run.tokens_per_step), 1) if np.isfinite(run.tokens_per_step) else 0
+def _cooldown(law: Law, run: TrainingRun) -> tuple[Prediction, float]:
+    """Return `cooldown_loss` and `nats_per_billion_tokens` of `DecayDecision`."""
+    further_steps = max(round(BILLION / run.tokens_per_step), 1) if np.isfinite(run.tokens_per_step) else 0
     targets = [
-        _decayed(run, start, start + max(round(COOLDOWN * run.progress.step), 1), "linear")
-        for start in (run.progress.step, run.progress.step + more)
+        _decay_target(run, start, start + max(round(COOLDOWN * run.progress.step), 1), "linear")
+        for start in (run.progress.step, run.progress.step + further_steps)
     ]
-    cooled = law.predict_jointly(targets)
-    worth = float(cooled.losses[0] - cooled.losses[1]) * BILLION / (more * run.tokens_per_step) if more else np.nan
-    return cooled.prediction(0), worth
+    forecast = law.predict_jointly(targets)
+    if not further_steps:
+        return forecast.prediction(0), np.nan
+    decrease = float(forecast.losses[0] - forecast.losses[1])
+    return forecast.prediction(0), decrease * BILLION / (further_steps * run.tokens_per_step)
 
 
-def _decayed(run: TrainingRun, start: int, end: int, shape: str) -> Target:
+def _decay_target(run: TrainingRun, start: int, end: int, shape: str) -> Target:
     """Return the target of a decay to 0, before which the rate stays constant."""
     rates = run.schedule.rates_to(start)
     decay = Schedule("wsd", float(rates[-1]), end - start, 0, 0.0, 0, shape).rates()

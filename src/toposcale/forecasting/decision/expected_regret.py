@@ -68,7 +68,7 @@ class Decision(NamedTuple):
     Parameters
     ----------
     candidates : tuple of WeighedCandidate
-        Options in the order of their expected regret.
+        Candidates in ascending order of their expected regret.
     dropped : tuple of DroppedCandidate
         Candidates that were left out, each with its reason.
     """
@@ -92,36 +92,36 @@ class Decision(NamedTuple):
         return len(self.candidates) > 1
 
 
-def decide(law: Law, run: TrainingRun, considered: Iterable[Candidate | DroppedCandidate]) -> Decision:
+def decide(law: Law, run: TrainingRun, all_candidates: Iterable[Candidate | DroppedCandidate]) -> Decision:
     """Return the decision between all candidates whose forecasts are plausible; NoForecast: there is none."""
     if not np.isfinite(run.tokens_per_step):
         raise NoForecast(f"give tokens_per_step of {run.model}, the tokens of one step")
-    considered = [*considered]
-    among = [candidate for candidate in considered if isinstance(candidate, Candidate)]
-    dropped = tuple(candidate for candidate in considered if isinstance(candidate, DroppedCandidate))
-    if not among:
+    all_candidates = [*all_candidates]
+    weighed = [candidate for candidate in all_candidates if isinstance(candidate, Candidate)]
+    dropped = tuple(candidate for candidate in all_candidates if isinstance(candidate, DroppedCandidate))
+    if not weighed:
         raise NoForecast(BUDGET_USED_UP)
-    decision, present = weigh(law, among), run.loss_curve.level
+    decision, present = weigh(law, weighed), run.loss_curve.level
     if run.loss_curve.is_empty:  # no loss with which a forecast could be compared
         return decision._replace(dropped=dropped)
     implausible = {row.candidate.name: row.loss for row in decision.candidates if not row.loss.is_plausible(present)}
-    if len(implausible) == len(among):
+    if len(implausible) == len(weighed):
         raise NoForecast("no candidate has a plausible forecast")
     if implausible:
-        decision = weigh(law, [candidate for candidate in among if candidate.name not in implausible])
+        decision = weigh(law, [candidate for candidate in weighed if candidate.name not in implausible])
         reason = "its forecast, {:.4g}, is not plausible"
         dropped += tuple(DroppedCandidate(name, reason.format(loss)) for name, loss in implausible.items())
     return decision._replace(dropped=dropped)
 
 
-def weigh(law: Law, among: Sequence[Candidate]) -> Decision:
+def weigh(law: Law, candidates: Sequence[Candidate]) -> Decision:
     """Return the decision between at least one candidate, by draws from their joint forecast.
 
     Errors that the forecasts share cancel in the comparison.
     """
-    names = [candidate.name for candidate in among]
+    names = [candidate.name for candidate in candidates]
     reference = names.index(CONTINUE) if CONTINUE in names else 0
-    forecast = losses, covariance = law.compare([candidate.target for candidate in among], reference)
+    forecast = losses, covariance = law.compare([candidate.target for candidate in candidates], reference)
     root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
     noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
     draws = losses + np.einsum("dj,ij->di", noise, root)
@@ -129,16 +129,16 @@ def weigh(law: Law, among: Sequence[Candidate]) -> Decision:
     regret = np.mean(draws - draws.min(axis=1, keepdims=True), axis=0)
     variance = np.diag(covariance)
     gain = losses[reference] - losses
-    half = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))
+    half_width = NORMAL * np.sqrt(np.maximum(variance[reference] + variance - 2 * covariance[reference], 0.0))
     rows = [
         WeighedCandidate(
             candidate,
             forecast.prediction(i),
-            Prediction(float(gain[i]), float(gain[i] - half[i]), float(gain[i] + half[i])),
+            Prediction(float(gain[i]), float(gain[i] - half_width[i]), float(gain[i] + half_width[i])),
             float(probability[i]),
             float(regret[i]),
         )
-        for i, candidate in enumerate(among)
+        for i, candidate in enumerate(candidates)
     ]
     return Decision(tuple(sorted(rows, key=lambda row: (row.expected_regret, row.candidate.name))))
 
@@ -164,14 +164,14 @@ class TargetLoss(NamedTuple):
         return dict(zip(keys, map(finite_or_none, values), strict=True))
 
 
-def when_reached(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
+def forecast_target_loss(law: Law, run: TrainingRun, loss: float) -> TargetLoss:
     """Return the step at which a run reached, or is forecast to reach, a loss."""
     if (run.loss_curve.losses <= loss).any():
         return TargetLoss(float(run.loss_curve.steps[np.argmax(run.loss_curve.losses <= loss)]))
     steps = np.unique(np.rint(np.linspace(run.progress.step, run.final_step, 97)[1:]).astype(int))
     values, covariance = law.predict_jointly([run.target(int(step)) for step in steps])
-    half = NORMAL * np.sqrt(np.diag(covariance))
-    crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half, values + half)]
+    half_width = NORMAL * np.sqrt(np.diag(covariance))
+    crossings = [np.flatnonzero(curve <= loss) for curve in (values, values - half_width, values + half_width)]
     step, earliest, latest = (float(steps[indices[0]]) if len(indices) else np.inf for indices in crossings)
     return TargetLoss(None, step, earliest, latest, run.flop_of_steps(step))
 

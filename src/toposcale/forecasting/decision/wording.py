@@ -46,13 +46,13 @@ def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
     action = "extend to use all of the compute" if best.candidate.name == EXTEND else best.candidate.name
     begin = f"{action[:1].upper()}{action[1:]}"
     # Without a choice the sentence begins with that reason.
-    given = [reason for reason in reasons if reason != NO_CHOICE]
-    because = f" Low confidence: {'; '.join(given)}." if given else ""
+    other_reasons = [reason for reason in reasons if reason != NO_CHOICE]
+    because = f" Low confidence: {'; '.join(other_reasons)}." if other_reasons else ""
     dropped = [f"{candidate.name}: {candidate.reason}" for candidate in decision.dropped]
     left_out = f" Not weighed: {'; '.join(dropped)}." if dropped else ""
     if not decision.is_a_choice:
         return f"{begin}: {NO_CHOICE}.{left_out} {NAME_ANOTHER_SIZE}.{because}"
-    remarks = f"{because}{_any_larger(decision)}{left_out}"
+    remarks = f"{because}{_other_sizes_sentence(decision)}{left_out}"
     gain = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
     likely = percent(best.probability)
     if not reasons:
@@ -80,16 +80,16 @@ def _gain(gain: Prediction) -> str:
     return f"{-gain.value:.3f} nats worse than continuing ({-gain.high:.3f} to {-gain.low:.3f})"
 
 
-def _any_larger(decision: Decision) -> str:
-    """Return how probable it is that another size beats continuing, where several sizes share that probability."""
+def _other_sizes_sentence(decision: Decision) -> str:
+    """Return the probability that some other size beats continuing, where several sizes share it; else ""."""
     best = decision.best
     if best.candidate.from_scratch and decision.scale_up_probability - best.probability >= 0.1:
         return f" Some other size beats continuing: {percent(decision.scale_up_probability)}."
     return ""
 
 
-def progress(run: TrainingRun) -> str:
-    """Return how far a run is, its present loss and the compute spent."""
+def progress_sentence(run: TrainingRun) -> str:
+    """Return the step that a run has reached, its present loss and the compute spent."""
     share = run.progress.step / max(run.final_step, 1)
     text = f"{run.model}: step {run.progress.step:,} of {run.final_step:,} ({share:.0%})"
     if np.isfinite(run.progress.loss):
@@ -100,7 +100,7 @@ def progress(run: TrainingRun) -> str:
     return text + (f", {spent:.3g} FLOP spent" if spent > 0 else "")
 
 
-def finished(run: TrainingRun) -> str:
+def finished_sentence(run: TrainingRun) -> str:
     """Return one line on a run that has nothing left to decide."""
     text = f"{run.model}: finished at step {run.progress.step:,}"
     if np.isfinite(run.progress.loss):
@@ -110,7 +110,7 @@ def finished(run: TrainingRun) -> str:
     return "; ".join((text, *run.notes))
 
 
-def schedule(run: TrainingRun) -> str:
+def schedule_clause(run: TrainingRun) -> str:
     """Return the learning rate now and at the end, and its provenance."""
     if not run.schedule.is_known:
         return f"unknown: {run.schedule.unknown_because}"
@@ -123,11 +123,11 @@ def schedule(run: TrainingRun) -> str:
     return f"learning rate {now:.3g}{of_peak} now, {ahead}" + (f" ({provenance})" if provenance else "")
 
 
-def end(forecast: Prediction, law: Law) -> str:
-    """Return the forecast of the end, and from how many runs it is."""
+def end_forecast(forecast: Prediction, law: Law) -> str:
+    """Return the forecast of the final loss, with the number of runs that it was made from."""
     n_others = len(law.runs_) - 1
-    read = f", from this run and {n_others} other{'s' * (n_others > 1)}" if n_others > 0 else ""
-    return f"{forecast:.4g}{read}"
+    source = f", from this run and {n_others} other{'s' * (n_others > 1)}" if n_others > 0 else ""
+    return f"{forecast:.4g}{source}"
 
 
 def track(track: Track, run: TrainingRun) -> str:
@@ -154,35 +154,35 @@ def tracks(tracks: Sequence[Track], run: TrainingRun) -> list[str]:
     return ["not known without the tokens of a step"]
 
 
-def decay(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
+def decay_sentences(decision: DecayDecision, run: TrainingRun) -> Iterator[str]:
     """Yield when to decay, and the loss of a decay that begins now."""
     best, start = decision.best, decision.best.candidate.decay_start
-    where = "now" if start <= run.progress.step else f"at step {start:,}"
+    start_text = "now" if start <= run.progress.step else f"at step {start:,}"
     share = percent(1 - start / run.final_step)
     yield (
-        f"start {where}, over the last {share} ({best.candidate.name}): {best.loss:.4g} at step {run.final_step:,}, "
+        f"start {start_text}, over the last {share} ({best.candidate.name}): {best.loss:.4g} at step {run.final_step:,}, "
         f"expected regret {best.expected_regret:.3f}"
     )
     yield (
-        f"from now over {COOLDOWN:.0%} of the steps so far: {decision.cooled:.4g}; "
-        f"each further billion tokens is worth {decision.worth:.2g} nats"
+        f"from now over {COOLDOWN:.0%} of the steps so far: {decision.cooldown_loss:.4g}; "
+        f"each further billion tokens is worth {decision.nats_per_billion_tokens:.2g} nats"
     )
 
 
-def table(decision: Decision, remaining: float, width: int | None = None) -> list[str]:
+def candidate_lines(decision: Decision, remaining: float, width: int | None = None) -> list[str]:
     """Return a line for each candidate under a line of titles; where wider than `width`, a line for each number."""
     head = [f"with {remaining:.3g} FLOP to come", "loss at the end", "better than continuing by"]
-    rows = [[*head, "best", "expected regret", "FLOP"], *(_cells(weighed) for weighed in decision.candidates)]
+    rows = [[*head, "best", "expected regret", "FLOP"], *(_texts_of_row(weighed) for weighed in decision.candidates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     if width is None or max(map(len, lines)) <= width:
         return lines
-    titles, *others = rows
+    titles, *candidate_rows = rows
     longest = max(map(len, titles[1:]))
     lines = [f"  {titles[0]}:"]
-    for name, *cells in others:
+    for name, *cells in candidate_rows:
         lines.append(f"  {name}")
         lines += [f"    {title.ljust(longest)}  {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell]
     return lines
@@ -201,7 +201,7 @@ def wrapped(lines: Sequence[str], width: int | None) -> str:
     return "\n".join(rows)
 
 
-def _cells(weighed: WeighedCandidate) -> list[str]:
+def _texts_of_row(weighed: WeighedCandidate) -> list[str]:
     """Return the texts of a row of the table."""
     name = weighed.candidate.name
     return [
@@ -214,12 +214,18 @@ def _cells(weighed: WeighedCandidate) -> list[str]:
     ]
 
 
-def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None) -> tuple[str, ...]:
+def assumptions(
+    run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None
+) -> tuple[str, ...]:
     """Return the assumptions of a forecast, and of a decision where there is one, a clause each."""
-    return (*_assumed_of_run(run), *_assumed_of_others(run, others), *_assumed_of_decision(run, others, law, decision))
+    return (
+        *_run_assumptions(run),
+        *_family_assumptions(run, others),
+        *_decision_assumptions(run, others, law, decision),
+    )
 
 
-def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
+def _run_assumptions(run: TrainingRun) -> Iterator[str]:
     """Yield the assumptions about the run."""
     if run.loss_curve.is_empty:
         yield "the loss is that of the law of Hoffmann et al. 2022; another text or tokenizer has another level"
@@ -247,7 +253,7 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         yield f"the learning rate stays as it is, since {unknown}; a decay to come is in no forecast"
 
 
-def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
+def _family_assumptions(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
     """Yield the assumptions about other runs of the family."""
     for other in others:
         if not other.loss_curve.is_empty and checks.has_steps_left(other) and other.schedule.is_known:
@@ -260,7 +266,7 @@ def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Itera
         yield f"not read, since the learning rates are not known: {', '.join(unread)}"
 
 
-def _assumed_of_decision(
+def _decision_assumptions(
     run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None
 ) -> Iterator[str]:
     """Yield the assumptions about the candidates."""
@@ -287,7 +293,7 @@ def _assumed_of_decision(
 def find_out_first(
     run: TrainingRun, law: Law, decision: Decision, tracks: Sequence[Track], *, is_confident: bool
 ) -> str:
-    """Return what would decide, in one clause; "" where nothing is open."""
+    """Return the observation that would decide an open choice, in one clause; "" where none is open."""
     for track in tracks:
         if not track.is_on_track:
             return f"why the loss is off track: {to_check(track)}"
@@ -308,14 +314,14 @@ def find_out_first(
     return f"ask again at step {later:,}: by then the forecast of continuing is narrower"
 
 
-def target(loss: float, when: TargetLoss) -> str:
+def target_sentence(loss: float, forecast: TargetLoss) -> str:
     """Return when a loss is reached."""
-    if when.reached_at is not None:
-        return f"{loss:g} was reached at step {when.reached_at:,.0f}"
-    if not np.isfinite(when.earliest):
+    if forecast.reached_at is not None:
+        return f"{loss:g} was reached at step {forecast.reached_at:,.0f}"
+    if not np.isfinite(forecast.earliest):
         return f"{loss:g} is not reached by the planned end"
-    if not np.isfinite(when.step):
-        return f"{loss:g} is not forecast to be reached; at best at step {when.earliest:,.0f}"
-    latest = f"{when.latest:,.0f}" if np.isfinite(when.latest) else "perhaps not at all"
-    cost = f", {when.flop:.3g} FLOP in all" if np.isfinite(when.flop) else ""
-    return f"{loss:g} at step {when.step:,.0f}{cost} ({when.earliest:,.0f} to {latest})"
+    if not np.isfinite(forecast.step):
+        return f"{loss:g} is not forecast to be reached; at best at step {forecast.earliest:,.0f}"
+    latest = f"{forecast.latest:,.0f}" if np.isfinite(forecast.latest) else "perhaps not at all"
+    cost = f", {forecast.flop:.3g} FLOP in all" if np.isfinite(forecast.flop) else ""
+    return f"{loss:g} at step {forecast.step:,.0f}{cost} ({forecast.earliest:,.0f} to {latest})"
