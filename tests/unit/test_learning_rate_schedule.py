@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toposcale.analysis.model_rows import warmup_of_log
-from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance, recognised
+from toposcale.forecasting.runs.learning_rate_schedule import (
+    LearningRateSchedule,
+    ScheduleProvenance,
+    extrapolated_rates,
+)
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
 from toposcale.forecasting.runs.warmup import longest_warmup
 from toposcale.io.errors import UserError
@@ -63,7 +67,7 @@ def test_a_falling_rate_is_recognised_and_a_constant_one_is_not(shape):
     schedule = of_log(1000, steps, whole[steps])
     assert schedule.provenance is RECOGNISED
     np.testing.assert_allclose(schedule.rates[400:], whole[400:], atol=2e-6)
-    assert recognised(steps, np.full(len(steps), 1e-3), 1000) is None
+    assert extrapolated_rates(steps, np.full(len(steps), 1e-3), 1000) is None
     schedule = of_log(1000, steps, np.full(len(steps), 1e-3))
     assert schedule.provenance is UNKNOWN
     assert not schedule.is_known

@@ -11,6 +11,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "before", "after")
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print the table."""
-    measure(given, description.changes_of if given.all else description.compare, given.before, given.after)
+    measure(options, description.changes_of if options.all else description.compare, options.before, options.after)

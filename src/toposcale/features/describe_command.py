@@ -22,15 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "checkpoint")
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print the table."""
-    several = description.checkpoints_of(given.checkpoint)
-    if several and given.plot:
+    several = description.checkpoints_of(options.checkpoint)
+    if several and options.plot:
         raise UserError(f"--plot: it draws one checkpoint, such as {list(several.values())[-1]}")
-    if several and not given.all:
-        measure(given, partial(description.features_of, names=SUMMARY), given.checkpoint)
+    if several and not options.all:
+        measure(options, partial(description.features_of, names=SUMMARY), options.checkpoint)
     else:
-        measure(given, description.features_of if given.all else description.describe, given.checkpoint)
+        measure(options, description.features_of if options.all else description.describe, options.checkpoint)
 
 
 def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
@@ -53,61 +53,61 @@ def add_options(parser: argparse.ArgumentParser, *checkpoints: str) -> None:
     parser.add_argument("--plot", metavar="FILE", help="also write a picture, .svg, .png or .pdf")
 
 
-def measure(given: argparse.Namespace, call: Callable[..., Any], *checkpoints: str) -> None:
+def measure(options: argparse.Namespace, call: Callable[..., Any], *checkpoints: str) -> None:
     """Print the table that a function of `description` makes of checkpoints."""
     from rich.console import Console
     from rich.progress import Progress
 
-    if given.more:
+    if options.more:
         raise UserError(
-            f"{given.command}: too many checkpoints ({listed(given.more, 3)}): describe takes one, compare two; "
+            f"{options.command}: too many checkpoints ({listed(options.more, 3)}): describe takes one, compare two; "
             "the workflow measures a whole training (kind: folder under models)"
         )
-    if given.plot:  # what is wrong with it is said before minutes of work
+    if options.plot:  # what is wrong with it is said before minutes of work
         from toposcale.forecasting.pictures import kind_of
 
-        kind_of(given.plot)
-        if given.all:
+        kind_of(options.plot)
+        if options.all:
             raise UserError("--plot: it draws the table of one row per matrix; leave --all out")
-    groups = {"features": tuple(given.features)} if given.features else {}
+    groups = {"features": tuple(options.features)} if options.features else {}
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         table = call(
             *checkpoints,
-            layers=given.layers or "*",
+            layers=options.layers or "*",
             **groups,
             progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
         )
-    if given.plot:
+    if options.plot:
         from toposcale import plot_matrices
 
-        plot_matrices(table, given.plot)
-    _show(table, given)
+        plot_matrices(table, options.plot)
+    _show(table, options)
 
 
-def _show(table: Any, given: argparse.Namespace) -> None:
+def _show(table: Any, options: argparse.Namespace) -> None:
     """Print a table of `describe` or `compare`, and its notes below it or, with CSV, on standard error."""
     notes = [one_line(note) for note in table.attrs["notes"]]
-    if given.json:
+    if options.json:
         rows = (table if table.index.name is None else table.reset_index()).to_dict("records")
         finite = [{key: finite_or_none(value) for key, value in row.items()} for row in rows]
         print(json.dumps({"rows": finite, "notes": notes}))
         return
     if "shape" in table:
         table["shape"] = ["x".join(map(str, shape)) if shape else "" for shape in table["shape"]]
-    if given.csv:
+    if options.csv:
         if sys.stdout.isatty():
             table = table.rename(index=one_line).map(lambda value: one_line(value) if isinstance(value, str) else value)
         table.to_csv(sys.stdout, index=table.index.name is not None, lineterminator="\n")
         print(*(f"toposcale: {note}" for note in notes), sep="\n", end="\n" if notes else "", file=sys.stderr)
-    elif given.all:
+    elif options.all:
         columns = [name for name in table.columns if name not in ("step", "layer", "feature")]
         _print_table(table, dict.fromkeys(columns, "{:.6g}".format))
         print(*notes, sep="\n", end="\n" if notes else "")
     elif "step" in table:
         print("\n".join([*_print_steps(table), *notes]))
     else:
-        print("\n".join([*_print_summary(table, given.command == "compare"), *notes]))
+        print("\n".join([*_print_summary(table, options.command == "compare"), *notes]))
     sys.stdout.flush()
 
 

@@ -17,8 +17,8 @@ from toposcale.forecasting.runs.run_input import CurveInput, RunInput, run_argum
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
-_OF_READING = ("loss_column", "step_column", "count_parameters")
-_OF_SCHEDULE = ("schedule", "steps", "warmup_steps")
+_READER_ARGUMENTS = ("loss_column", "step_column", "count_parameters")
+_SCHEDULE_ARGUMENTS = ("schedule", "steps", "warmup_steps")
 
 
 def advise(
@@ -129,7 +129,7 @@ def advise(
     for argument in unknown:
         near = get_close_matches(argument, [*signature(advise).parameters], 1)
         raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
-    stated = RunInput(
+    run_input = RunInput(
         curve,
         name,
         n_parameters=n_parameters,
@@ -146,9 +146,9 @@ def advise(
         objective=objective,
         count_parameters=count_parameters,
     )
-    training = stated.training_run()
-    given = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
-    family = [_known_run(other, index, training, stated) for index, other in enumerate(given, 1)]
+    training = run_input.training_run()
+    known_runs = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
+    family = [_known_run(other, index, training, run_input) for index, other in enumerate(known_runs, 1)]
     starts = {parameters(str(size), "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
     family += [training.unstarted(model=amount(size), n_parameters=round(size)) for size in sorted(starts)]
     request = Request(
@@ -159,8 +159,8 @@ def advise(
     return advise_before_start(training, family, request) if curve is None else advise_on(training, family, request)
 
 
-def _known_run(known: Any, index: int, run: TrainingRun, of_run: RunInput) -> TrainingRun:
-    """Return another run of the family from a mapping of arguments; what it does not state is as in `run`, of `of_run`.
+def _known_run(known: Any, index: int, run: TrainingRun, run_input: RunInput) -> TrainingRun:
+    """Return another run of the family from a mapping of arguments; defaults are those of `run`, made from `run_input`.
 
     index: its index in the list, for messages.
     """
@@ -172,28 +172,28 @@ def _known_run(known: Any, index: int, run: TrainingRun, of_run: RunInput) -> Tr
     if not {"curve", "n_parameters"} <= set(stated):
         raise UserError(f"{stated['name']}: a run has a curve and n_parameters")
     try:
-        other = _under_a_schedule(stated, run, of_run)
+        other = _run_under_schedule(stated, run, run_input)
         refuse_curve(other)
     except NoForecast as error:
         raise UserError(f"{stated['name']}: {error}; leave it out") from None
     return other
 
 
-def _under_a_schedule(stated: dict[str, Any], run: TrainingRun, of_run: RunInput) -> TrainingRun:
-    """Return a known run with its stated schedule, or that of `run`, or, where its log contradicts that, its own."""
+def _run_under_schedule(stated: dict[str, Any], run: TrainingRun, run_input: RunInput) -> TrainingRun:
+    """Return a known run with its stated schedule, else that of `run`, or that of its log if the two contradict."""
     assumed = UNKNOWN.with_provenance(
         Provenance.ASSUMED,
         tokens_per_step=run.tokens_per_step,
         optimizer=run.facts.optimizer,
         unique_tokens=np.nan if "epochs" in stated else run.facts.unique_tokens,
     )
-    alone = {key: getattr(of_run, key) for key in _OF_READING} | stated
-    of_schedule = {} if states_file(stated.get("schedule")) else {key: getattr(of_run, key) for key in _OF_SCHEDULE}
-    given = RunInput(**of_schedule | alone)
-    if stated.keys() & set(_OF_SCHEDULE):
-        return given.training_run(assumed)
+    own_arguments = {key: getattr(run_input, key) for key in _READER_ARGUMENTS} | stated
+    shared = () if states_file(stated.get("schedule")) else _SCHEDULE_ARGUMENTS
+    known_input = RunInput(**{key: getattr(run_input, key) for key in shared} | own_arguments)
+    if stated.keys() & set(_SCHEDULE_ARGUMENTS):
+        return known_input.training_run(assumed)
     try:
-        is_stated = of_run.schedule is not None or of_run.steps is not None
-        return given.training_run(assumed, None if is_stated else run.schedule)
+        is_stated = run_input.schedule is not None or run_input.steps is not None
+        return known_input.training_run(assumed, None if is_stated else run.schedule)
     except UserError:
-        return RunInput(**alone).run_as_read(assumed)
+        return RunInput(**own_arguments).run_as_read(assumed)

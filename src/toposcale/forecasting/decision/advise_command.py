@@ -31,37 +31,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_options.add_output_options(parser)
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print the advice."""
     # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
     width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
-    if given.curve and Path(given.curve, RUN_FILE).exists():
-        _advise_run(given, width)
+    if options.curve and Path(options.curve, RUN_FILE).exists():
+        _advise_run(options, width)
         return
-    options = {name: value for name in run_options.OPTIONS if (value := getattr(given, name)) is not None}
+    run_values = {name: value for name in run_options.OPTIONS if (value := getattr(options, name)) is not None}
     advice = advise(
-        given.curve,
-        **run_options.arguments(options),
-        sizes=given.sizes,
-        known=[_known(text) for text in given.known],
-        remaining=given.remaining,
-        target_loss=given.target_loss,
+        options.curve,
+        **run_options.arguments(run_values),
+        sizes=options.sizes,
+        known=[_known_arguments(text) for text in options.known],
+        remaining=options.remaining,
+        target_loss=options.target_loss,
     )
-    run_options.show(given, advice, advice.text(width))
+    run_options.show(options, advice, advice.text(width))
 
 
-def _advise_run(given: argparse.Namespace, width: int | None) -> None:
+def _advise_run(options: argparse.Namespace, width: int | None) -> None:
     from toposcale import advise_run  # it reads tables, which needs more than a curve does
 
     not_used = (*run_options.OPTIONS, "sizes", "known", "remaining", "target_loss", "plot")
-    if stated := [run_options.option(name) for name in not_used if getattr(given, name)]:
+    if stated := [run_options.option(name) for name in not_used if getattr(options, name)]:
         raise UserError(f"{' and '.join(stated)}: not used with the folder of a run; its configuration says it")
-    advice = advise_run(given.curve)
-    print(json.dumps(advice.as_json(), indent=1, allow_nan=False) if given.json else printable(advice.text(width)))
+    advice = advise_run(options.curve)
+    print(json.dumps(advice.as_json(), indent=1, allow_nan=False) if options.json else printable(advice.text(width)))
 
 
-def _known(text: str) -> dict[str, Any]:
-    """Return another run from CURVE:PARAMETERS; the name of a file may contain colons."""
+def _known_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of a known run from CURVE:PARAMETERS; the name of a file may contain colons."""
     curve, _, size = text.rpartition(":")
     try:
         if not curve:

@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_option(parser, name, help=OPTIONS[name])
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print how the file is read."""
-    columns = {name: getattr(given, name) for name in _COLUMNS}
-    for line in check_curve(given.curve, given.curve, **columns):
+    columns = {name: getattr(options, name) for name in _COLUMNS}
+    for line in check_curve(options.curve, options.curve, **columns):
         print(printable(line))

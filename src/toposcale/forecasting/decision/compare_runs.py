@@ -201,26 +201,26 @@ def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = 
     first, *others = runs
     ends = tuple(differences.end_of(law, run) for run in runs)
     pairs = (
-        _pair(first, other, (ends[0], end), seed_noise, len(others))
+        _compare_pair(first, other, (ends[0], end), seed_noise, len(others))
         for other, end in zip(others, ends[1:], strict=True)
     )
     return RunComparison(tuple(runs), ends, tuple(pairs))
 
 
-def _pair(
+def _compare_pair(
     first: TrainingRun, second: TrainingRun, ends: tuple[End, End], seed_noise: float | None, comparisons: int
 ) -> RunPair:
     """Compare two runs, with intervals that hold for so many comparisons together."""
     curves = differences.comparable_curves(first, second)
     if seed_noise is None:
-        seeds = float(np.hypot(differences.seed_deviation(first), differences.seed_deviation(second)))
+        seed_sd = float(np.hypot(differences.seed_deviation(first), differences.seed_deviation(second)))
     else:
-        seeds = float(np.sqrt(2) * seed_noise)
+        seed_sd = float(np.sqrt(2) * seed_noise)
     units = {Axis.STEPS: (1.0, 1.0), Axis.TOKENS: (first.tokens_per_step, second.tokens_per_step)}
     units[Axis.COMPUTE] = (first.flop_of_steps(1), second.flop_of_steps(1))
     known_units = {axis: unit for axis, unit in units.items() if np.all(np.isfinite(unit)) and min(unit) > 0}
     rows = {
-        axis: replace(differences.difference_at(axis, *curves, unit, seeds), comparisons=comparisons)
+        axis: replace(differences.difference_at(axis, *curves, unit, seed_sd), comparisons=comparisons)
         for axis, unit in known_units.items()
     }
     # An axis is redundant if its units have the ratio of an axis before it.
@@ -228,10 +228,10 @@ def _pair(
     now = tuple(rows[axis] for i, axis in enumerate(rows) if not np.isclose(ratios[i], ratios[:i]).any())
     unit = Axis.TOKENS if Axis.TOKENS in known_units else Axis.STEPS
     speed_up = differences.speed_up_of(unit, curves, known_units[unit], rows[unit])
-    end = replace(differences.difference_of_ends((first, second), ends, curves, seeds), comparisons=comparisons)
+    end = replace(differences.difference_of_ends((first, second), ends, curves, seed_sd), comparisons=comparisons)
     reasons = () if end.reason else tuple(_reasons((first, second), ends))
     is_forecast = any(end.law is not None for end in ends)
-    note = _rate_note(first, second, _before_the_ends(now, curves, ends))
+    note = _rate_note(first, second, _unfinished_differences(now, curves, ends))
     return RunPair(first, second, now, end, speed_up, is_forecast, note, reasons)
 
 
@@ -244,8 +244,10 @@ def _reasons(runs: Sequence[TrainingRun], ends: Sequence[End]) -> Iterator[str]:
             yield f"{run.model}: {SMOOTHED}"
 
 
-def _before_the_ends(now: Sequence[Difference], curves: Sequence[Curve], ends: Sequence[End]) -> Iterator[Difference]:
-    """Yield the differences that are not those of two measured ends."""
+def _unfinished_differences(
+    now: Sequence[Difference], curves: Sequence[Curve], ends: Sequence[End]
+) -> Iterator[Difference]:
+    """Yield the differences but those at the ends of two finished runs."""
     for row in now:
         at_last = np.allclose([row.first_step, row.second_step], [curve.steps[-1] for curve in curves])
         if not (row.reason or (at_last and all(end.is_measured for end in ends))):
@@ -256,18 +258,18 @@ def _rate_note(first: TrainingRun, second: TrainingRun, rows: Iterable[Differenc
     """Return that learning rates are unknown, or differ as shares of their peaks; "" if they are alike at all rows."""
     runs = first, second
     for row in rows:
-        where = _where(row, (first.model, second.model))
+        location = _location(row, (first.model, second.model))
         if unknown := [run.model for run in runs if not has_known_rates(run)]:
             return (
-                f"{where} the learning rate of {' and of '.join(unknown)} is unknown, so confidence is low: a lower loss "
-                "may come from a lower rate, and is not a difference of the ends"
+                f"{location} the learning rate of {' and of '.join(unknown)} is unknown, so confidence is low: a lower "
+                "loss may come from a lower rate, and is not a difference of the ends"
             )
         steps = int(row.first_step), int(row.second_step)
         shares = [run.schedule.rate_at(step) / run.schedule.peak_rate for run, step in zip(runs, steps, strict=True)]
         if abs(shares[1] - shares[0]) > RATE_DIFFERS:
             lower = int(shares[1] < shares[0])
             return (
-                f"{where} the learning rate of {runs[lower].model} is {min(shares):.0%} of its peak, that of "
+                f"{location} the learning rate of {runs[lower].model} is {min(shares):.0%} of its peak, that of "
                 f"{runs[1 - lower].model} {max(shares):.0%}: a lower loss under a lower rate is not progress; compare the "
                 "ends"
             )
@@ -277,26 +279,28 @@ def _rate_note(first: TrainingRun, second: TrainingRun, rows: Iterable[Differenc
 def sentences(pair: RunPair) -> list[str]:
     """Return the comparison of a pair in sentences; the last one is on the ends."""
     names = pair.first.model, pair.second.model
-    lines = [f"A{_where(row, names)[1:]}: {_difference(row, names, 'has the lower loss')}." for row in pair.now]
+    lines = [f"A{_location(row, names)[1:]}: {_difference(row, names, 'has the lower loss')}." for row in pair.now]
     if pair.speed_up:
         lines.append(_speed_up_sentence(pair.speed_up, names))
     if pair.note:
         lines.append(f"Note: {pair.note}.")
-    where = f"{'Forecast of' if pair.end_is_forecast else 'At'} {_where(pair.end, names)}"
+    location = f"{'Forecast of' if pair.end_is_forecast else 'At'} {_location(pair.end, names)}"
     if pair.end.reason:
         return [*lines, f"At the ends: {_difference(pair.end, names, '')}."]
     confidence = f"; not confident: {'; '.join(pair.reasons)}" if pair.reasons else ""
     if pair.is_confident:
         confidence = "; confident"
-    return [*lines, f"{where}: {_difference(pair.end, names, 'is better')}{confidence}."]
+    return [*lines, f"{location}: {_difference(pair.end, names, 'is better')}{confidence}."]
 
 
-def _where(row: Difference, names: tuple[str, str]) -> str:
-    """Return the place of a difference: the quantity that is equal, and the step of each run."""
+def _location(row: Difference, names: tuple[str, str]) -> str:
+    """Return where a difference was taken: the quantity that is equal, and the step of each run."""
     steps = [f"{step:,.0f}" for step in (row.first_step, row.second_step)]
-    both = f"step {steps[0]}" if steps[0] == steps[1] else f"step {steps[0]} of {names[0]}, {steps[1]} of {names[1]}"
-    place = row.label if row.axis == Axis.STEPS else f"{row.label} ({both})"
-    return place if row.axis == Axis.END else f"at {place}"
+    steps_text = (
+        f"step {steps[0]}" if steps[0] == steps[1] else f"step {steps[0]} of {names[0]}, {steps[1]} of {names[1]}"
+    )
+    location = row.label if row.axis == Axis.STEPS else f"{row.label} ({steps_text})"
+    return location if row.axis == Axis.END else f"at {location}"
 
 
 def _difference(row: Difference, names: tuple[str, str], verb: str) -> str:

@@ -49,12 +49,12 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
       unknown         parameters, tokens per step, last step
       no advice       it has fewer than 5 losses after the warm-up
     """
-    given = RunInput(curve, name, **arguments)
-    losses = given.losses
+    run_input = RunInput(curve, name, **arguments)
+    losses = run_input.losses
     yield from _columns(losses, name)
-    yield from _facts(given.known_facts)
+    yield from _facts(run_input.known_facts)
     yield from (f"  note: {text}" for text in (*losses.notes, *losses.low_confidence_reasons))
-    run = given.run_as_read()
+    run = run_input.run_as_read()
     try:
         refuse_curve(run)
     except NoForecast as error:

@@ -18,23 +18,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_options.add_output_options(parser)
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Print the comparison."""
-    count = len(given.curves)
+    count = len(options.curves)
     if count < 2:
         raise UserError("curves: give two or more; advise forecasts one")
-    stated = {name: values for name in run_options.OPTIONS if (values := getattr(given, name))}
+    stated = {name: values for name in run_options.OPTIONS if (values := getattr(options, name))}
     if wrong := [name for name, values in stated.items() if len(values) not in (1, count)]:
         raise UserError(
             f"{run_options.option(wrong[0])}: one value, or one for each of the {count} curves (- for none)"
         )
     runs: list[dict[str, Any]] = []
-    for index, curve in enumerate(given.curves):
+    for index, curve in enumerate(options.curves):
         values = {name: of_runs[index % len(of_runs)] for name, of_runs in stated.items()}
-        options = {name: value for name, value in values.items() if value != "-"}
+        run_values = {name: value for name, value in values.items() if value != "-"}
         try:
-            runs.append({"curve": curve, **run_options.arguments(options)})
+            runs.append({"curve": curve, **run_options.arguments(run_values)})
         except UserError as error:
             raise UserError(f"{curve}: {error}") from None
-    comparison = compare_runs(*runs, seed_noise=given.seed_noise)
-    run_options.show(given, comparison, str(comparison))
+    comparison = compare_runs(*runs, seed_noise=options.seed_noise)
+    run_options.show(options, comparison, str(comparison))

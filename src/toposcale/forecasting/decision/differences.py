@@ -169,9 +169,9 @@ def end_of(law: Joint, run: TrainingRun) -> End:
 def comparable_curves(first: TrainingRun, second: TrainingRun) -> tuple[Curve, Curve]:
     """Return the curves of a loss that both runs have: the validation loss if possible."""
     for rows_of in (_metric_rows, _logged_rows):
-        one, other = rows_of(first), rows_of(second)
-        if len(one.steps) and len(other.steps):
-            return one, other
+        first_curve, second_curve = rows_of(first), rows_of(second)
+        if len(first_curve.steps) and len(second_curve.steps):
+            return first_curve, second_curve
     raise UserError(
         f"{first.model} has the {first.metric}, {second.model} the {second.metric}: only losses of one "
         "kind can be compared"
@@ -196,33 +196,33 @@ def seed_deviation(run: TrainingRun) -> float:
     steps, losses = curve if len(curve.steps) else run.loss_curve
     if not len(steps):
         return np.nan
-    half, now = np.interp(np.log([steps[-1] / 2, steps[-1]]), np.log(steps), losses)
-    slope = (half - now) / np.log(2)  # decrease of the loss per unit of log(step)
+    halfway, present = np.interp(np.log([steps[-1] / 2, steps[-1]]), np.log(steps), losses)
+    slope = (halfway - present) / np.log(2)  # decrease of the loss per unit of log(step)
     shift = SEED_SHIFT * (steps[-1] * run.tokens_per_step / SEED_TOKENS) ** -SEED_EXPONENT
-    return float(np.hypot(SEED_FLOOR * now, shift * slope))
+    return float(np.hypot(SEED_FLOOR * present, shift * slope))
 
 
-def difference_at(axis: Axis, first: Curve, second: Curve, unit: tuple[float, float], seeds: float) -> Difference:
-    """Return the difference over the last `WINDOW` of the common range; unit: what one step of each run adds to the axis.
+def difference_at(axis: Axis, first: Curve, second: Curve, units: tuple[float, float], seed_sd: float) -> Difference:
+    """Return the difference over the last `WINDOW` of the common range; units: what one step of each run adds to the axis.
 
-    seeds: standard deviation of a difference between seeds. The noise is that of the difference of the curves, so that
+    seed_sd: standard deviation of a difference between seeds. The noise is that of the difference of the curves, so that
     noise which both share (the same batches) cancels.
     """
-    positions = first.steps * unit[0], second.steps * unit[1]
+    positions = first.steps * units[0], second.steps * units[1]
     end = min(positions[0][-1], positions[1][-1])
     begin = max((1 - WINDOW) * end, positions[0][0], positions[1][0])
     inside = [(x >= begin * (1 - 1e-9)) & (x <= end * (1 + 1e-9)) for x in positions]
     if not (inside[0].any() or inside[1].any()):
-        return Difference(axis, end, end / unit[0], end / unit[1], reason="the curves have no rows in common")
+        return Difference(axis, end, end / units[0], end / units[1], reason="the curves have no rows in common")
     # The curve with more rows is interpolated at the rows of the other one.
     fewer = int(not inside[0].any() or (inside[1].any() and inside[1].sum() < inside[0].sum()))
     common = np.log(positions[fewer][inside[fewer]])
     losses = [np.interp(common, np.log(x), curve.losses) for x, curve in zip(positions, (first, second), strict=True)]
-    value, error = _at_the_end(losses[1] - losses[0], first, second)
-    return Difference(axis, float(end), end / unit[0], end / unit[1], value, float(np.hypot(error, seeds)))
+    value, error = _last_difference(losses[1] - losses[0], first, second)
+    return Difference(axis, float(end), end / units[0], end / units[1], value, float(np.hypot(error, seed_sd)))
 
 
-def _at_the_end(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, float]:
+def _last_difference(rows: np.ndarray, first: Curve, second: Curve) -> tuple[float, float]:
     """Return the last of differences (n,) and its standard error, from a fitted line if there are enough rows."""
     if len(rows) < FEWEST_FOR_SCATTER:
         return float(rows[-1]), _noise_of_difference(first, second)
@@ -252,7 +252,7 @@ def _noise_of_difference(first: Curve, second: Curve) -> float:
 
 
 def difference_of_ends(
-    runs: tuple[TrainingRun, TrainingRun], ends: tuple[End, End], curves: tuple[Curve, Curve], seeds: float
+    runs: tuple[TrainingRun, TrainingRun], ends: tuple[End, End], curves: tuple[Curve, Curve], seed_sd: float
 ) -> Difference:
     """Return the difference at the ends of both schedules: of each run measured if it has finished, else forecast."""
     steps = float(runs[0].final_step), float(runs[1].final_step)
@@ -270,7 +270,7 @@ def difference_of_ends(
         deviations.append(deviation)
     correlation = SHARED if all(end.law for end in ends) else 0.0
     variance = np.sum(np.square(deviations)) - 2 * correlation * np.prod(deviations)
-    return Difference(Axis.END, np.nan, *steps, losses[1] - losses[0], float(np.hypot(np.sqrt(variance), seeds)))
+    return Difference(Axis.END, np.nan, *steps, losses[1] - losses[0], float(np.hypot(np.sqrt(variance), seed_sd)))
 
 
 def _last_loss(curve: Curve, noise: float) -> tuple[float, float]:
@@ -279,22 +279,24 @@ def _last_loss(curve: Curve, noise: float) -> tuple[float, float]:
     return float(np.median(curve.losses[-count:])), float(noise * np.sqrt((np.pi / 2 if count > 2 else 1.0) / count))
 
 
-def speed_up_of(unit: Axis, curves: Sequence[Curve], scales: tuple[float, float], now: Difference) -> SpeedUp | None:
+def speed_up_of(
+    unit: Axis, curves: Sequence[Curve], scales: tuple[float, float], difference: Difference
+) -> SpeedUp | None:
     """Return the share of the common training after which the better run had reached the loss of the worse one."""
-    if now.reason:
+    if difference.reason:
         return None
-    better = int(now.value <= 0)
+    better = int(difference.value <= 0)
     positions = [np.log(curve.steps * scale) for curve, scale in zip(curves, scales, strict=True)]
-    end = np.log(now.position)
+    end = np.log(difference.position)
     smooth = _smooth(curves[better])
-    target = float(np.interp(end, positions[better], smooth)) + abs(now.value)
+    target = float(np.interp(end, positions[better], smooth)) + abs(difference.value)
     lowest = np.minimum.accumulate(smooth)
-    half = (now.high - now.low) / 2
+    half_width = (difference.high - difference.low) / 2
 
     def share_at(loss: float) -> float:
         return np.inf if loss < lowest[-1] else float(np.exp(np.interp(-loss, -lowest, positions[better]) - end))
 
-    shares = [share_at(loss) for loss in (target, target + half, target - half)]
+    shares = [share_at(loss) for loss in (target, target + half_width, target - half_width)]
     return SpeedUp(better == 1, unit, *shares) if np.isfinite(shares[0]) else None
 
 

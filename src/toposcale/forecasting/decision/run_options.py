@@ -28,7 +28,7 @@ OPTIONS = {
 }
 """Help texts of the options."""
 
-_OF_A_SHAPE = ("decay_start", "peak", "final")
+_SHAPE_OPTIONS = ("decay_start", "peak", "final")
 _ALIASES = {"n_parameters": "--parameters", "warmup_steps": "--warmup", "sizes": "--size", "target_loss": "--target"}
 NAMES_IN_OTHER_TOOLS = {
     **dict.fromkeys(("--lr", "--learning-rate", "--max-lr"), "--peak"),
@@ -62,11 +62,11 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def show(given: argparse.Namespace, answer: Drawn, text: str) -> None:
+def show(options: argparse.Namespace, answer: Drawn, text: str) -> None:
     """Print an answer as its text or as JSON, and draw it if a file is named."""
-    if given.plot:
-        answer.plot(given.plot)
-    print(json.dumps(dict(answer), indent=1, allow_nan=False) if given.json else printable(text))
+    if options.plot:
+        answer.plot(options.plot)
+    print(json.dumps(dict(answer), indent=1, allow_nan=False) if options.json else printable(text))
 
 
 def option(name: str) -> str:
@@ -75,13 +75,13 @@ def option(name: str) -> str:
 
 
 def arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run as arguments of `toposcale.advise`; raise UserError for an option that does not apply."""
-    facts = {name: value for name, value in options.items() if name not in _OF_A_SHAPE}
-    of_shape = {name: options[name] for name in _OF_A_SHAPE if name in options}
+    """Return the options of a run as arguments of `toposcale.advise`; raise UserError for one that does not apply."""
+    facts = {name: value for name, value in options.items() if name not in _SHAPE_OPTIONS}
+    shape_options = {name: options[name] for name in _SHAPE_OPTIONS if name in options}
     if options.get("schedule") in SHAPES:
-        facts["schedule"] = {"shape": options["schedule"], **of_shape}
-    elif of_shape and ("schedule" not in options or os.path.exists(options["schedule"])):
-        named = " and ".join(map(option, of_shape))
+        facts["schedule"] = {"shape": options["schedule"], **shape_options}
+    elif shape_options and ("schedule" not in options or os.path.exists(options["schedule"])):
+        named = " and ".join(map(option, shape_options))
         where = f"with the file {options['schedule']}" if "schedule" in options else "without --schedule"
         raise UserError(f"{named}: not used {where}; it belongs to --schedule {', '.join(SHAPES)}")
     return facts

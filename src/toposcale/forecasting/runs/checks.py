@@ -121,14 +121,14 @@ def _decrease(run: TrainingRun) -> tuple[float, float]:
 
 
 def broken_steps(run: TrainingRun) -> np.ndarray:
-    """Return the last steps of the log whose loss is not a number, or missing: pandas writes NaN as an empty cell."""
+    """Return the last steps of the log whose loss is NaN, infinite or missing: pandas writes NaN as an empty field."""
     finite = np.flatnonzero(np.isfinite(run.losses))
-    after = np.arange(finite[-1] + 1 if len(finite) else 0, len(run.losses))
-    empty = after[np.isnan(run.losses[after])]
+    rows_after_last = np.arange(finite[-1] + 1 if len(finite) else 0, len(run.losses))
+    empty = rows_after_last[np.isnan(run.losses[rows_after_last])]
     usual = int(np.diff(finite).max(initial=1))  # rows from one loss to the next
     # Rows without a loss may be a schedule that goes on to its end.
     lost = len(finite) > 1 and len(empty) > usual and run.steps[empty[-1]] < 0.99 * run.final_step
-    return run.steps[after if lost else after[~np.isnan(run.losses[after])]]
+    return run.steps[rows_after_last if lost else rows_after_last[~np.isnan(run.losses[rows_after_last])]]
 
 
 def looks_smoothed(run: TrainingRun) -> bool:
@@ -147,12 +147,12 @@ def smoothing_unknown_because(run: TrainingRun) -> str:
     The null hypothesis is independent noise around a smooth curve: an autocorrelation of the differences of -1/2, with a
     variance of 1 / (2 rows). Losses of a fixed text, and means of many batches, may be as smooth as an average.
     """
-    seen = after_warmup(run.steps, run.losses, run.schedule)
-    if seen.is_empty or not run.forecasts_training_loss or looks_smoothed(run):
+    losses = after_warmup(run.steps, run.losses, run.schedule)
+    if losses.is_empty or not run.forecasts_training_loss or looks_smoothed(run):
         return ""
-    if (n_rows := len(seen.steps)) < FEWEST_NOISY_ROWS:
+    if (n_rows := len(losses.steps)) < FEWEST_NOISY_ROWS:
         return f"{n_rows} rows are too few to tell"
-    correlation = difference_autocorrelation(*seen)
+    correlation = difference_autocorrelation(*losses)
     if correlation <= -0.5 + CRITICAL_DEVIATION * np.sqrt(0.5 / n_rows):
         return ""
     return f"the autocorrelation of their differences is {correlation:.2f}, that of independent noise -0.5"
@@ -195,5 +195,5 @@ def in_early_steps(run: TrainingRun) -> bool:
 
 
 def first_half(run: TrainingRun) -> TrainingRun:
-    """Return the run as it stood at half of the steps that were seen, without rows that are known to be outliers by now."""
+    """Return the run as it stood at half of the observed steps, without outliers as the whole curve tells them."""
     return run.without_outliers().first(0.5 * run.loss_curve.steps[-1] / run.final_step)

@@ -110,11 +110,11 @@ class RunFacts:
             if provenance and not self.is_known(name):
                 merged = merged.with_provenance(provenance, **{name: getattr(other, name)})
             elif provenance in READ and name in LARGEST_RATIO:
-                given, read = getattr(self, name), getattr(other, name)
-                if max(given / read, read / given) > LARGEST_RATIO[name]:
+                own_value, other_value = getattr(self, name), getattr(other, name)
+                if max(own_value / other_value, other_value / own_value) > LARGEST_RATIO[name]:
                     raise UserError(
-                        f"{self.model}: {name} (--{name.replace('_', '-')}) is {given:,.0f}, but {provenance} has "
-                        f"{read:,.0f}; leave the wrong one out"
+                        f"{self.model}: {name} (--{name.replace('_', '-')}) is {own_value:,.0f}, but {provenance} has "
+                        f"{other_value:,.0f}; leave the wrong one out"
                     )
         return merged
 

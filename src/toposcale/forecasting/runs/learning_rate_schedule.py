@@ -75,32 +75,32 @@ class LearningRateSchedule:
         given: Schedule | ScheduleTable | None = None,
         warmup_steps: float | None = None,
     ) -> Self:
-        """Return the schedule of a log: the one that was given, else that of its rows, else a line or cosine through them.
+        """Return the schedule of a log: the given one, else that of its rows, else a line or cosine through them.
 
         steps, rates: rows of a log or a table (n_rows,), also of steps to come; NaN is unknown. given: schedule that the
         user states; UserError: the log contradicts it. warmup_steps: of a linear warm-up before the first row.
         """
-        at, logged = in_order((steps, rates))
-        usable = np.isfinite(logged) & (at >= 0)
-        at, logged = at[usable], logged[usable]
-        known, provenance, unknown_because = np.empty(0), ScheduleProvenance.UNKNOWN, ""
+        row_steps, row_rates = in_order((steps, rates))
+        usable = np.isfinite(row_rates) & (row_steps >= 0)
+        row_steps, row_rates = row_steps[usable], row_rates[usable]
+        known_rates, provenance, unknown_because = np.empty(0), ScheduleProvenance.UNKNOWN, ""
         if given is not None:
-            known, provenance = given.rates(), ScheduleProvenance.GIVEN
-            _refuse_contradiction(given, known, at, logged)
-        elif not (unknown_because := _why_unknown(at, logged, warmup_steps)):
-            known = _interpolated(at, logged, warmup_steps)
+            known_rates, provenance = given.rates(), ScheduleProvenance.GIVEN
+            _refuse_contradiction(given, known_rates, row_steps, row_rates)
+        elif not (unknown_because := _unknown_because(row_steps, row_rates, warmup_steps)):
+            known_rates = _interpolated_rates(row_steps, row_rates, warmup_steps)
             # A log ends up to one interval between rows before its training does.
-            if final_step - at[-1] <= np.median(np.diff(at)):
+            if final_step - row_steps[-1] <= np.median(np.diff(row_steps)):
                 provenance = ScheduleProvenance.LOGGED
-            elif (ahead := recognised(at, logged, final_step)) is not None:
-                known, provenance = np.concatenate([known, ahead[1:]]), ScheduleProvenance.RECOGNISED
+            elif (ahead := extrapolated_rates(row_steps, row_rates, final_step)) is not None:
+                known_rates, provenance = np.concatenate([known_rates, ahead[1:]]), ScheduleProvenance.RECOGNISED
             else:
-                unknown_because = f"the learning rates after step {int(at[-1]):,} are not known"
+                unknown_because = f"the learning rates after step {int(row_steps[-1]):,} are not known"
         if not unknown_because:  # the last rate stays to the end
-            known = known[np.minimum(np.arange(final_step + 1), len(known) - 1)]
-        warmup_logged = isinstance(given, ScheduleTable) or len(at) > 0
-        stated = None if warmup_steps is None else int(warmup_steps)
-        return cls(final_step, known, provenance, unknown_because, stated, warmup_logged)
+            known_rates = known_rates[np.minimum(np.arange(final_step + 1), len(known_rates) - 1)]
+        warmup_logged = isinstance(given, ScheduleTable) or len(row_steps) > 0
+        stated_warmup = None if warmup_steps is None else int(warmup_steps)
+        return cls(final_step, known_rates, provenance, unknown_because, stated_warmup, warmup_logged)
 
     @property
     def warmup_assumed(self) -> bool:
@@ -188,18 +188,19 @@ def _refuse_contradiction(
             "schedule of the whole training"
         )
     inside = (steps >= 1) & (steps < len(scheduled) - 1)
-    at, peak = steps[inside].astype(int), scheduled.max()
-    nearest = np.stack([scheduled[at - 1], scheduled[at], scheduled[at + 1]])
-    off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
-    allowed = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
+    row_steps, peak = steps[inside].astype(int), scheduled.max()
+    nearest = np.stack([scheduled[row_steps - 1], scheduled[row_steps], scheduled[row_steps + 1]])
+    distance = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
+    tolerance = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
     if isinstance(schedule, ScheduleTable):
-        allowed = allowed + _interpolation_error(schedule, at)
-    allowed = np.where(at < np.argmax(scheduled), np.inf, allowed)
-    too_far = off - np.minimum(allowed, LARGEST_DIFFERENCE * peak)
-    if len(at) and too_far.max() > 0:
+        tolerance = tolerance + _interpolation_error(schedule, row_steps)
+    tolerance = np.where(row_steps < np.argmax(scheduled), np.inf, tolerance)
+    too_far = distance - np.minimum(tolerance, LARGEST_DIFFERENCE * peak)
+    if len(row_steps) and too_far.max() > 0:
         worst = int(np.argmax(too_far))
+        step = row_steps[worst]
         raise UserError(
-            f"schedule: it gives a learning rate of {scheduled[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
+            f"schedule: it gives a learning rate of {scheduled[step]:.6g} at step {step:,}, but the log has "
             f"{rates[inside][worst]:.6g}; give the schedule that was run (its peak, warm-up, last step and minimum rate), "
             "or a file with its rates"
         )
@@ -214,31 +215,31 @@ def rounding(values: np.ndarray) -> np.ndarray:
     different = np.unique(values[values > 0])
     if len(different) < 2:
         return np.zeros(len(values))
-    some = different[np.linspace(0, len(different) - 1, min(len(different), 500)).round().astype(int)]
-    texts = [np.format_float_scientific(value, trim="-").split("e") for value in some]
+    sample = different[np.linspace(0, len(different) - 1, min(len(different), 500)).round().astype(int)]
+    texts = [np.format_float_scientific(value, trim="-").split("e") for value in sample]
     digits = max(len(mantissa.replace(".", "")) for mantissa, _ in texts)
     decimals = max(len(mantissa.replace(".", "")) - 1 - int(exponent) for mantissa, exponent in texts)
     magnitude = np.floor(np.log10(np.maximum(values, 1e-300)))
     return 0.5 * np.maximum(10.0**-decimals, 10.0 ** (magnitude - digits + 1))
 
 
-def _interpolation_error(schedule: ScheduleTable, at: np.ndarray) -> np.ndarray:
+def _interpolation_error(schedule: ScheduleTable, steps: np.ndarray) -> np.ndarray:
     """Return bounds on the error of the lines between the rows of a schedule, at some steps.
 
     Half of how far a row lies off the line between its neighbours, which for a smooth schedule is twice too much, and the
     rounding of the rows.
     """
-    steps, rates = np.array(schedule.at, dtype=np.float64), np.array(schedule.values)
-    bend = np.zeros(len(steps))
-    if len(steps) > 2:
-        share = (steps[1:-1] - steps[:-2]) / (steps[2:] - steps[:-2])
-        bend[1:-1] = np.abs(rates[1:-1] - (1 - share) * rates[:-2] - share * rates[2:])
-    following = np.clip(np.searchsorted(steps, at), 1, len(steps) - 1)
-    return 0.5 * np.maximum(bend[following - 1], bend[following]) + rounding(rates)[following]
+    row_steps, row_rates = np.array(schedule.at, dtype=np.float64), np.array(schedule.values)
+    bend = np.zeros(len(row_steps))
+    if len(row_steps) > 2:
+        share = (row_steps[1:-1] - row_steps[:-2]) / (row_steps[2:] - row_steps[:-2])
+        bend[1:-1] = np.abs(row_rates[1:-1] - (1 - share) * row_rates[:-2] - share * row_rates[2:])
+    right = np.clip(np.searchsorted(row_steps, steps), 1, len(row_steps) - 1)
+    return 0.5 * np.maximum(bend[right - 1], bend[right]) + rounding(row_rates)[right]
 
 
-def _why_unknown(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> str:
-    """Return why the rows of a log do not tell the rates up to the last of them; "" where they do."""
+def _unknown_because(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> str:
+    """Return the reason why the rates up to the last row of a log are unknown; "" where they are known."""
     if len(steps) < 2:
         return "no learning rates are logged"
     if np.any(rates < 0) or rates.max() <= 0:
@@ -251,15 +252,15 @@ def _why_unknown(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | Non
     return ""
 
 
-def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> np.ndarray:
+def _interpolated_rates(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> np.ndarray:
     """Return the rate of every step up to the last logged one, linear between rows and in a stated warm-up before them."""
-    every = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
+    rate_by_step = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
     if warmup := int(warmup_steps or 0):
         # The peak is the rate at the end of the warm-up, or, where that was not logged, the first one that was.
         end = min(warmup, int(steps[-1]))
-        before = min(end, int(steps[0]))
-        every[:before] = every[end] * np.arange(1, before + 1) / warmup
-    return every
+        warmup_rows = min(end, int(steps[0]))
+        rate_by_step[:warmup_rows] = rate_by_step[end] * np.arange(1, warmup_rows + 1) / warmup
+    return rate_by_step
 
 
 LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
@@ -271,8 +272,8 @@ Shape = Callable[[np.ndarray], np.ndarray]
 """Steps (n,) -> learning rates (n,)."""
 
 
-def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
-    """Return the rates from the last logged step to `final_step`, where the log lies on a line or a cosine that ends there.
+def extrapolated_rates(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
+    """Return the rates from the last logged step to `final_step`, if the log lies on a line or a cosine that ends there.
 
     steps, rates (rows,). None where the rates so far do not determine them, as a constant rate never does.
     """
@@ -283,26 +284,26 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
 
     def cosine(start: float) -> tuple[float, Shape]:
         """Fit a cosine that begins at a step and ends at `final_step`."""
-        return _fitted(past, logged, lambda at: np.cos(np.pi * (at - start) / (final_step - start)))
+        return _fit_shape(past, logged, lambda step: np.cos(np.pi * (step - start) / (final_step - start)))
 
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
     cosines = [cosine(start) for start in starts.tolist()]
     best = starts[np.argmin([residual for residual, _ in cosines])]
     spacing = starts[1] - starts[0] if len(starts) > 1 else 1.0
-    around = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)  # whole steps
-    cosines += [cosine(start) for start in around[:: max(1, len(around) // 400)].tolist()]
-    line = _fitted(past, logged, lambda at: 1 - at / final_step)
+    near_best = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)  # whole steps
+    cosines += [cosine(start) for start in near_best[:: max(1, len(near_best) // 400)].tolist()]
+    line = _fit_shape(past, logged, lambda step: 1 - step / final_step)
     residual, fitted = min([line, *cosines], key=lambda fit: fit[0])
-    carried = fitted(np.arange(int(past[-1]), final_step + 1, dtype=np.float64))
-    if residual > LARGEST_RESIDUAL * logged[0] or carried.min() < -LARGEST_RESIDUAL * logged[0]:
+    extrapolated = fitted(np.arange(int(past[-1]), final_step + 1, dtype=np.float64))
+    if residual > LARGEST_RESIDUAL * logged[0] or extrapolated.min() < -LARGEST_RESIDUAL * logged[0]:
         return None
-    return np.maximum(carried, 0.0)
+    return np.maximum(extrapolated, 0.0)
 
 
-def _fitted(past: np.ndarray, logged: np.ndarray, shape: Shape) -> tuple[float, Shape]:
-    """Fit offset + scale * shape(step); return its largest residual and itself."""
+def _fit_shape(past: np.ndarray, logged: np.ndarray, shape: Shape) -> tuple[float, Shape]:
+    """Fit offset + scale * shape(step); return its largest residual and the fitted function."""
     form = shape(past)
     centred = form - form.mean()
     scale = float(np.sum(centred * (logged - logged.mean())) / max(float(np.sum(centred**2)), 1e-300))
     offset = float(logged.mean() - scale * form.mean())
-    return float(np.max(np.abs(offset + scale * form - logged))), lambda at: offset + scale * shape(at)
+    return float(np.max(np.abs(offset + scale * form - logged))), lambda step: offset + scale * shape(step)

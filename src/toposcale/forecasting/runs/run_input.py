@@ -63,14 +63,14 @@ class RunInput:
     count_parameters: CountParameters | None = None
 
     def __post_init__(self) -> None:
-        _ = self.facts, self._reading  # what is out of bounds is refused before a file is read
+        _ = self.facts, self._reader_arguments  # what is out of bounds is refused before a file is read
 
     @cached_property
     def facts(self) -> RunFacts:
         """Facts that are stated."""
-        for what, example in {"optimizer": "adamw", "objective": "next-token"}.items():
-            if not isinstance(text := getattr(self, what), str):
-                raise UserError(f'{what}: a name such as "{example}", but it is {text!r:.60}')
+        for argument, example in {"optimizer": "adamw", "objective": "next-token"}.items():
+            if not isinstance(text := getattr(self, argument), str):
+                raise UserError(f'{argument}: a name such as "{example}", but it is {text!r:.60}')
         of_a_step = ": a step reads sequences x tokens per sequence (--tokens-per-step)"
         tokens = number(self.tokens_per_step, "tokens_per_step", LEAST_TOKENS, MOST_TOKENS, of_a_step)
         size = parameters(self.n_parameters, "n_parameters")
@@ -92,11 +92,11 @@ class RunInput:
         return _stated_schedule(self.schedule, without_none({"steps": self.steps, "warmup_steps": self.warmup_steps}))
 
     @cached_property
-    def _reading(self) -> dict[str, Any]:
+    def _reader_arguments(self) -> dict[str, Any]:
         """Options of the reader of logs."""
-        for what in ("loss_column", "step_column"):
-            if not isinstance(column := getattr(self, what), str | None):
-                raise UserError(f'{what}: the name of a column such as "train/loss", but it is {column!r:.60}')
+        for argument in ("loss_column", "step_column"):
+            if not isinstance(column := getattr(self, argument), str | None):
+                raise UserError(f'{argument}: the name of a column such as "train/loss", but it is {column!r:.60}')
         run = whole_number(self.run, "run (--run)", 1)
         return {"loss_column": self.loss_column, "step_column": self.step_column, "run": run}
 
@@ -107,13 +107,13 @@ class RunInput:
         if curve is None:
             return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
         if isinstance(curve, str | Path):
-            losses = read(curve, **self._reading)
+            losses = read(curve, **self._reader_arguments)
             _refuse_without_losses(losses)
-            where = losses.trainer.path if losses.trainer else curve
+            subject = losses.trainer.path if losses.trainer else curve
         else:
-            named, where = _by_name(curve), "the loss curve"
-            losses = of_columns({str(key): named[key] for key in named}, **self._reading)
-        _refuse_other_units(losses, where)
+            columns, subject = _columns_by_name(curve), "the loss curve"
+            losses = of_columns({str(key): columns[key] for key in columns}, **self._reader_arguments)
+        _refuse_other_units(losses, subject)
         return losses
 
     @property
@@ -124,43 +124,44 @@ class RunInput:
     def run_as_read(self, assumed: RunFacts = UNKNOWN) -> TrainingRun:
         """Return the run of the curve, whatever is unknown; without a known end it ends at its last row."""
         last = int(self.losses.columns["step"].max(initial=1))
-        return self.training_run(assumed.with_provenance(Provenance.ASSUMED, final_step=last), needed=())
+        return self.training_run(assumed.with_provenance(Provenance.ASSUMED, final_step=last), required=())
 
     def training_run(
         self,
         assumed: RunFacts = UNKNOWN,
-        like: LearningRateSchedule | None = None,
-        needed: Sequence[str] = tuple(NEEDED),
+        default_schedule: LearningRateSchedule | None = None,
+        required: Sequence[str] = tuple(NEEDED),
     ) -> TrainingRun:
         """Return the run of the curve; UserError names what is missing, and what was left out of the curve.
 
-        assumed: facts where neither the user nor the log states them. like: the schedule and its end if the user states
-        none. needed: the facts without which there is an error; of the others only the last step has to be known.
+        assumed: facts where neither the user nor the log states them. default_schedule: used with its end if the user
+        states no schedule. required: the facts without which there is an error; of the others only the last step has to be
+        known.
         """
         losses = self.losses
         try:
             facts = self.known_facts.merged(assumed)
-            if like is not None:
-                facts = facts.with_provenance(Provenance.ASSUMED, final_step=like.final_step)
-            if missing := [NEEDED[name] for name in needed if not facts.is_known(name)]:
+            if default_schedule is not None:
+                facts = facts.with_provenance(Provenance.ASSUMED, final_step=default_schedule.final_step)
+            if missing := [NEEDED[name] for name in required if not facts.is_known(name)]:
                 of = f" of {facts.adapter_of}, of which the weights there are an adapter" if facts.adapter_of else ""
                 unknown = "; ".join(missing).format(of=of)
                 raise UserError(f"{facts.model}: not known and not in the curve: {unknown}: give it")
             facts = facts.with_unique_tokens()
             return TrainingRun.of(
                 facts,
-                self._learning_rates(facts, like),
+                self._learning_rates(facts, default_schedule),
                 losses.log(),
                 losses.metric_series(),
-                checkpoints=_trained_to(losses),
+                checkpoints=_trainer_steps(losses),
                 notes=(*losses.notes, *facts.notes()),
                 low_confidence_reasons=losses.low_confidence_reasons,
             )
         except UserError as error:
             raise UserError("; ".join((f"{error}", *losses.notes))) from None
 
-    def _learning_rates(self, facts: RunFacts, like: LearningRateSchedule | None) -> LearningRateSchedule:
-        """Return the schedule of the curve: the one that is stated, or `like`, or that of its log."""
+    def _learning_rates(self, facts: RunFacts, default_schedule: LearningRateSchedule | None) -> LearningRateSchedule:
+        """Return the schedule of the curve: the one that is stated, or `default_schedule`, or that of its log."""
         stated, final_step, warmup_steps = self._stated.schedule, int(facts.final_step or 1), facts.warmup_steps
         steps, rates = (self.losses.log()[name] for name in ("step", "learning_rate"))
         if self._stated.is_relative and isinstance(stated, Schedule):
@@ -168,10 +169,11 @@ class RunInput:
         _refuse_late_rows(facts.model, self.losses.columns["step"], facts.tokens_per_step, final_step)
         if warmup_steps and warmup_steps >= final_step:
             raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {final_step:,}")
-        if like is None or not like.is_known:
+        if default_schedule is None or not default_schedule.is_known:
             return LearningRateSchedule.of_log(final_step, steps, rates, stated, warmup_steps)
         is_logged = bool(np.isfinite(rates).any())
-        return replace(like, stated_warmup=warmup_steps, warmup_logged=is_logged, provenance=ScheduleProvenance.GIVEN)
+        given = ScheduleProvenance.GIVEN
+        return replace(default_schedule, stated_warmup=warmup_steps, warmup_logged=is_logged, provenance=given)
 
 
 def without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,9 +182,9 @@ def without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_arguments(stated: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return what is stated of a run with its name: the one there, or that of its file, or else `name`.
+    """Return the stated arguments of a run and its name, which is by default that of its file, or else `name`.
 
-    Raise UserError for what is no argument of `RunInput`.
+    Raise UserError for a key that is not an argument of `RunInput`.
     """
     curve = stated.get("curve")
     arguments = {"name": Path(curve).name if isinstance(curve, str | Path) else name, **stated}
@@ -206,11 +208,14 @@ class _StatedSchedule(NamedTuple):
     is_relative: bool = False
 
 
-def _stated_schedule(schedule: Any, of_run: dict[str, Any]) -> _StatedSchedule:
-    """Return the schedule of a file, a shape or fields; of_run: steps and warmup_steps, where the fields lack them."""
+def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _StatedSchedule:
+    """Return the schedule of a file, a shape or fields.
+
+    arguments_of_run: steps and warmup_steps where the user states them beside the schedule; fields take precedence.
+    """
     if states_file(schedule):
-        if of_run and Path(schedule).exists():
-            unused = " and ".join(f"{name} (--{name.replace('_', '-')})" for name in of_run)
+        if arguments_of_run and Path(schedule).exists():
+            unused = " and ".join(f"{name} (--{name.replace('_', '-')})" for name in arguments_of_run)
             raise UserError(f"{unused}: not used with the schedule file {schedule}")
         table = schedule_of(schedule)
         return _StatedSchedule(table, table.steps)
@@ -219,7 +224,7 @@ def _stated_schedule(schedule: Any, of_run: dict[str, Any]) -> _StatedSchedule:
             f"schedule: a shape ({', '.join(SHAPES)}), a mapping of its fields, or a file, but it is a "
             f"{type(schedule).__name__}"
         )
-    stated = of_run | without_none({"shape": schedule} if isinstance(schedule, str) else schedule or {})
+    stated = arguments_of_run | without_none({"shape": schedule} if isinstance(schedule, str) else schedule or {})
     least = {"steps": 1, "warmup_steps": 0, "decay_start": 0}
     stated |= {key: whole_number(stated[key], key, least[key]) for key in least if key in stated}
     stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
@@ -233,8 +238,8 @@ def _stated_schedule(schedule: Any, of_run: dict[str, Any]) -> _StatedSchedule:
             "such as 0.1"
         )
     is_relative = not {"peak", "at"} & stated.keys()
-    whole = schedule_of({"peak": 1.0} | stated if is_relative else stated)
-    return _StatedSchedule(whole, whole.steps, stated.get("warmup_steps"), is_relative)
+    whole_schedule = schedule_of({"peak": 1.0} | stated if is_relative else stated)
+    return _StatedSchedule(whole_schedule, whole_schedule.steps, stated.get("warmup_steps"), is_relative)
 
 
 def whole_number(value: Any, what: str, least: int = 0) -> int | None:
@@ -255,8 +260,8 @@ def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, fina
         )
 
 
-def _by_name(curve: Any) -> Any:
-    """Return the columns of a curve by name; raise UserError for an object that is none."""
+def _columns_by_name(curve: Any) -> Any:
+    """Return the columns of a curve by name; raise UserError for an object without columns."""
     if hasattr(curve, "index") and getattr(curve, "ndim", 2) == 1:  # a series
         return {"step": np.asarray(curve.index), "loss": np.asarray(curve)}
     if hasattr(curve, "keys"):
@@ -285,12 +290,12 @@ def _refuse_without_losses(losses: LossCurve) -> None:
         )
 
 
-def _refuse_other_units(losses: LossCurve, where: str | Path) -> None:
+def _refuse_other_units(losses: LossCurve, subject: str | Path) -> None:
     """Raise UserError if a loss is 0 or less, as those of policies and flows may be."""
     for name in ("loss", "validation_loss"):
         if (low := np.fmin.reduce(losses.columns.get(name, ()), initial=np.inf)) <= 0:
             raise UserError(
-                f"{where}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
+                f"{subject}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
             )
 
 
@@ -301,20 +306,21 @@ def _logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -
     folder, base = state.path.parent, ""
     if (adapter := folder / "adapter_config.json").exists():  # its parameters are not those of the model
         base = str(read_json(adapter).get("base_model_name_or_path") or "a model that it does not name")
-    size, inner = 0, 0
+    n_parameters, inner = 0, 0
     with suppress(UserError, OSError):  # no weights there
         if count_parameters is not None:
-            size, inner = count_parameters(Path(base) if base else folder)
+            n_parameters, inner = count_parameters(Path(base) if base else folder)
     logged, epochs = trainer_states.facts(state.content, inner), state.content.get("epoch")
-    of_run = [epochs / step * logged["final_step"] for step in _trained_to(losses) if epochs and logged["final_step"]]
+    final_step = logged["final_step"]
+    epochs_of_run = [epochs / step * final_step for step in _trainer_steps(losses) if epochs and final_step]
     return UNKNOWN.with_provenance(
         Provenance.LOGGED,
         tokens_per_step=float(logged["tokens_per_step"] or np.nan),
-        final_step=logged["final_step"],
-        epochs=of_run[0] if of_run else np.nan,
-    ).with_provenance(Provenance.WEIGHTS, n_parameters=size or np.nan, adapter_of=base)
+        final_step=final_step,
+        epochs=epochs_of_run[0] if epochs_of_run else np.nan,
+    ).with_provenance(Provenance.WEIGHTS, n_parameters=n_parameters or np.nan, adapter_of=base)
 
 
-def _trained_to(losses: LossCurve) -> list[int]:
-    """Return the step of a Trainer's state, none of other files: a checkpoint, whose loss may not be logged."""
+def _trainer_steps(losses: LossCurve) -> list[int]:
+    """Return the step of a Trainer's state, a checkpoint whose loss may not be logged; [] for other files."""
     return [step] if losses.trainer and (step := int(losses.trainer.content["global_step"])) else []

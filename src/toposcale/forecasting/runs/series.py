@@ -35,10 +35,10 @@ def logged_again(count: int) -> str:
 
 def on_grid(grid: np.ndarray, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the values at the steps of a grid, NaN where there is none."""
-    placed = np.full((len(grid), *values.shape[1:]), np.nan)
+    aligned = np.full((len(grid), *values.shape[1:]), np.nan)
     _, target, source = np.intersect1d(grid, steps, return_indices=True)
-    placed[target] = values[source]
-    return placed
+    aligned[target] = values[source]
+    return aligned
 
 
 def bin_medians(
@@ -53,13 +53,13 @@ def bin_medians(
     first, last = max(steps[0], 1.0), steps[-1] * (1 + 1e-9)
     position = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
     if rates is not None and len(rates):
-        turned = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
-        decayed = turned[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
+        decay_so_far = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
+        decayed = decay_so_far[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
         position += bins / 2 * (decayed - decayed[0])
-    _, starts, piece = np.unique(np.floor(position), return_index=True, return_inverse=True)
+    _, starts, bins_of_rows = np.unique(np.floor(position), return_index=True, return_inverse=True)
     ends = np.append(starts[1:], len(steps))
     lower, upper = (starts + ends - 1) // 2, (starts + ends) // 2  # the middle row twice, or the two in the middle
-    sorted_in_bins = values[np.lexsort((values, piece))]
+    sorted_in_bins = values[np.lexsort((values, bins_of_rows))]
     return (steps[lower] + steps[upper]) / 2, (sorted_in_bins[lower] + sorted_in_bins[upper]) / 2
 
 
@@ -88,7 +88,7 @@ def difference_autocorrelation(steps: np.ndarray, losses: np.ndarray) -> float:
     slope = np.polynomial.legendre.legvander(np.interp(times[1:], times[[0, -1]], [-1, 1]), TREND_DEGREE)
     trend = np.column_stack([slope * np.diff(times)[:, None], np.ones(len(slope))])
     changes = np.diff(np.log(losses))
-    rest = changes - trend @ np.linalg.lstsq(trend, changes, rcond=None)[0]
-    limit = CLIP * 1.4826 * np.median(np.abs(rest))
-    rest = np.clip(rest, -limit, limit)
-    return float(rest[1:] @ rest[:-1] / (rest @ rest)) if limit > 0 else np.nan
+    residuals = changes - trend @ np.linalg.lstsq(trend, changes, rcond=None)[0]
+    limit = CLIP * 1.4826 * np.median(np.abs(residuals))
+    residuals = np.clip(residuals, -limit, limit)
+    return float(residuals[1:] @ residuals[:-1] / (residuals @ residuals)) if limit > 0 else np.nan
