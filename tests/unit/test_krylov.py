@@ -58,7 +58,7 @@ def test_a_restart_keeps_the_ritz_pairs_and_grows_on(matrix):
 def test_a_space_that_ends_goes_on_with_a_vector_at_random():
     matrix = np.diag([2.0] * 3 + [5.0] * 2)  # two values: the space of any vector has two dimensions
     basis = grown(matrix, 2)
-    assert basis.rest == 0.0
+    assert basis.residual_norm == 0.0
     for _ in range(3):
         basis.grow(matrix.__matmul__)
     check_projection(basis, matrix)

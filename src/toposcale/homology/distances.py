@@ -74,7 +74,7 @@ def diagram_distances(
 
 
 def _paired_by_length(first: Floats, second: Floats) -> float:
-    """Return the least largest cost of matching bars of equal birth by their lengths (k,) and (l,), ascending."""
+    """Return the bottleneck cost of matching bars of equal birth by their lengths (k,) and (l,), ascending."""
     # If a bar goes to the diagonal, all shorter ones may; those that may not are the longest of either side, which are
     # best paired in order.
     paired = min(len(first), len(second))
@@ -84,15 +84,15 @@ def _paired_by_length(first: Floats, second: Floats) -> float:
 
 
 def _paired_in_order(first: Floats, second: Floats) -> list[float] | None:
-    """Return what `_aligned` does where pairing bars of lengths (k,) and (k,) in order is provably best; else None."""
+    """Return the result of `_aligned` if pairing bars of lengths (k,) and (k,) in order is provably optimal, else None."""
     differences = np.abs(first - second)
     squares = differences * differences
     # A matching that leaves out a bar i of one side leaves out a bar j of the other. Where that costs at least as much as
     # all pairs from i to j, whichever i and j, the sum of squares is least.
-    until = np.cumsum(squares)
-    for one, other in ((first, second), (second, first)):
-        at_best = np.minimum.accumulate((other * other / 4 - until)[::-1])[::-1]
-        if (one * one / 4 + until - squares + at_best < 0).any():
+    cumulative = np.cumsum(squares)
+    for left_out, counterpart in ((first, second), (second, first)):
+        least_excess = np.minimum.accumulate((counterpart * counterpart / 4 - cumulative)[::-1])[::-1]
+        if (left_out * left_out / 4 + cumulative - squares + least_excess < 0).any():
             return None
     # The sum of differences is least if there is a potential with slopes of at most 1 and values of at most half a length
     # that differs by |x - y| between the bars of each pair (Kantorovich duality): its slope is 1 where more of the second
@@ -100,9 +100,9 @@ def _paired_in_order(first: Floats, second: Floats) -> list[float] | None:
     lengths = np.concatenate([first, second])
     order = np.argsort(lengths)
     slopes = np.sign(np.cumsum(np.repeat([-1, 1], len(first))[order]))
-    low = high = before = 0.0
+    low = high = previous = 0.0
     for length, slope in zip(lengths[order].tolist(), [0, *slopes[:-1].tolist()], strict=True):
-        step, before = length - before, length
+        step, previous = length - previous, length
         low, high = max(low + (slope or -1) * step, -length / 2), min(high + (slope or 1) * step, length / 2)
         if low > high:
             return None
@@ -117,19 +117,19 @@ def _aligned(first: Floats, second: Floats) -> list[float]:
     outside = np.full(k, np.inf)  # what lies before the first and after the last bar of `second`
     padded = np.concatenate([outside, second, outside])[::-1]
     first_cost, second_cost = (np.stack([lengths / 2, (lengths / 2) ** 2]) for lengths in (first, padded))
-    before, last = np.full((2, k + 1), np.inf), np.full((2, k + 1), np.inf)
-    last[:, 0] = 0.0
+    two_back, one_back = np.full((2, k + 1), np.inf), np.full((2, k + 1), np.inf)
+    one_back[:, 0] = 0.0
     together = np.empty((2, k))
     for start in range(k + l - 1, -1, -1):
         # For i = 0 .. k bars of the first list: the bar of the second list on this antidiagonal.
-        now = last + second_cost[:, start : start + k + 1]
+        current = one_back + second_cost[:, start : start + k + 1]
         np.abs(first - padded[start + 1 : start + k + 1], out=together[0])
         np.square(together[0], out=together[1])
-        matched = before[:, :-1] + together
-        np.minimum(matched, last[:, :-1] + first_cost, out=matched)
-        np.minimum(now[:, 1:], matched, out=now[:, 1:])
-        before, last = last, now
-    return last[:, k].tolist()
+        matched = two_back[:, :-1] + together
+        np.minimum(matched, one_back[:, :-1] + first_cost, out=matched)
+        np.minimum(current[:, 1:], matched, out=current[:, 1:])
+        two_back, one_back = one_back, current
+    return one_back[:, k].tolist()
 
 
 def _finite_diagram(values: ArrayLike, name: str) -> Floats:
@@ -163,8 +163,8 @@ def _bottleneck(direct: Floats, first_cost: Floats, second_cost: Floats) -> floa
     most = max(first_cost.max(initial=0.0), second_cost.max(initial=0.0))
 
     def is_feasible(radius: float) -> bool:
-        within = direct <= radius
-        return _all_matched(within[first_cost > radius]) and _all_matched(within.T[second_cost > radius])
+        is_close = direct <= radius
+        return _all_matched(is_close[first_cost > radius]) and _all_matched(is_close.T[second_cost > radius])
 
     if is_feasible(least):  # mostly
         return float(least)

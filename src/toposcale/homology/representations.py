@@ -48,10 +48,10 @@ def representation_topology_divergence(first: ArrayLike, second: ArrayLike) -> f
     if min(units) == 0.0:
         return undefined("a cloud of one point has no representation divergence")
     r1, r2 = (matrix / unit for matrix, unit in zip(distances, units, strict=True))
-    return (_one_way(r1, r2) + _one_way(r2, r1)) / 2.0
+    return (_divergence_to_union(r1, r2) + _divergence_to_union(r2, r1)) / 2.0
 
 
-def _one_way(r1: NDArray[np.float64], r2: NDArray[np.float64]) -> float:
-    joined = np.block([[np.zeros_like(r1), r1], [r1, np.minimum(r1, r2)]])
-    _, loops = rips_diagrams_of_distances(joined, maxdim=1)
+def _divergence_to_union(r1: NDArray[np.float64], r2: NDArray[np.float64]) -> float:
+    union_distances = np.block([[np.zeros_like(r1), r1], [r1, np.minimum(r1, r2)]])
+    _, loops = rips_diagrams_of_distances(union_distances, maxdim=1)
     return float((loops[:, 1] - loops[:, 0]).sum())

@@ -48,8 +48,8 @@ def spectrum_surrogate(weight: ArrayLike, *, seed: Sequence[SeedPart]) -> Floats
     """
     matrix = as_finite(weight, "weight", np.float64)
     triangle = np.linalg.qr(matrix, mode="r")
-    left, signed = np.linalg.qr(seeded_generator(seed).standard_normal((len(matrix), len(triangle))))
-    return np.asarray((left * np.sign(np.diag(signed))) @ triangle)
+    left_vectors, signed = np.linalg.qr(seeded_generator(seed).standard_normal((len(matrix), len(triangle))))
+    return np.asarray((left_vectors * np.sign(np.diag(signed))) @ triangle)
 
 
 def z_score(value: float, drawn: ArrayLike) -> float:
@@ -94,9 +94,9 @@ def null_z_scores(
     }
     scores = {}
     for null, draw in nulls.items():
-        drawn = [features(draw()) for _ in range(draws)]
+        null_features = [features(draw()) for _ in range(draws)]
         for name, value in observed.items():
-            scores[f"{name}_z_{null}"] = _z_score(value, [of_draw[name] for of_draw in drawn])
+            scores[f"{name}_z_{null}"] = _z_score(value, [of_draw[name] for of_draw in null_features])
     if undefined := ", ".join(name for name, score in scores.items() if math.isnan(score)):
         warnings.warn(f"no null z-score for {undefined}: no deviation, or not finite", RuntimeWarning, stacklevel=2)
     return scores

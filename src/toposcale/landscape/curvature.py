@@ -72,14 +72,14 @@ class Hessian:
     """
 
     def __init__(self, loss: Loss, parameters: Mapping[str, Tensor]) -> None:
-        self.parameters = detached(parameters)
+        self.parameters = detach(parameters)
         self.size = sum(tensor.numel() for tensor in self.parameters.values())
         self.count = 0
         self._basis: tuple[int, KrylovBasis] | None = None
         # The fused attention kernels have no second derivative.
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-            self._input = joined(self.parameters).requires_grad_()
-            value = loss(parts(self._input, self.parameters))
+            self._input = concatenate_tensors(self.parameters).requires_grad_()
+            value = loss(split_vector(self._input, self.parameters))
             self._gradient = _derivative(value, self._input, create_graph=True)
         self.finite = bool(torch.isfinite(self._gradient).all())
         if not self.finite:
@@ -137,35 +137,35 @@ class Hessian:
         """
         if not 1 <= k <= self.size:
             raise ValueError(f"k: need 1 to {self.size} (the number of parameters), got {k}")
-        wanted = k if which == "largest" else min(2 * k, self.size)
-        pairs = self._outer_pairs(wanted, seed, which, self.count + _MOST_PRODUCTS) if self.finite else None
+        n_pairs = k if which == "largest" else min(2 * k, self.size)
+        pairs = self._outer_pairs(n_pairs, seed, which, self.count + _MOST_PRODUCTS) if self.finite else None
         if pairs is None:
             if self.finite:
                 warnings.warn(f"Hessian eigenvalues have not converged in {self.count} products", stacklevel=2)
-            return np.full(wanted, np.nan), [unflatten(np.full(self.size, np.nan), self.parameters)] * wanted
+            return np.full(n_pairs, np.nan), [unflatten(np.full(self.size, np.nan), self.parameters)] * n_pairs
         values, vectors = pairs
         largest = np.abs(vectors).argmax(axis=1)
-        vectors *= np.sign(vectors[np.arange(wanted), largest])[:, None]
+        vectors *= np.sign(vectors[np.arange(n_pairs), largest])[:, None]
         return values, [unflatten(vector, self.parameters) for vector in vectors]
 
     def _outer_pairs(
-        self, wanted: int, seed: int, which: Which, most_products: int
+        self, n_pairs: int, seed: int, which: Which, most_products: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Return eigenvalues (m,) of one kind and eigenvectors (m, n); None if one has not converged."""
         if self.size <= _DENSE_SIZE:
             values, vectors = np.linalg.eigh(np.stack([self(unit) for unit in np.eye(self.size)]))
-            chosen = _outermost(values, wanted, which)
-            return values[chosen], vectors.T[chosen]
+            outermost = _outermost(values, n_pairs, which)
+            return values[outermost], vectors.T[outermost]
         basis = self._basis[1] if self._basis and self._basis[0] == seed else None
-        if basis is None or len(basis.vectors) < min(self.size, 2 * wanted + 4):
-            basis = self._new_basis(seed, 0, 2 * wanted + 4)
+        if basis is None or len(basis.vectors) < min(self.size, 2 * n_pairs + 4):
+            basis = self._new_basis(seed, 0, 2 * n_pairs + 4)
         while True:
-            if basis.count >= min(self.size, max(_DENSE_SIZE, wanted)):
+            if basis.count >= min(self.size, max(_DENSE_SIZE, n_pairs)):
                 values, coordinates, residuals = basis.ritz_pairs()
-                chosen = _outermost(values, wanted, which)
-                sizes = np.abs(values[chosen]).clip(min=_ZERO * np.abs(values).max())
-                if basis.count == self.size or (residuals[chosen] <= _MAX_RESIDUAL[which] * sizes).all():
-                    return values[chosen], coordinates[:, chosen].T @ basis.vectors[: basis.count]
+                outermost = _outermost(values, n_pairs, which)
+                magnitudes = np.abs(values[outermost]).clip(min=_ZERO * np.abs(values).max())
+                if basis.count == self.size or (residuals[outermost] <= _MAX_RESIDUAL[which] * magnitudes).all():
+                    return values[outermost], coordinates[:, outermost].T @ basis.vectors[: basis.count]
                 if self.count >= most_products:
                     return None
                 if basis.count == len(basis.vectors):
@@ -173,7 +173,7 @@ class Hessian:
             basis.grow(self)
 
     def _new_basis(self, seed: int, run: int, vectors: int) -> KrylovBasis:
-        """Return a basis with room for some vectors, from the start vector of a run; the first run's serves again."""
+        """Return a basis with room for `vectors` vectors, from the start vector of a run; that of run 0 is reused."""
         rng = np.random.default_rng(seed).spawn(run + 1)[run]
         basis = KrylovBasis(rng, min(self.size, max(_BASIS_VECTORS, vectors)), self.size)
         if run == 0:
@@ -277,7 +277,7 @@ class Hessian:
         density = SpectralDensity(*np.full((2, runs, steps), 0.0 if self.finite else np.nan))
         for run in range(runs if self.finite else 0):
             basis = self._new_basis(seed, run, steps)
-            while basis.count < steps and basis.rest:
+            while basis.count < steps and basis.residual_norm:
                 basis.grow(self)
             values, coordinates, _ = basis.ritz_pairs()
             density.nodes[run, : len(values)], density.weights[run, : len(values)] = values, coordinates[0] ** 2
@@ -302,29 +302,29 @@ class Hessian:
             raise UserError(f"{refusal} ({one_line(error)}); {_WITHOUT_CURVATURE}") from error
         if not np.isfinite(images).all():
             return False
-        size = max(np.linalg.norm(image) for image in images)
-        asymmetry = abs(first @ images[1] - second @ images[0]) / size if size else 0.0
+        largest_norm = max(np.linalg.norm(image) for image in images)
+        asymmetry = abs(first @ images[1] - second @ images[0]) / largest_norm if largest_norm else 0.0
         if asymmetry > _MAX_ASYMMETRY:
             raise UserError(f"{refusal} (u.Hv and v.Hu differ by {asymmetry:.2g} of |Hv|); {_WITHOUT_CURVATURE}")
         if custom:
-            off = min(self._difference_error(loss, first, images[0], share) for share in _DIFFERENCE_STEPS)
-            if off > _MAX_DIFFERENCE_ERROR:
-                raise UserError(f"{refusal} (Hv is {off:.0%} off finite differences); {_WITHOUT_CURVATURE}")
+            relative_error = min(self._difference_error(loss, first, images[0], share) for share in _DIFFERENCE_STEPS)
+            if relative_error > _MAX_DIFFERENCE_ERROR:
+                raise UserError(f"{refusal} (Hv is {relative_error:.0%} off finite differences); {_WITHOUT_CURVATURE}")
         return True
 
     def _difference_error(self, loss: Loss, vector: np.ndarray, image: np.ndarray, share: float) -> float:
-        """Return how far H v is off a central difference of the gradient, of a step that is a share of the parameters."""
+        """Return the relative difference of H v from a central difference; share: its step per norm of the parameters."""
         point = flatten(self.parameters)
         step = share * (np.linalg.norm(point) or 1.0) / np.linalg.norm(vector)
         ends = (unflatten(point + sign * step * vector, self.parameters) for sign in (1, -1))
         after, before = (np.concatenate([g.ravel() for g in loss_gradients(loss, end).values()]) for end in ends)
         difference = (after - before) / (2 * step)
-        size = max(np.linalg.norm(difference), np.linalg.norm(image))
-        return float(np.linalg.norm(difference - image) / size) if size else 0.0
+        largest_norm = max(np.linalg.norm(difference), np.linalg.norm(image))
+        return float(np.linalg.norm(difference - image) / largest_norm) if largest_norm else 0.0
 
 
 def _outermost(values: np.ndarray, count: int, which: Which) -> np.ndarray:
-    """Return the indices of some of ascending values: the largest, or as many of both ends."""
+    """Return the indices of `count` of ascending values: the largest in magnitude, or those at both ends."""
     if which == "largest":  # of opposite values the positive one first
         return np.lexsort((-values, -np.abs(values)))[:count]
     return np.delete(np.arange(len(values)), np.s_[count - count // 2 : len(values) - count // 2])
@@ -332,14 +332,14 @@ def _outermost(values: np.ndarray, count: int, which: Which) -> np.ndarray:
 
 def _custom_operations(value: Tensor) -> list[str]:
     """Return the names of the `torch.autograd.Function`s by which a scalar was computed."""
-    seen, waiting = set(), [value.grad_fn]
+    visited, pending = set(), [value.grad_fn]
     names: set[str] = set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
+    while pending:
+        node = pending.pop()
+        if node is None or node in visited:
             continue
-        seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
+        visited.add(node)
+        pending += [following for following, _ in node.next_functions]
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             names.add(type(node).__name__.removesuffix("Backward"))
     return sorted(names)
@@ -353,8 +353,8 @@ def _derivative(output: Tensor, point: Tensor, *, create_graph: bool = False) ->
     return grad(output, point, retain_graph=True, create_graph=create_graph, materialize_grads=True)[0]
 
 
-def detached(parameters: Mapping[str, Tensor]) -> Parameters:
-    """Return the values without their graph; ValueError if there is none or one is not floating point."""
+def detach(parameters: Mapping[str, Tensor]) -> Parameters:
+    """Detach the parameters from their graph; ValueError if there is none, or one is not floating point."""
     if not parameters:
         raise ValueError("parameters: need at least one tensor")
     for name, tensor in parameters.items():
@@ -363,13 +363,13 @@ def detached(parameters: Mapping[str, Tensor]) -> Parameters:
     return {name: tensor.detach() for name, tensor in parameters.items()}
 
 
-def joined(tensors: Mapping[str, Tensor]) -> Tensor:
-    """Return all tensors as one vector, of the widest of their types: one operation then moves all of them."""
+def concatenate_tensors(tensors: Mapping[str, Tensor]) -> Tensor:
+    """Concatenate all tensors into one vector of their promoted type: one operation then moves all of them."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()])
 
 
-def parts(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
-    """Return views of a vector with the shapes, dtypes and devices of `like`, the inverse of `joined`."""
+def split_vector(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
+    """Return views of a vector with the shapes, dtypes and devices of `like`, the inverse of `concatenate_tensors`."""
     pieces = vector.split([tensor.numel() for tensor in like.values()])
     return {
         name: piece.view(tensor.shape).to(tensor.device, tensor.dtype)
@@ -379,12 +379,12 @@ def parts(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
 
 def flatten(tensors: Mapping[str, Tensor]) -> np.ndarray:
     """Return all tensors concatenated, float64 (n,)."""
-    return joined(tensors).double().cpu().numpy()
+    return concatenate_tensors(tensors).double().cpu().numpy()
 
 
 def unflatten(vector: np.ndarray, like: Mapping[str, Tensor]) -> Parameters:
     """Return a vector (n,) as tensors of the shapes, dtypes and devices of `like`, the inverse of `flatten`."""
-    return parts(torch.from_numpy(vector), like)
+    return split_vector(torch.from_numpy(vector), like)
 
 
 def _mean_and_error(samples: np.ndarray) -> tuple[float, float]:
@@ -437,8 +437,8 @@ class SpectralDensity:
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """Return the gradient of a loss by the name of every parameter, in its shape, float64."""
-    values = detached(parameters)
-    point = joined(values).requires_grad_()
+    values = detach(parameters)
+    point = concatenate_tensors(values).requires_grad_()
     with torch.enable_grad():
-        gradient = _derivative(loss(parts(point, values)), point)
-    return {name: tensor.double().cpu().numpy() for name, tensor in parts(gradient, values).items()}
+        gradient = _derivative(loss(split_vector(point, values)), point)
+    return {name: tensor.double().cpu().numpy() for name, tensor in split_vector(gradient, values).items()}

@@ -49,9 +49,9 @@ def grid_edges(shape: Sequence[int], graph: str) -> np.ndarray:
     edges = []
     for step in itertools.product((-1, 0, 1), repeat=len(shape)):
         if step > (0,) * len(shape) and (graph == "grid8" or sum(map(abs, step)) == 1):
-            here = vertex[tuple(slice(max(0, -s), size - max(0, s)) for s, size in zip(step, shape, strict=True))]
-            there = vertex[tuple(slice(max(0, s), size - max(0, -s)) for s, size in zip(step, shape, strict=True))]
-            edges.append(np.column_stack([here.ravel(), there.ravel()]))
+            start = vertex[tuple(slice(max(0, -s), size - max(0, s)) for s, size in zip(step, shape, strict=True))]
+            end = vertex[tuple(slice(max(0, s), size - max(0, -s)) for s, size in zip(step, shape, strict=True))]
+            edges.append(np.column_stack([start.ravel(), end.ravel()]))
     return _sorted_edges(np.concatenate(edges))
 
 

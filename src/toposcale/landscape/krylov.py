@@ -45,26 +45,26 @@ class KrylovBasis:
         self.rng = rng
         self.vectors, self.projected, self.count = np.empty((most, size)), np.zeros((most, most)), 0
         self._outside = rng.standard_normal(size)
-        self.rest = float(np.linalg.norm(self._outside))
+        self.residual_norm = float(np.linalg.norm(self._outside))
 
     def grow(self, product: Callable[[np.ndarray], np.ndarray]) -> None:
         """Add the next vector; one at random if the space has ended."""
         vector = self._outside
-        if not self.rest:
+        if not self.residual_norm:
             vector, _ = self._split(self.rng.standard_normal(len(vector)))
         self.vectors[self.count] = vector / np.linalg.norm(vector)
         image = product(self.vectors[self.count])
         self.count += 1
         self._outside, coordinates = self._split(image)
         self.projected[: self.count, self.count - 1] = self.projected[self.count - 1, : self.count] = coordinates
-        self.rest = float(np.linalg.norm(self._outside))
-        if self.rest <= _INVARIANT * np.linalg.norm(image):
-            self.rest = 0.0
+        self.residual_norm = float(np.linalg.norm(self._outside))
+        if self.residual_norm <= _INVARIANT * np.linalg.norm(image):
+            self.residual_norm = 0.0
 
     def _split(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the part of a vector outside of the basis, and the coordinates of the part in it."""
         basis, coordinates = self.vectors[: self.count], np.zeros(self.count)
-        for _ in range(2):  # once leaves the rounding of what was taken away; twice is enough (Parlett)
+        for _ in range(2):  # one pass leaves rounding errors of the size of the projection; two are enough (Parlett)
             part = basis @ vector
             vector = vector - part @ basis
             coordinates += part
@@ -73,11 +73,11 @@ class KrylovBasis:
     def ritz_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return Ritz values (m,), ascending, their vectors' coordinates in the basis (m, m), and residuals (m,)."""
         values, coordinates = np.linalg.eigh(self.projected[: self.count, : self.count])
-        return values, coordinates, self.rest * np.abs(coordinates[-1])
+        return values, coordinates, self.residual_norm * np.abs(coordinates[-1])
 
-    def restart(self, kept: np.ndarray) -> None:
-        """Keep the Ritz vectors of some indices alone."""
+    def restart(self, indices: np.ndarray) -> None:
+        """Keep only the Ritz vectors of these indices."""
         values, coordinates, _ = self.ritz_pairs()
-        self.vectors[: len(kept)] = coordinates[:, kept].T @ self.vectors[: self.count]
-        self.count = len(kept)
-        self.projected[: self.count, : self.count] = np.diag(values[kept])
+        self.vectors[: len(indices)] = coordinates[:, indices].T @ self.vectors[: self.count]
+        self.count = len(indices)
+        self.projected[: self.count, : self.count] = np.diag(values[indices])

@@ -63,9 +63,9 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
             # shared: one made inside a transform such as vmap would belong to it and could not be used again.
             shared = {id(t): t for t in itertools.chain(original.parameters(), original.buffers())}
             of_thread.applied = _Applied(copy.deepcopy(original, shared), function)
-        named = {f"module.{name}": tensor for name, tensor in parameters.items()}
-        named |= {f"module.{name}": tensor.clone() for name, tensor in buffers.items()}
-        return torch.func.functional_call(of_thread.applied, named, (), tie_weights=tied)
+        tensors = {f"module.{name}": tensor for name, tensor in parameters.items()}
+        tensors |= {f"module.{name}": tensor.clone() for name, tensor in buffers.items()}
+        return torch.func.functional_call(of_thread.applied, tensors, (), tie_weights=tied)
 
     return loss
 

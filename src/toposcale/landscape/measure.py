@@ -235,13 +235,13 @@ def _curvature(
         return list(zip(values.tolist(), vectors, strict=True))
 
     # One search finds few pairs of every kind; many are not looked for at the lower end, which is crowded.
-    each = count if count <= _FEW else spanning
-    ends = pairs_of("ends", each)
+    n_ends = count if count <= _FEW else spanning
+    ends = pairs_of("ends", n_ends)
     by_magnitude = sorted(ends, key=lambda pair: (-abs(pair[0]), -pair[0]))
     pairs = {
-        "largest": by_magnitude[:count] if each == count else pairs_of("largest", count),
-        "highest": ends[::-1][:each],
-        "lowest": ends[:each],
+        "largest": by_magnitude[:count] if n_ends == count else pairs_of("largest", count),
+        "highest": ends[::-1][:n_ends],
+        "lowest": ends[:n_ends],
     }
     for rank, (value, _) in enumerate(pairs["largest"][: settings.eigenvalues], start=1):
         features[WHOLE][f"hessian_top_{rank}"] = value
@@ -259,15 +259,15 @@ def _plane(
         return random_directions(parameters, count, seed=settings.seed)
     if kind == MIXED:
         first, second = count - count // 2, count // 2
-        both = zip_longest(pairs["highest"][:first], pairs["lowest"][:second])
-        chosen = [pair for two in both for pair in two if pair is not None]
+        ends_in_turn = zip_longest(pairs["highest"][:first], pairs["lowest"][:second])
+        eigenpairs = [pair for ends in ends_in_turn for pair in ends if pair is not None]
     else:
-        chosen = pairs["largest" if kind == TOP else "lowest"][:count]
-    least = _FLAT * abs(pairs["largest"][0][0])
-    if len(chosen) < count or not all(abs(value) > least for value, _ in chosen):
+        eigenpairs = pairs["largest" if kind == TOP else "lowest"][:count]
+    smallest = _FLAT * abs(pairs["largest"][0][0])
+    if len(eigenpairs) < count or not all(abs(value) > smallest for value, _ in eigenpairs):
         warnings.warn(f"there is no plane {kind}: the Hessian's eigenvalues are 0 or were not found", stacklevel=3)
         return None
-    return [{name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in chosen]
+    return [{name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in eigenpairs]
 
 
 def _subspace(
@@ -308,6 +308,6 @@ def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSetti
     finite = values[np.isfinite(values)]
     bowl *= (float(np.ptp(finite)) if len(finite) else math.nan) / np.ptp(bowl)
     edges = point_edges(points * lengths, BALL_GRAPH)
-    least = persistence_threshold(values, settings.threshold, rounding_of(values, parameters))
-    trees = [merge_tree(heights, edges, threshold=least) for heights in (values, bowl)]
+    minimum_persistence = persistence_threshold(values, settings.threshold, rounding_of(values, parameters))
+    trees = [merge_tree(heights, edges, threshold=minimum_persistence) for heights in (values, bowl)]
     return Ball(points * lengths, values, bowl, *trees)

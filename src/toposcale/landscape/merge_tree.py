@@ -192,8 +192,8 @@ def _elder_rule(passes: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.n
         return vertex
 
     merges = []
-    for saddle, one, other in zip(passes.tolist(), left.tolist(), right.tolist(), strict=True):
-        older, younger = sorted((root(one), root(other)))
+    for saddle, left_basin, right_basin in zip(passes.tolist(), left.tolist(), right.tolist(), strict=True):
+        older, younger = sorted((root(left_basin), root(right_basin)))
         if older != younger:
             oldest[younger] = older
             merges.append((saddle, younger, older))
@@ -312,16 +312,16 @@ def landscape_features(
     features = {"nonfinite_count": float((~np.isfinite(values)).sum())}
     if all(size % 2 for size in values.shape):
         features |= sharpness(values)
-    least = persistence_threshold(values, threshold, rounding)
+    minimum_persistence = persistence_threshold(values, threshold, rounding)
     of_plane = f"_{plane}" if plane else ""
     features = {f"{name}{of_plane}": value for name, value in features.items()}
     trees = {}
     for graph in graphs:
-        tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph), threshold=least)
-        named = tree_features(tree)
+        tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph), threshold=minimum_persistence)
+        tree_values = tree_features(tree)
         if graph in GRID_GRAPHS:
-            named |= _h1_features(values, graph, least)
-        features |= {f"{name}{of_plane}_{graph}": value for name, value in named.items()}
+            tree_values |= _h1_features(values, graph, minimum_persistence)
+        features |= {f"{name}{of_plane}_{graph}": value for name, value in tree_values.items()}
     return features, trees
 
 
@@ -343,11 +343,11 @@ def tree_features(tree: MergeTree) -> dict[str, float]:
     return {name: float(getattr(tree, name)) for name in TREE_FEATURES}
 
 
-def _h1_features(values: np.ndarray, graph: str, least: float) -> dict[str, float]:
+def _h1_features(values: np.ndarray, graph: str, minimum_persistence: float) -> dict[str, float]:
     if not np.isfinite(values).any():
         return dict.fromkeys(("h1_count", "h1_total", "h1_max"), float("nan"))
     pairs = cubical_diagram(values, dimension=1, graph=graph)
     lifetimes = (pairs[:, 1] - pairs[:, 0])[np.isfinite(pairs).all(axis=1)]
-    lifetimes = lifetimes[lifetimes > least]
+    lifetimes = lifetimes[lifetimes > minimum_persistence]
     total, largest = float(lifetimes.sum()), float(lifetimes.max(initial=0.0))
     return {"h1_count": float(len(lifetimes)), "h1_total": total, "h1_max": largest}

@@ -74,15 +74,15 @@ def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100)
 
 
 def _masses(tree: MergeTree, edges: np.ndarray, level: float) -> np.ndarray:
-    """Return the share (m,) of all vertices in each minimum's component at a level; its oldest minimum has it all."""
+    """Return the share (m,) of all vertices in the component of each minimum at a level; 0 but for its oldest minimum."""
     count = len(tree.values)
     inside = np.isfinite(tree.values) & (tree.values <= level)
-    kept = edges[inside[edges].all(axis=1)]
-    graph = csr_array((np.ones(len(kept)), (kept[:, 0], kept[:, 1])), shape=(count, count))
+    inner_edges = edges[inside[edges].all(axis=1)]
+    graph = csr_array((np.ones(len(inner_edges)), (inner_edges[:, 0], inner_edges[:, 1])), shape=(count, count))
     label = connected_components(graph, directed=False)[1]
-    size = np.bincount(label[inside], minlength=count)
+    vertices_in_component = np.bincount(label[inside], minlength=count)
     born = np.flatnonzero(inside[tree.minima])  # minima stand in order of age
     _, oldest = np.unique(label[tree.minima[born]], return_index=True)
     mass = np.zeros(tree.n_minima)
-    mass[born[oldest]] = size[label[tree.minima[born[oldest]]]] / count
+    mass[born[oldest]] = vertices_in_component[label[tree.minima[born[oldest]]]] / count
     return mass

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toposcale.landscape.curvature import Loss, Parameters, detached
+from toposcale.landscape.curvature import Loss, Parameters, detach
 from toposcale.landscape.graphs import point_edges
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import SUBSPACES
@@ -39,7 +39,7 @@ def subspace_trees(
     searched from `starts` points and joined: docs/method.md. Pairs count whose persistence is above the share `threshold`
     of extent^2 / 2, by which the quadratic model (of gradient and eigenvalues) rises along an axis.
     """
-    centre = detached(parameters)
+    centre = detach(parameters)
     stacked = {name: torch.stack([direction[name] for direction in directions]) for name in centre}
 
     def function(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -61,9 +61,9 @@ def subspace_trees(
         return height + slope @ point + curvatures @ point**2 / 2, slope + curvatures * point
 
     # Unlike the range of a sample, it is the same in every dimension.
-    least = max(threshold * extent**2 / 2, rounding_of(np.array([height]), parameters))
+    minimum_persistence = max(threshold * extent**2 / 2, rounding_of(np.array([height]), parameters))
     return {
-        kind: _tree_of_minima(searched, points, extent, least)
+        kind: _tree_of_minima(searched, points, extent, minimum_persistence)
         for kind, searched in zip(SUBSPACES, (function, quadratic), strict=True)
     }
 

@@ -10,7 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toposcale.landscape.curvature import Loss, Parameters, detached, flatten, joined, parts, unflatten
+from toposcale.landscape.curvature import (
+    Loss,
+    Parameters,
+    concatenate_tensors,
+    detach,
+    flatten,
+    split_vector,
+    unflatten,
+)
 
 MAXIMUM_DIMENSION = 3
 MARGIN = 0.2
@@ -203,19 +211,19 @@ def losses_at(
     """Return losses (m,) at points whose coefficients on the directions are the rows of `grid` (m, k), float64."""
     if threads < 1:
         raise ValueError(f"threads: need at least 1, got {threads}")
-    centre = detached(parameters)
+    centre = detach(parameters)
     # In the order of the centre, whatever that of a direction.
-    vectors = [joined({name: direction[name] for name in centre}) for direction in directions]
+    vectors = [concatenate_tensors({name: direction[name] for name in centre}) for direction in directions]
     work = partial(_losses, loss, centre, vectors)
     if threads == 1 and torch.get_num_threads() == 1:
         _check_repeatable(work, [grid[:1]], map)
         return work(grid)
     size = -(-len(grid) // (8 * threads))
     blocks = [grid[first : first + size] for first in range(0, len(grid), size)]
-    some = [block[:1] for block in blocks[:: 4 if threads > 1 else len(blocks)]]
+    sample = [block[:1] for block in blocks[:: 4 if threads > 1 else len(blocks)]]
     # Worker threads, even a single one, so that the caller's own thread setting stays as it is.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        _check_repeatable(work, some, pool.map)
+        _check_repeatable(work, sample, pool.map)
         return np.concatenate([*pool.map(work, blocks)])
 
 
@@ -223,14 +231,14 @@ def _check_repeatable(
     work: Callable[[np.ndarray], np.ndarray], blocks: Sequence[np.ndarray], run: Callable[..., Iterable[np.ndarray]]
 ) -> None:
     """Raise a ValueError if points that `run` maps one after another have other losses than all of them at once."""
-    first = np.concatenate([*run(work, blocks)])
-    again = np.concatenate([losses for block in blocks for losses in run(work, [block])])
-    differ = np.flatnonzero(~((first == again) | (np.isnan(first) & np.isnan(again))))
+    all_at_once = np.concatenate([*run(work, blocks)])
+    one_by_one = np.concatenate([losses for block in blocks for losses in run(work, [block])])
+    differ = np.flatnonzero(~((all_at_once == one_by_one) | (np.isnan(all_at_once) & np.isnan(one_by_one))))
     if len(differ):
         raise ValueError(
-            f"loss: {first[differ[0]]:.8g} and {again[differ[0]]:.8g} at the same point. A loss must depend on its "
-            "parameters alone: fix its batch, leave out dropout, and with threads above 1 let it keep no state that the "
-            "threads share (module_loss gives each thread its own copy of a module)"
+            f"loss: {all_at_once[differ[0]]:.8g} and {one_by_one[differ[0]]:.8g} at the same point. A loss must depend on "
+            "its parameters alone: fix its batch, leave out dropout, and with threads above 1 let it keep no state that "
+            "the threads share (module_loss gives each thread its own copy of a module)"
         )
 
 
@@ -243,19 +251,19 @@ def _losses(loss: Loss, centre: Parameters, directions: Sequence[Tensor], coeffi
 
 def _points(centre: Parameters, directions: Sequence[Tensor], coefficients: np.ndarray) -> Iterator[Parameters]:
     """Yield the points at some coefficients on the directions; the next one takes the memory of the one before."""
-    origin = joined(centre)
-    point = _moved(origin, directions, coefficients[0].tolist())
+    origin = concatenate_tensors(centre)
+    point = _displaced(origin, directions, coefficients[0].tolist())
     step = torch.empty_like(point)
-    views = parts(point, centre)
+    views = split_vector(point, centre)
     are_views = all(tensor.dtype == point.dtype and tensor.device == point.device for tensor in centre.values())
     for row in coefficients.tolist():
         point.copy_(origin)
         for factor, direction in zip(row, directions, strict=True):
             point += torch.mul(direction, factor, out=step)
-        yield views if are_views else parts(point, centre)
+        yield views if are_views else split_vector(point, centre)
 
 
-def _moved(centre: Tensor, directions: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
+def _displaced(centre: Tensor, directions: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
     """Return the point at these coefficients on the directions from the centre."""
     for factor, direction in zip(coefficients, directions, strict=True):
         centre = centre + factor * direction
@@ -315,7 +323,10 @@ def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: i
     """Return the loss on a window of the plane that holds the whole trajectory; coordinates as those of the plane."""
     low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
     middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
-    centre = parts(_moved(joined(end), [joined(axis) for axis in plane.directions], middle.tolist()), end)
+    centre = split_vector(
+        _displaced(concatenate_tensors(end), [concatenate_tensors(axis) for axis in plane.directions], middle.tolist()),
+        end,
+    )
     window = [
         {name: length * tensor for name, tensor in direction.items()}
         for length, direction in zip(half.tolist(), plane.directions, strict=True)

@@ -110,7 +110,7 @@ def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 
 
 _NEGLIGIBLE = 1e-9  # a residual below this share of its series is rounding noise
 COLLINEAR = 1e-9
-"""1 - R^2 below this: a series is spanned by the controls, and nothing is left of it once they are given."""
+"""1 - R^2 below which a series counts as spanned by the controls, so that it has no partial correlation."""
 
 
 def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Floats:
@@ -118,16 +118,16 @@ def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Float
 
     (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)); NaN where the controls span x or y, or one is constant.
     """
-    unknown = np.asarray(np.isnan(zz).any(axis=(-2, -1)))[..., None, None]
-    strength, vectors = np.linalg.eigh(np.where(unknown, np.eye(zz.shape[-1]), zz))
-    kept = strength > COLLINEAR
-    basis = vectors * np.where(kept, 1.0 / np.sqrt(np.where(kept, strength, 1.0)), 0.0)[..., None, :]
+    is_undefined = np.asarray(np.isnan(zz).any(axis=(-2, -1)))[..., None, None]
+    strength, vectors = np.linalg.eigh(np.where(is_undefined, np.eye(zz.shape[-1]), zz))
+    is_kept = strength > COLLINEAR
+    basis = vectors * np.where(is_kept, 1.0 / np.sqrt(np.where(is_kept, strength, 1.0)), 0.0)[..., None, :]
     first, second = (np.einsum("...sc,...cd->...sd", part, basis) for part in (xz, yz))
-    left = 1.0 - (first * first).sum(axis=-1)[..., :, None]
-    right = 1.0 - (second * second).sum(axis=-1)[..., None, :]
+    x_variance = 1.0 - (first * first).sum(axis=-1)[..., :, None]
+    y_variance = 1.0 - (second * second).sum(axis=-1)[..., None, :]
     with np.errstate(invalid="ignore", divide="ignore"):
-        value = (xy - np.einsum("...sc,...mc->...sm", first, second)) / np.sqrt(left * right)
-    defined = (left > COLLINEAR) & (right > COLLINEAR) & ~unknown
+        value = (xy - np.einsum("...sc,...mc->...sm", first, second)) / np.sqrt(x_variance * y_variance)
+    defined = (x_variance > COLLINEAR) & (y_variance > COLLINEAR) & ~is_undefined
     return np.clip(np.where(defined, value, np.nan), -1.0, 1.0)
 
 
@@ -137,11 +137,11 @@ def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
     _, strength, basis = np.linalg.svd(unit_rows(design), full_matrices=False)
     rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
     basis = basis[:rank]
-    rest = rows - (rows @ basis.T) @ basis
-    rest = rest - (rest @ basis.T) @ basis
-    size = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
-    return np.where(length > _NEGLIGIBLE * size, rest, 0.0), rank
+    residuals = rows - (rows @ basis.T) @ basis
+    residuals = residuals - (residuals @ basis.T) @ basis
+    row_length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    residual_length = np.sqrt((residuals * residuals).sum(axis=1, keepdims=True))
+    return np.where(residual_length > _NEGLIGIBLE * row_length, residuals, 0.0), rank
 
 
 def unit_rows(rows: Floats) -> Floats:

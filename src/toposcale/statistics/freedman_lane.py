@@ -93,30 +93,31 @@ def between_runs(
     counts = features.shape[1], runs, len(configurations), controls_of_runs.shape[1]
     if len(set(counts)) > 1:
         raise ValueError("x, y, configurations and controls: {}, {}, {} and {} runs".format(*counts))
-    tested = fitted_configurations(features, outcome, controls_of_runs, configurations)
-    if not tested:
+    fits = fitted_configurations(features, outcome, controls_of_runs, configurations)
+    if not fits:
         nothing = np.full((2, len(features)), np.nan)
         return BetweenRuns(nothing[0], nothing[1], 0, 0, 0, 0, False)
-    weights = sum(fit.degrees_of_freedom * fit.features.any(axis=1) for fit in tested)
-    parts, exact = [], False
-    for by_configuration, all_of_them in permuted_correlations(tested, draws=draws, seed=seed):
-        total = np.zeros_like(by_configuration[0])
-        for fit, correlations in zip(tested, by_configuration, strict=True):
+    weights = sum(fit.degrees_of_freedom * fit.features.any(axis=1) for fit in fits)
+    blocks, exact = [], False
+    for correlations_of_fits, is_exhaustive in permuted_correlations(fits, draws=draws, seed=seed):
+        total = np.zeros_like(correlations_of_fits[0])
+        for fit, correlations in zip(fits, correlations_of_fits, strict=True):
             total += fit.degrees_of_freedom * correlations
-        parts.append(total)
-        exact = all_of_them
-    statistics = np.concatenate(parts)
+        blocks.append(total)
+        exact = is_exhaustive
+    statistics = np.concatenate(blocks)
     with np.errstate(invalid="ignore", divide="ignore"):
         statistics = statistics / weights
-    p, n_free = share_as_extreme(statistics), sum(fit.degrees_of_freedom for fit in tested)
-    n_runs = sum(len(fit.residuals) for fit in tested)
-    return BetweenRuns(statistics[0], p, n_free, n_runs, len(tested), len(statistics), exact)
+    p, n_free = share_as_extreme(statistics), sum(fit.degrees_of_freedom for fit in fits)
+    n_runs = sum(len(fit.residuals) for fit in fits)
+    return BetweenRuns(statistics[0], p, n_free, n_runs, len(fits), len(statistics), exact)
 
 
 class ConfigurationFit(NamedTuple):
-    """Least-squares fit of n runs by mean and controls (k, n), and what it leaves.
+    """Least-squares fit of n runs by mean and controls (`design` (k, n)), and its residuals.
 
-    features (S, n): rows of length 1, or zeros; residuals (n,); degrees_of_freedom: n less rank and one.
+    features (S, n): residuals of the features, rows of length 1 or zeros. residuals (n,): of the outcome.
+    degrees_of_freedom: n less rank and one.
     """
 
     design: Floats
@@ -132,34 +133,34 @@ class ConfigurationFit(NamedTuple):
 def fitted_configurations(
     features: Floats, outcome: Floats, controls: Floats, configurations: Sequence[object]
 ) -> list[ConfigurationFit]:
-    """Fit the configurations that are tested: features (S, R), outcome (1, R), controls (C, R)."""
+    """Fit each configuration with enough degrees of freedom: features (S, R), outcome (1, R), controls (C, R)."""
     fits = [fit_of_configuration(features, outcome, controls, runs) for runs in members_of(configurations)]
     return [fit for fit in fits if fit.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM and fit.residuals.any()]
 
 
 def permuted_correlations(
-    tested: Sequence[ConfigurationFit], *, draws: int, seed: int
+    fits: Sequence[ConfigurationFit], *, draws: int, seed: int
 ) -> Iterator[tuple[list[Floats], bool]]:
     """Yield the partial correlations (P, S) of each configuration under P permutations, and whether these are all.
 
     The first permutation of all is the identity.
     """
-    labels = np.repeat(np.arange(len(tested)), [len(fit.residuals) for fit in tested])
-    members = [np.flatnonzero(labels == index) for index in range(len(tested))]
-    for orders, all_of_them in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
-        fits = zip(tested, (orders[:, runs] - runs[0] for runs in members), strict=True)
-        yield [fit.correlations(fit.residuals[order]) for fit, order in fits], all_of_them
+    labels = np.repeat(np.arange(len(fits)), [len(fit.residuals) for fit in fits])
+    members = [np.flatnonzero(labels == index) for index in range(len(fits))]
+    for orders, is_exhaustive in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
+        permuted = zip(fits, (orders[:, runs] - runs[0] for runs in members), strict=True)
+        yield [fit.correlations(fit.residuals[order]) for fit, order in permuted], is_exhaustive
 
 
 def fit_of_configuration(
     features: Floats, outcome: Floats, controls: Floats, runs: NDArray[np.int64]
 ) -> ConfigurationFit:
     """Fit the given runs of features (S, R), outcome (1, R) and controls (C, R)."""
-    kept = controls[:, runs]
-    kept = kept[~is_constant(kept)]
+    varying = controls[:, runs]
+    varying = varying[~is_constant(varying)]
     # Without their mean, so that the fit is well conditioned.
-    design = np.vstack([np.ones((1, len(runs))), kept - kept.mean(axis=1, keepdims=True)])
-    rest, rank = orthogonal_to(outcome[:, runs], design)
-    left, _ = orthogonal_to(features[:, runs], design)
-    left[is_constant(features[:, runs])] = 0.0
-    return ConfigurationFit(design, unit_rows(left), rest[0], len(runs) - rank - 1)
+    design = np.vstack([np.ones((1, len(runs))), varying - varying.mean(axis=1, keepdims=True)])
+    outcome_residuals, rank = orthogonal_to(outcome[:, runs], design)
+    feature_residuals, _ = orthogonal_to(features[:, runs], design)
+    feature_residuals[is_constant(features[:, runs])] = 0.0
+    return ConfigurationFit(design, unit_rows(feature_residuals), outcome_residuals[0], len(runs) - rank - 1)

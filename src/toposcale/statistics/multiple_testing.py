@@ -42,7 +42,7 @@ def holm(p_values: ArrayLike) -> Floats:
         steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
         return np.minimum(steps, 1.0)[np.argsort(order, kind="stable")]
 
-    return _of_tested(p_values, adjusted)
+    return _adjust_finite(p_values, adjusted)
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
@@ -75,14 +75,14 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     """
     from scipy.stats import false_discovery_control  # slow to import: see docs/performance.md
 
-    return _of_tested(p_values, false_discovery_control)
+    return _adjust_finite(p_values, false_discovery_control)
 
 
-def _of_tested(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats:
+def _adjust_finite(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats:
     p = np.array(p_values, dtype=np.float64)
     if np.any((p < 0) | (p > 1)):
         raise ValueError("p_values: not all within 0 and 1")
-    tested = np.isfinite(p)
-    if tested.any():
-        p[tested] = adjust(p[tested])
+    is_tested = np.isfinite(p)
+    if is_tested.any():
+        p[is_tested] = adjust(p[is_tested])
     return p

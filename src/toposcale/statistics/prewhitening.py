@@ -166,13 +166,13 @@ def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine:
     values, n_fitted = np.full(present.shape, np.nan), np.zeros(len(series))
     least = np.full(len(series), np.inf)
     for order, shared in enumerate(_shared_directions(regressors.tobytes(), n, half_cosine)):
-        of_series: list[Floats] = []
+        series_directions: list[Floats] = []
         n_directions = np.full(len(series), float(len(shared)))
         for column in past[:order]:
-            direction, is_kept = _direction(column, shared, of_series)
-            of_series.append(direction)
+            direction, is_kept = _direction(column, shared, series_directions)
+            series_directions.append(direction)
             n_directions += is_kept
-        residuals = _orthogonal(present, shared, of_series)
+        residuals = _orthogonal(present, shared, series_directions)
         criterion = _aicc(residuals, n_directions)
         better = criterion < least
         least[better] = criterion[better]
@@ -311,22 +311,22 @@ def _shared_directions(control_bytes: bytes, n: int, half_cosine: bool) -> tuple
     return tuple(by_order)
 
 
-def _direction(column: Floats, shared: Floats, of_series: Sequence[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the direction (S, m) that a regressor adds to the others, 0 where they span it, and where they do not."""
+def _direction(column: Floats, shared: Floats, series_directions: Sequence[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the direction (S, m) that a regressor adds to the others, 0 where they span it, and a mask of the others."""
     # By hand rather than by LAPACK: a regressor that the earlier ones already span is left out by a rule, and the sums do
     # not depend on the number of threads. Twice, or nearly collinear columns lose their orthogonality to rounding.
-    rest = _orthogonal(_orthogonal(column, shared, of_series), shared, of_series)
-    size, length = (np.sqrt((rows * rows).sum(axis=1, keepdims=True)) for rows in (column, rest))
-    is_kept = length > _NEGLIGIBLE * size
-    return np.where(is_kept, rest / np.where(is_kept, length, 1.0), 0.0), is_kept[:, 0]
+    residuals = _orthogonal(_orthogonal(column, shared, series_directions), shared, series_directions)
+    row_length, residual_length = (np.sqrt((rows * rows).sum(axis=1, keepdims=True)) for rows in (column, residuals))
+    is_kept = residual_length > _NEGLIGIBLE * row_length
+    return np.where(is_kept, residuals / np.where(is_kept, residual_length, 1.0), 0.0), is_kept[:, 0]
 
 
-def _orthogonal(rows: Floats, shared: Floats, of_series: Sequence[Floats]) -> Floats:
+def _orthogonal(rows: Floats, shared: Floats, series_directions: Sequence[Floats]) -> Floats:
     """Return rows (S, m) less their projections on directions shared by all (K, m) and of each series, (S, m) each."""
-    rest = rows - np.einsum("sk,km->sm", np.einsum("sm,km->sk", rows, shared), shared)
-    for direction in of_series:
-        rest = rest - direction * (direction * rest).sum(axis=1, keepdims=True)
-    return rest
+    residuals = rows - np.einsum("sk,km->sm", np.einsum("sm,km->sk", rows, shared), shared)
+    for direction in series_directions:
+        residuals = residuals - direction * (direction * residuals).sum(axis=1, keepdims=True)
+    return residuals
 
 
 def _aicc(residuals: Floats, n_fitted: Floats) -> Floats:

@@ -38,8 +38,8 @@ def moving_block_counts(n: int, resamples: int, rng: np.random.Generator, block_
     if not 1 <= length <= n:
         raise ValueError(f"block_length: {length} is not within 1 and {n}")
     starts = rng.integers(0, n - length + 1, (resamples, -(-n // length)))
-    drawn = (starts[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :n]
-    return _multiplicities(drawn, n)
+    drawn_points = (starts[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :n]
+    return _multiplicities(drawn_points, n)
 
 
 def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
@@ -97,9 +97,9 @@ def percentile_interval(samples: Floats) -> tuple[Floats, Floats]:
     return low, high
 
 
-def _multiplicities(drawn: NDArray[np.int64], n: int) -> Floats:
-    rows = np.arange(len(drawn))[:, None] * n
-    return np.bincount((drawn + rows).ravel(), minlength=len(drawn) * n).reshape(-1, n).astype(np.float64)
+def _multiplicities(drawn_points: NDArray[np.int64], n: int) -> Floats:
+    rows = np.arange(len(drawn_points))[:, None] * n
+    return np.bincount((drawn_points + rows).ravel(), minlength=len(drawn_points) * n).reshape(-1, n).astype(np.float64)
 
 
 def _resample_ranks(series: Floats, counts: Floats) -> Floats:

@@ -36,12 +36,12 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
     rows = first.reshape(-1, m)
     correlations = np.full((n_features, second.shape[1], runs, runs), np.nan)
     for j in range(runs):
-        left = rows if controls is None else orthogonal_to(rows, np.asarray(controls, dtype=np.float64)[j])[0]
-        left, right = average_ranks(left), average_ranks(second[j])
-        usable, complete = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
-        values = np.full((len(left), len(right)), np.nan)
-        if usable.any() and complete.any():
-            values[np.ix_(usable, complete)] = pearson(left[usable], right[complete])
+        features = rows if controls is None else orthogonal_to(rows, np.asarray(controls, dtype=np.float64)[j])[0]
+        features, metrics = average_ranks(features), average_ranks(second[j])
+        has_features, has_metrics = np.isfinite(features).all(axis=1), np.isfinite(metrics).all(axis=1)
+        values = np.full((len(features), len(metrics)), np.nan)
+        if has_features.any() and has_metrics.any():
+            values[np.ix_(has_features, has_metrics)] = pearson(features[has_features], metrics[has_metrics])
         correlations[:, :, :, j] = values.reshape(runs, n_features, -1).transpose(1, 2, 0)
     return correlations
 
