@@ -28,8 +28,8 @@ def is_product(layer: str) -> bool:
     return layer.endswith(PRODUCT)
 
 
-def added_up(features: Mapping[str, Features]) -> dict[str, Features]:
-    """Return the layers that add up to the model: those of `features`, with products in place of their factors."""
+def layers_of_model(features: Mapping[str, Features]) -> dict[str, Features]:
+    """Return the layers over which features of the model are aggregated: products in place of their factors."""
     pairs = [
         (first, second_factor(first)) for first in features if second_factor(first) and product_of(first) in features
     ]
@@ -48,24 +48,24 @@ def products(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]
 
 
 def product_features(
-    layer: str, weight: np.ndarray, waiting: dict[str, _Factor], functions: Collection[MatrixFunction]
+    layer: str, weight: np.ndarray, pending: dict[str, _Factor], functions: Collection[MatrixFunction]
 ) -> dict[str, Features]:
     """Return features of the product that this factor completes, by its name; {} for any other matrix.
 
-    functions: of the singular values alone, `norms` and `weight_spectra`. `waiting` maps the name of a second factor to the
+    functions: of the singular values alone, `norms` and `weight_spectra`. `pending` maps the name of a second factor to the
     first one, which this matrix may join. A product of 0, as that of a fresh adapter, has a norm alone; one that is not
     finite has NaN features.
     """
     if second := second_factor(layer):
-        waiting[second] = _Factor(layer, weight)
+        pending[second] = _Factor(layer, weight)
         return {}
-    first = waiting.pop(layer, None)
+    first = pending.pop(layer, None)
     if first is None or weight.shape[1] != len(first.weight):
         return {}
     finite = np.isfinite(weight).all() and np.isfinite(first.weight).all()
     factors = (weight, first.weight.T) if finite else (np.eye(*weight.shape), np.eye(*first.weight.T.shape))
-    left, right = (np.asarray(np.linalg.qr(factor.astype(np.float64), mode="r")) for factor in factors)
-    core = left @ right.T  # of the same singular values
+    second_r, first_r = (np.asarray(np.linalg.qr(factor.astype(np.float64), mode="r")) for factor in factors)
+    core = second_r @ first_r.T  # of the same singular values
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         pairs = [pair for function in functions for pair in function(core).items()]
@@ -74,7 +74,7 @@ def product_features(
 
 
 def adapter_sentences(checkpoint: str | Path, layers: Mapping[str, object]) -> list[str]:
-    """Return a sentence that says of which model a checkpoint with these layers is an adapter; none if it is no adapter."""
+    """Return a sentence with the base model of a checkpoint that is an adapter, by its layers; [] if it is not one."""
     folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
     base = read_noted(folder / "adapter_config.json").get("base_model_name_or_path")
     if not base and not any(map(is_product, layers)):

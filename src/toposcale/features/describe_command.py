@@ -115,8 +115,8 @@ def _print_steps(table: Any) -> list[str]:
     """Print a row per checkpoint for the whole model, with short names; return the legend below it."""
     whole = table[table["layer"] == ALL_LAYERS].pivot(index="step", columns="feature", values="value")
     features = {name: short for name, short in SUMMARY.items() if name in whole}
-    shown = whole[list(features)].rename(columns=features).reset_index()
-    _print_table(shown, {"step": "{:,}".format} | dict.fromkeys(features.values(), "{:.4g}".format))
+    table_of_steps = whole[list(features)].rename(columns=features).reset_index()
+    _print_table(table_of_steps, {"step": "{:,}".format} | dict.fromkeys(features.values(), "{:.4g}".format))
     return ["", "the whole model; --csv has every layer, --all every feature", *_legend(features).values()]
 
 
@@ -133,7 +133,7 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
     """Print the table of `describe` or `compare` with short names; return the lines below it: odd layers and the legend."""
     from toposcale.forecasting.amounts import amount
 
-    shown, lines = table.reset_index(), [""]
+    rows, lines = table.reset_index(), [""]
     features = {name: short for name, short in SUMMARY.items() if name in table}
     legend = _legend(features)
     if is_change:
@@ -148,10 +148,10 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
         odd = table[table["odd"] != ""]
         lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MOST_NAMED).items()]
         lines += [f"* odd: {len(odd) - _MOST_NAMED} more, in the column odd of --csv"] if len(odd) > _MOST_NAMED else []
-        shown["layer"] += [" *" if reason else "" for reason in shown.pop("odd")]
-        shown["parameters"] = list(map(amount, shown["parameters"]))
+        rows["layer"] += [" *" if reason else "" for reason in rows.pop("odd")]
+        rows["parameters"] = list(map(amount, rows["parameters"]))
     form = _change if is_change else "{:.4g}".format
-    _print_table(shown.rename(columns=features | {"parameters": "params"}), dict.fromkeys(features.values(), form))
+    _print_table(rows.rename(columns=features | {"parameters": "params"}), dict.fromkeys(features.values(), form))
     return lines + list(legend.values())
 
 
@@ -169,10 +169,10 @@ def _print_table(table: Any, formats: Mapping[str, Callable[..., str]]) -> None:
     if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
         # A narrow terminal gets shorter names, not broken ones.
         table["layer"] = list(map(short_layer, table["layer"]))
-    shown = Table(box=None, pad_edge=False)
+    rich_table = Table(box=None, pad_edge=False)
     for name in table.columns:
         folds = name == "layer"
-        shown.add_column(
+        rich_table.add_column(
             name,
             justify="right" if name in formats else "left",
             no_wrap=not folds,
@@ -183,5 +183,5 @@ def _print_table(table: Any, formats: Mapping[str, Callable[..., str]]) -> None:
             one_line(value) if name not in formats else "-" if value != value else formats[name](value)
             for name, value in row.items()
         ]
-        shown.add_row(*map(Text, cells))
-    console.print(shown)
+        rich_table.add_row(*map(Text, cells))
+    console.print(rich_table)

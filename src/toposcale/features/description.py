@@ -25,7 +25,7 @@ Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
 """Function of the matrices and their number that returns the same matrices, such as `rich.progress.track`."""
 
 
-class _Measured(NamedTuple):
+class _Measurement(NamedTuple):
     """Features, diagrams and shapes (n_out, n_in) by layer, and notes on what was left out."""
 
     features: dict[str, weights.Features]
@@ -78,14 +78,14 @@ def describe(
     >>> table.loc["square", "shape"], float(table.loc["all", "frobenius_norm"])
     ((4, 2), 2.0)
     """
-    measured = _measured(_opened(source), SUMMARY, layers=layers, progress=progress, **settings)
-    features, _, shapes, notes = measured
+    measurement = _measure(_open_checkpoint(source), SUMMARY, layers=layers, progress=progress, **settings)
+    features, _, shapes, notes = measurement
     order = [*shapes, ALL_LAYERS]
-    shown = _summary(features, order)
+    summary_table = _summary(features, order)
     summary = {layer: {name: features[layer].get(name, np.nan) for name in SUMMARY} for layer in shapes}
     odd = odd_layers(summary, shapes)
     parameters = [0 if is_product(layer) else math.prod(shape) for layer, shape in shapes.items()]
-    table = shown.assign(odd=["; ".join(one.reason for one in odd if one.layer == layer) for layer in order])
+    table = summary_table.assign(odd=["; ".join(one.reason for one in odd if one.layer == layer) for layer in order])
     table.insert(0, "shape", [shapes.get(layer) for layer in order])
     table.insert(1, "parameters", [*parameters, sum(parameters)])
     table.attrs["notes"] = notes
@@ -125,23 +125,27 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     if by_step := checkpoints_of(source):
         steps, missing = FolderSource(Path(source)).usable_steps()
         by_step = {step: by_step[step] for step in steps}
-        unchanged = _unchanged(map(_opened, by_step.values()))
-        parts = {step: _long(_measured(_opened(path), names, unchanged, **options)) for step, path in by_step.items()}
-        table = pd.concat(parts, names=["step"]).reset_index("step").reset_index(drop=True)
-        table.attrs["notes"] = parts[max(parts)].attrs["notes"] + [f"left out: {reason}" for reason in missing.values()]
+        unchanged = _unchanged_digests(map(_open_checkpoint, by_step.values()))
+        tables_by_step = {
+            step: _long_table(_measure(_open_checkpoint(path), names, unchanged, **options))
+            for step, path in by_step.items()
+        }
+        last_notes = tables_by_step[max(tables_by_step)].attrs["notes"]
+        table = pd.concat(tables_by_step, names=["step"]).reset_index("step").reset_index(drop=True)
+        table.attrs["notes"] = last_notes + [f"left out: {reason}" for reason in missing.values()]
         return table
-    return _long(_measured(_opened(source), names, **options))
+    return _long_table(_measure(_open_checkpoint(source), names, **options))
 
 
-def _long(measured: "_Measured") -> pd.DataFrame:
+def _long_table(measurement: "_Measurement") -> pd.DataFrame:
     """Return the features in long form, with the notes."""
-    table = _values(measured.features, "value").reset_index()
-    table.attrs["notes"] = measured.notes
+    table = _values(measurement.features, "value").reset_index()
+    table.attrs["notes"] = measurement.notes
     return table
 
 
 def checkpoints_of(source: Any) -> dict[int, Path]:
-    """Return the checkpoints of a folder by step; none of what is one checkpoint, or no folder."""
+    """Return the checkpoints of a folder by step; {} for a single checkpoint, or for anything but a folder."""
     if not isinstance(source, str | os.PathLike) or not Path(source).is_dir():
         return {}
     if weight_files.choose_weight_files(os.listdir(source)):
@@ -186,11 +190,11 @@ def compare(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     >>> float(toposcale.compare({"w": matrix}, {"w": 2 * matrix}).loc["w", "frobenius_norm"])
     1.0
     """
-    first, second = _both(before, after, SUMMARY, **options)
-    order = _in_order(first, second)
+    first, second = _measure_both(before, after, SUMMARY, **options)
+    order = _ordered_layers(first, second)
     earlier, later = (_summary(side.features, order) for side in (first, second))
-    either = [name for name in SUMMARY if name in earlier or name in later]
-    earlier, later = earlier.reindex(columns=either), later.reindex(columns=either)
+    names = [name for name in SUMMARY if name in earlier or name in later]
+    earlier, later = earlier.reindex(columns=names), later.reindex(columns=names)
     with np.errstate(divide="ignore", invalid="ignore"):
         table = ((later - earlier) / earlier).where(earlier != later, 0.0)
     shapes = first.shapes | second.shapes
@@ -229,7 +233,7 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     >>> round(float(table.loc[("w", "h0_total"), "after"] / table.loc[("w", "h0_total"), "before"]), 12)
     2.0
     """
-    first, second = _both(before, after, **options)
+    first, second = _measure_both(before, after, **options)
     common = first.diagrams.keys() & second.diagrams.keys()
     bars = (
         tables.diagram_rows({layer: side.diagrams[layer] for layer in common}, model="m", step=step, source="weights")
@@ -239,43 +243,45 @@ def changes_of(before: Any, after: Any, **options: Any) -> pd.DataFrame:
     sides = [_values(first.features, "before"), _values(second.features, "after")]
     table = pd.concat(sides, axis=1, sort=False).assign(change=lambda both: both["after"] - both["before"])
     table = pd.concat([table, distances.to_frame()]).reset_index()
-    order = {layer: index for index, layer in enumerate(_in_order(first, second))}
+    order = {layer: index for index, layer in enumerate(_ordered_layers(first, second))}
     table = table.sort_values("layer", key=lambda layers: layers.map(order), kind="stable", ignore_index=True)
     table.attrs["notes"] = second.notes
     return table
 
 
-def _both(before: Any, after: Any, names: Collection[str] = (), **options: Any) -> tuple[_Measured, _Measured]:
-    """Measure two checkpoints, without what is the same in both unless that is all that they have in common.
+def _measure_both(
+    before: Any, after: Any, names: Collection[str] = (), **options: Any
+) -> tuple[_Measurement, _Measurement]:
+    """Measure two checkpoints, without the weights that are the same in both unless they have no other layer in common.
 
     Raise UserError if they have no layer in common.
     """
-    sides = _opened(before), _opened(after)
-    for unchanged in (_unchanged(sides), set[str]()):
-        first, second = (_measured(side, names, unchanged, **options) for side in sides)
+    sides = _open_checkpoint(before), _open_checkpoint(after)
+    for unchanged in (_unchanged_digests(sides), set[str]()):
+        first, second = (_measure(side, names, unchanged, **options) for side in sides)
         if first.shapes.keys() & second.shapes.keys():
             return first, second
     layers = listed(first.shapes, 5), listed(second.shapes, 5)
     raise UserError(f"the two have no layer in common; the first has {layers[0]}, the second {layers[1]}")
 
 
-def _unchanged(checkpoints: Iterable[Checkpoint]) -> set[str]:
-    """Return the hashes of the weights that are the same in all of these checkpoints, if they are several."""
+def _unchanged_digests(checkpoints: Iterable[Checkpoint]) -> set[str]:
+    """Return the digests of the weights that are the same in all of these checkpoints, if there are two or more."""
     digests = [set(checkpoint.digests(whole=True).values()) for checkpoint in checkpoints]
     return set.intersection(*digests) if len(digests) > 1 else set()
 
 
-def _in_order(first: _Measured, second: _Measured) -> list[str]:
+def _ordered_layers(first: _Measurement, second: _Measurement) -> list[str]:
     """Return the layers of both, and the whole model last."""
-    return [*sorted(first.shapes | second.shapes, key=_natural), ALL_LAYERS]
+    return [*sorted(first.shapes | second.shapes, key=_natural_sort_key), ALL_LAYERS]
 
 
-def _natural(layer: str) -> list[str | int]:
+def _natural_sort_key(layer: str) -> list[str | int]:
     """Return a key that sorts layer 2 before layer 10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", layer)]
 
 
-def _measured(
+def _measure(
     checkpoint: Checkpoint,
     names: Collection[str] = (),
     unchanged: Collection[str] = (),
@@ -283,36 +289,38 @@ def _measured(
     layers: str | Sequence[str] = "*",
     progress: Progress | None = None,
     **settings: Any,
-) -> _Measured:
+) -> _Measurement:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     if isinstance(group := settings.get("features"), str):
         settings["features"] = (group,)
-    chosen = weights.WeightSettings(include=include, **settings)
-    if unknown := set(chosen.features) - weights.CHOOSABLE_GROUPS.keys():
+    choice = weights.WeightSettings(include=include, **settings)
+    if unknown := set(choice.features) - weights.CHOOSABLE_GROUPS.keys():
         raise UserError(f"features: {', '.join(sorted(unknown))} is none of {', '.join(weights.CHOOSABLE_GROUPS)}")
     frozen = checkpoint.frozen(unchanged, whole=True)
-    shapes, notes = matrices.matrix_shapes(checkpoint.tensors, frozen), checkpoint.left_out(frozen, chosen.wants)
-    wanted = {name: shape for name, shape in shapes.items() if chosen.wants(name)}
+    shapes, notes = matrices.matrix_shapes(checkpoint.tensors, frozen), checkpoint.left_out(frozen, choice.wants)
+    chosen_shapes = {name: shape for name, shape in shapes.items() if choice.wants(name)}
     if checkpoint.is_only_file:
         notes.insert(0, f"{checkpoint.files[0].name}: the only file of weights there")
-    if not wanted:
+    if not chosen_shapes:
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
         raise UserError(f"{checkpoint.where}no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
-    followed = progress(checkpoint.matrices(frozen), len(shapes)) if progress else checkpoint.matrices(frozen)
-    features, diagrams = weights.compute_features(followed, chosen, names=names)
-    wanted |= products(wanted)
-    measured = {name: wanted[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural)}
+    tracked_matrices = progress(checkpoint.matrices(frozen), len(shapes)) if progress else checkpoint.matrices(frozen)
+    features, diagrams = weights.compute_features(tracked_matrices, choice, names=names)
+    chosen_shapes |= products(chosen_shapes)
+    measured_shapes = {
+        name: chosen_shapes[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural_sort_key)
+    }
     if checkpoint.path:
         notes = adapter_sentences(checkpoint.path, features) + notes
-    return _Measured(features, diagrams, measured, notes + weights.undefined_sentences(features))
+    return _Measurement(features, diagrams, measured_shapes, notes + weights.undefined_sentences(features))
 
 
-def _opened(source: Any) -> Checkpoint:
+def _open_checkpoint(source: Any) -> Checkpoint:
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
         return Checkpoint(source)
     if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
-        return Checkpoint(_arrays(source if isinstance(source, Mapping) else dict(source.named_parameters())))
+        return Checkpoint(_as_arrays(source if isinstance(source, Mapping) else dict(source.named_parameters())))
     raise TypeError(f"source: a path, a PyTorch module or arrays by name, not a {type(source).__name__}")
 
 
@@ -323,9 +331,9 @@ def _summary(features: Mapping[str, Mapping[str, float]], order: list[str]) -> p
     return table.reindex(columns=[name for name in SUMMARY if name in computed])
 
 
-def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
+def _as_arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
     """Convert lists to arrays; raise UserError for a name that is not a str, or a value that is not an array."""
-    named = {}
+    arrays = {}
     if any(isinstance(value, Mapping) for value in tensors.values()):
         tensors = unwrapped(dict(tensors), type(tensors).__name__)
     for name, value in tensors.items():
@@ -334,10 +342,10 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping):
             raise UserError(f"{name}: not an array, but a {type(value).__name__}; give the weights alone")
         with as_user_error(name, "not an array", ValueError):
-            named[name] = value if hasattr(value, "shape") else np.asarray(value)
-        if (kind := getattr(named[name].dtype, "kind", "")) in ("S", "U", "O"):
+            arrays[name] = value if hasattr(value, "shape") else np.asarray(value)
+        if (kind := getattr(arrays[name].dtype, "kind", "")) in ("S", "U", "O"):
             raise UserError(f"{name}: not an array of numbers, but of {'objects' if kind == 'O' else 'text'}")
-    return named
+    return arrays
 
 
 def _refuse_several(folder: Path) -> None:
@@ -350,6 +358,6 @@ def _refuse_several(folder: Path) -> None:
 
 
 def _values(features: Mapping[str, Mapping[str, float]], name: str) -> pd.Series:
-    """Return features as a series of this name, by layer and feature."""
+    """Return features as a series called `name`, by layer and feature."""
     values = {(layer, feature): float(value) for layer, named in features.items() for feature, value in named.items()}
     return pd.Series(values, name=name, dtype=np.float64).rename_axis(["layer", "feature"])

@@ -47,14 +47,14 @@ class Descriptions:
             if suffix in _NULLS:
                 title = f"{base.title} {_NULLS[suffix]}"
                 return replace(base, name=name, title=title, unit="null sd", over_layers="mean", rescaling_of="")
-            rest = replace(base, name=name, title=f"{base.title}, {suffix[1:].replace('_', ' ')}")
+            suffixed = replace(base, name=name, title=f"{base.title}, {suffix[1:].replace('_', ' ')}")
             if suffix in UNCERTAINTIES:
-                return rest
+                return suffixed
             unit = base.unit if base.unit in ("count", "nats") else "mean distances"
-            return replace(rest, unit=unit, rescaling_of=base.name)
+            return replace(suffixed, unit=unit, rescaling_of=base.name)
         for pattern, feature in self.by_pattern.items():
             if match := pattern.fullmatch(name):
-                return _filled(feature, name, source, match.groupdict())
+                return _fill_pattern(feature, name, source, match.groupdict())
         return Feature(name, name.replace("_", " "), group=UNREGISTERED, statistic=name)
 
     def aggregate(self, features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -87,7 +87,7 @@ def _by_pattern(features: Iterable[Feature]) -> dict[re.Pattern[str], Feature]:
     return by_pattern
 
 
-def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) -> Feature:
+def _fill_pattern(feature: Feature, name: str, source: str, parts: Mapping[str, str]) -> Feature:
     title, rescaling_of = feature.title, feature.rescaling_of
     plane, graph = (parts.get(part) or "" for part in ("plane", "graph"))
     kind, _, extent = plane.partition("_")

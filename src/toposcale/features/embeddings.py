@@ -140,11 +140,11 @@ def _cross_entropies(
     """Return the summed cross-entropy of each text; the head sees only positions that predict a token of the text."""
     import torch
 
-    kept = np.arange(tokens.shape[1] - 1) < lengths[:, None] - 1
-    mask = torch.from_numpy(kept).to(tokens.device)
+    predicts_a_token = np.arange(tokens.shape[1] - 1) < lengths[:, None] - 1
+    mask = torch.from_numpy(predicts_a_token).to(tokens.device)
     losses = _token_losses(model, hidden[:, :-1][mask], tokens[:, 1:][mask], vocabulary_block)
     weights = losses.double().cpu().numpy()
-    return np.bincount(np.nonzero(kept)[0], weights, minlength=len(lengths)).astype(np.float64)
+    return np.bincount(np.nonzero(predicts_a_token)[0], weights, minlength=len(lengths)).astype(np.float64)
 
 
 def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabulary_block: int) -> Tensor:
@@ -152,12 +152,12 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
     import torch
 
     weight, bias = model.head_weight, model.head_bias
-    chosen = (inputs.float() * weight[targets].float()).sum(dim=1)
+    target_logits = (inputs.float() * weight[targets].float()).sum(dim=1)
     if bias is not None:
-        chosen += bias[targets].float()
-    chosen = model.logits(chosen)
-    largest = torch.full_like(chosen, -torch.inf)
-    total = torch.zeros_like(chosen)  # of exp(logit - largest), over the blocks so far
+        target_logits += bias[targets].float()
+    target_logits = model.logits(target_logits)
+    largest = torch.full_like(target_logits, -torch.inf)
+    total = torch.zeros_like(target_logits)  # of exp(logit - largest), over the blocks so far
     # One buffer for all blocks: fresh memory of this size is cleared by the system each time.
     buffer = torch.empty(len(inputs) * vocabulary_block, dtype=inputs.dtype, device=inputs.device)
     for first in range(0, model.vocab_size, vocabulary_block):
@@ -169,7 +169,7 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
         larger = torch.maximum(largest, logits.amax(dim=1))
         total = total * (largest - larger).exp() + logits.sub_(larger[:, None]).exp_().sum(dim=1)
         largest = larger
-    return total.log() + (largest - chosen)
+    return total.log() + (largest - target_logits)
 
 
 def compute_features(
@@ -182,7 +182,7 @@ def compute_features(
     their dtype.
     """
 
-    def described(points: ArrayLike) -> tuple[Features, Diagrams]:
+    def describe_cloud(points: ArrayLike) -> tuple[Features, Diagrams]:
         values, bars = embedding_features(points, components=settings.components, precision=precision)
         if settings.repeats >= 2:
             rng = homology.seeded_generator((settings.seed, "probe subsets"))
@@ -190,7 +190,9 @@ def compute_features(
         return values, bars
 
     descriptions = {
-        layer: described(points) if np.isfinite(points).all() else homology.nan_features(described, np.shape(points))
+        layer: describe_cloud(points)
+        if np.isfinite(points).all()
+        else homology.nan_features(describe_cloud, np.shape(points))
         for layer, points in embeddings.items()
     }
     features = {layer: values for layer, (values, _) in descriptions.items()}

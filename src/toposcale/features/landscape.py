@@ -63,15 +63,15 @@ def compute_features(
         message = "the weights hold NaN or infinity: the features of the landscape are NaN"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return _undefined(parameters, settings, draws=len(losses))
-    measured, gradients = [], []
+    landscapes, gradients = [], []
     for index, loss in enumerate(losses):
         seed = homology.seeded_number((settings.seed, "landscape", index))
-        drawn = replace(settings, seed=seed, density_runs=0 if index else settings.density_runs)
-        measured.append(measure_landscape(loss, parameters, drawn))
+        draw_settings = replace(settings, seed=seed, density_runs=0 if index else settings.density_runs)
+        landscapes.append(measure_landscape(loss, parameters, draw_settings))
         gradients.append(_gradient_clouds(loss, parameters, settings))
-    first = measured[0]
+    first = landscapes[0]
     return LandscapeDescription(
-        mean_and_spread([landscape.features for landscape in measured]),
+        mean_and_spread([landscape.features for landscape in landscapes]),
         mean_and_spread([features for features, _ in gradients]),
         _diagrams(first, settings.graphs[0]),
         gradients[0][1],
@@ -81,16 +81,16 @@ def compute_features(
     )
 
 
-def mean_and_spread(measured: Sequence[FeaturesByLayer]) -> FeaturesByLayer:
-    """Return the mean of every feature over several measurements, and with two or more its `_spread`.
+def mean_and_spread(draws: Sequence[FeaturesByLayer]) -> FeaturesByLayer:
+    """Return the mean of every feature over `draws`, and with two or more of them its `_spread`.
 
     The standard error of a mean is the root of the summed squares of the standard errors over their number.
     """
     features: FeaturesByLayer = {}
-    for layer, names in measured[0].items():
+    for layer, names in draws[0].items():
         features[layer] = {}
         for name in names:
-            values = np.array([features_of_draw[layer][name] for features_of_draw in measured])
+            values = np.array([draw[layer][name] for draw in draws])
             if name.endswith("_standard_error"):
                 features[layer][name] = float(np.linalg.norm(values)) / len(values)
                 continue

@@ -24,8 +24,8 @@ def feature_name(feature: str, source: str = "weights") -> str:
 
 def feature_label(feature: str, source: str = "weights") -> str:
     """Return the axis label of a feature, with its unit."""
-    entry = lookup(feature, source)
-    return _with_unit(entry.title, entry.unit)
+    described = lookup(feature, source)
+    return _with_unit(described.title, described.unit)
 
 
 def display_name(source: str, name: str) -> str:
@@ -51,7 +51,7 @@ def series_name(source: str, name: str) -> str:
 
 
 def short_layer(layer: str) -> str:
-    """Return the name of a layer without what the names of a model have in common; a mark " *" at its end is kept."""
+    """Return the name of a layer without the common prefix and suffix of names; a mark " *" at its end is kept."""
     return re.sub(r"^(model|transformer|gpt_neox)\.|\.weight(?= \*|$)", "", layer)
 
 

@@ -80,10 +80,10 @@ def odd_layers(
     that differs from the median by less than `ODD_SHARE` of it is never odd.
     """
     odd = []
-    alike: dict[Hashable, list[str]] = {}
+    siblings: dict[Hashable, list[str]] = {}
     for layer in features:
-        alike.setdefault(_siblings(layer, shapes), []).append(layer)
-    for layers in alike.values():
+        siblings.setdefault(_siblings(layer, shapes), []).append(layer)
+    for layers in siblings.values():
         for name in dict.fromkeys(name for layer in layers for name in features[layer]):
             values = {layer: features[layer].get(name, np.nan) for layer in layers}
             finite = {layer: value for layer, value in values.items() if np.isfinite(value)}
@@ -103,7 +103,7 @@ def odd_layers(
 
 
 def _siblings(layer: str, shapes: Mapping[str, Sequence[int]] | None) -> Hashable:
-    """Return what a layer has in common with the same layer of other blocks: its name without their number, and its shape.
+    """Return a key that the same layers of all blocks share: the name without the number of the block, and the shape.
 
     Only a whole part of the name is a number: w1, w2 and w3 of a feed-forward block are three layers.
     """

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from toposcale import homology
-from toposcale.features.adapters import added_up, is_product, product_features
+from toposcale.features.adapters import is_product, layers_of_model, product_features
 from toposcale.features.feature import NORM, SPECTRUM, TOPOLOGY, refuse_name_of_the_model, without_undefined
 from toposcale.features.matrix_features import MATRIX_FEATURES, Features, largest_entry, norms, weight_spectra
 from toposcale.features.registry import aggregate, lookup
@@ -23,7 +23,7 @@ CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """Values of `weights.features` and their groups in the registry; other groups are always computed."""
 
 # Feed-forward blocks whose second matrix has not been read yet; in a model of another layout it may never come.
-_MOST_WAITING = 4
+_MOST_PENDING = 4
 
 # The two matrices of a feed-forward block, by the last part of their names before `.weight`. Of a gated block it is the
 # branch without the gate.
@@ -89,34 +89,34 @@ def compute_features(
     projection. If features of some `names` alone are asked for, functions of a matrix that return none of them are not
     called.
     """
-    seen: list[str] = []
+    names_read: list[str] = []
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     factors: dict[str, Any] = {}
-    of_pairs: dict[str, Features] = {}
-    of_products = [
+    product_layers: dict[str, Features] = {}
+    product_functions = [
         function for function, group in ((norms, NORM), (weight_spectra, SPECTRUM)) if settings.computes(group)
     ]
-    waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
+    pending: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
     scale = largest_elsewhere if np.isfinite(largest_elsewhere) else np.nan
     for layer, weight in matrices:
-        seen.append(layer)
+        names_read.append(layer)
         scale = float(np.maximum(scale, largest_entry(weight)))  # NaN stays
         if not settings.wants(layer):
             continue
         refuse_name_of_the_model(layer)
         features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, names)
-        if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
+        if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, pending)):
             projection, first, second = pair
             finite = np.isfinite(first).all() and np.isfinite(second).all()
             value = homology.deep_graph_persistence(first, second) if finite else float("nan")
             features[projection]["deep_graph_persistence"] = value
-        of_pairs |= product_features(layer, weight, factors, of_products)
-    if not seen:
+        product_layers |= product_features(layer, weight, factors, product_functions)
+    if not names_read:
         raise UserError("there is no matrix of weights in it")
     if not features:
-        names = ", ".join(seen[:4]) + (" ..." if len(seen) > 4 else "")
+        names = ", ".join(names_read[:4]) + (" ..." if len(names_read) > 4 else "")
         raise UserError(f"no matrix is left: weights.layers chooses none of {names}")
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
@@ -126,41 +126,41 @@ def compute_features(
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
-    features |= of_pairs
-    whole = added_up(features)
-    features[ALL_LAYERS] = aggregate(whole)
-    return features, {layer: bars for layer, bars in diagrams.items() if layer in whole}
+    features |= product_layers
+    aggregated = layers_of_model(features)
+    features[ALL_LAYERS] = aggregate(aggregated)
+    return features, {layer: bars for layer, bars in diagrams.items() if layer in aggregated}
 
 
 def computed_names(features: Mapping[str, Mapping[str, float]]) -> set[str]:
-    """Return the names of what was computed of the layers, also those that every matrix is too small for."""
+    """Return the names of the computed features, including those for which every matrix is too small."""
     names = set().union(*features.values())
     return names.union(*(one.names for one in MATRIX_FEATURES if not one.names.isdisjoint(names)))
 
 
 def undefined_sentences(features: Mapping[str, Features]) -> list[str]:
     """Return a sentence per set of features that some of the matrices lack, with the names of these layers."""
-    expected = computed_names(features) - {"deep_graph_persistence"}
-    lacking: dict[tuple[str, ...], list[str]] = {}
+    computed = computed_names(features) - {"deep_graph_persistence"}
+    layers_without: dict[tuple[str, ...], list[str]] = {}
     for layer, named in features.items():
-        if layer != ALL_LAYERS and not is_product(layer) and (names := sorted(expected - named.keys())):
-            lacking.setdefault(tuple(names), []).append(layer)
+        if layer != ALL_LAYERS and not is_product(layer) and (names := sorted(computed - named.keys())):
+            layers_without.setdefault(tuple(names), []).append(layer)
     sentences = []
-    for missing, small in lacking.items():
+    for missing, layers in layers_without.items():
         # Titles have commas of their own.
         titles = [lookup(name).title for name in missing]
-        what = listed(titles, 3) if len(titles) <= 3 else f"{len(titles)} features"
-        sentences.append(f"no {what} (too small): {listed(small, 3)}")
+        features_text = listed(titles, 3) if len(titles) <= 3 else f"{len(titles)} features"
+        sentences.append(f"no {features_text} (too small): {listed(layers, 3)}")
     return sentences
 
 
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings) -> np.ndarray:
-    """Return the ascending indices of the rows in a matrix's Vietoris-Rips complex: those of a layer, in every model."""
+    """Return the ascending indices of a matrix's rows in its Vietoris-Rips complex, the same for a layer in every model."""
     return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, layer))
 
 
 def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings) -> list[Features]:
-    """Return the H0 features of `settings.surrogate_draws` surrogates of a matrix, each of the rows that its own has."""
+    """Return the H0 features of `settings.surrogate_draws` surrogates of a matrix, on the rows of `rows_of_cloud`."""
     rows = rows_of_cloud(len(weight), layer, settings)
     seeds = ((settings.seed, layer, draw) for draw in range(settings.surrogate_draws))
     surrogates = (homology.spectrum_surrogate(weight, seed=seed) for seed in seeds)
@@ -168,23 +168,23 @@ def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings) -
 
 
 def _feed_forward_pair(
-    layer: str, weight: np.ndarray, waiting: dict[tuple[str, str], tuple[str, np.ndarray]]
+    layer: str, weight: np.ndarray, pending: dict[tuple[str, str], tuple[str, np.ndarray]]
 ) -> tuple[str, np.ndarray, np.ndarray] | None:
     """Return the projection's name and both matrices of the block that this one completes, None if there is none.
 
-    Shapes: (n_hidden, n_in) and (n_out, n_hidden). `waiting` maps (block, name in it) to (layer, matrix) of those whose
+    Shapes: (n_hidden, n_in) and (n_out, n_hidden). `pending` maps (block, name in it) to (layer, matrix) of those whose
     partner has not been read yet; this one may join them.
     """
     block, _, name = layer.removesuffix(".weight").rpartition(".")
     partner = _PROJECTION_OF.get(name) or _EXPANSION_OF.get(name)
     if partner is None:
         return None
-    if (block, partner) not in waiting:
-        waiting[block, name] = layer, weight
-        if len(waiting) > _MOST_WAITING:
-            del waiting[next(iter(waiting))]
+    if (block, partner) not in pending:
+        pending[block, name] = layer, weight
+        if len(pending) > _MOST_PENDING:
+            del pending[next(iter(pending))]
         return None
-    pair = [waiting.pop((block, partner)), (layer, weight)]
+    pair = [pending.pop((block, partner)), (layer, weight)]
     (_, first), (projection, second) = pair if name in _EXPANSION_OF else pair[::-1]
     return (projection, first, second) if len(first) == second.shape[1] else None
 
@@ -225,15 +225,15 @@ def _describe_finite(
                 observed=_compared_with_nulls(features),
             )
         if settings.surrogate_draws:
-            drawn = [values["h0_total"] for values in h0_of_surrogates(weight, layer, settings)]
-            features["h0_surrogate_z"] = homology.z_score(features["h0_total"], drawn)
+            surrogate_totals = [values["h0_total"] for values in h0_of_surrogates(weight, layer, settings)]
+            features["h0_surrogate_z"] = homology.z_score(features["h0_total"], surrogate_totals)
         if settings.whole_layers:  # of all rows, without a subsample: exact by a spanning tree
             lifetimes = homology.h0_lifetimes(weight)
             summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))
             features |= {f"h0_{name}_whole": value for name, value in summary.items()}
-    for one in MATRIX_FEATURES:
-        if settings.computes(one.features[0].group) and (not names or not one.names.isdisjoint(names)):
-            features |= one.function(weight)
+    for entry in MATRIX_FEATURES:
+        if settings.computes(entry.features[0].group) and (not names or not entry.names.isdisjoint(names)):
+            features |= entry.function(weight)
     return features, diagrams, tree
 
 
