@@ -12,7 +12,7 @@ import pandas as pd
 from studies.decisions import single_threaded
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
-from toposcale.analysis.decisions import AT_RANDOM, Choice, Outcome, best_of, judged
+from toposcale.analysis.decisions import AT_RANDOM, Choice, Outcome, best_of, rows_of_policies
 from toposcale.analysis.methods import forecast, make
 from toposcale.forecasting.decision.candidates import CONTINUE
 from toposcale.forecasting.decision.expected_regret import Decision, decide
@@ -55,7 +55,7 @@ def decisions_of(
 
 def decision_table(decision_points: Iterable[DecisionPoint], priors: Mapping[str, Prior]) -> pd.DataFrame:
     """A row for every decision and policy: the columns of `GROUP`, source, decision, model, base_size,
-    tokens_per_parameter, near, clear, those of `judged`.
+    tokens_per_parameter, near, clear, those of `rows_of_policies`.
 
     The policy `EXPECTED_REGRET` is the answer that users get; where that is none, to continue. It has `confident`, and the
     forecasts too: `continue`, and `starts`, a list, each an error and whether the interval holds the truth. priors: by
@@ -149,7 +149,7 @@ def _judged(
         "random_stop": Choice(AT_RANDOM),
         "oracle": Choice(best_of(outcomes)),
     }
-    rows = judged(choices, outcomes, Outcome((outcomes[following].loss + point.loss) / 2))
+    rows = rows_of_policies(choices, outcomes, Outcome((outcomes[following].loss + point.loss) / 2))
     truths = {CONTINUE: point.loss} | {start.candidate.name: start.loss for start in starts}
     errors = {name: _error(loss, truths[name]) for name, loss in losses.items()}
     rows[0] |= {"confident": is_confident, "answered": decision is not None, "continue": errors.pop(CONTINUE, None)}

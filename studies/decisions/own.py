@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from studies.decisions.judge import lowest
-from toposcale.analysis.decisions import Choice, Outcome, best_of, judged, mean_regret, usual_choices
+from toposcale.analysis.decisions import Choice, Outcome, best_of, mean_regret, rows_of_policies, usual_choices
 from toposcale.analysis.methods import METHODS, forecast, make
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
@@ -55,7 +55,7 @@ def alternatives_of(models: pd.DataFrame, histories: Sequence[TrainingRun]) -> l
 
 
 def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alternative]) -> pd.DataFrame:
-    """A row for every decision and policy: model, fraction, and the columns of `judged`.
+    """A row for every decision and policy: model, fraction, and the columns of `rows_of_policies`.
 
     The point: the base run stands at `fraction`; the smaller base runs of its seed that are no longer than it are
     finished; of the larger sizes only the plans are known. `joint` and the methods of `OF_THE_END` take what they forecast
@@ -100,7 +100,7 @@ def _decision(
     choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)
     choices["oracle"] = Choice(best_of(outcomes))
     choices |= {method: lowest(decision, forecast(make(method), now, known)) for method in OF_THE_END}
-    return judged(choices, outcomes, Outcome(float(np.mean([*later, history.progress.loss]))))
+    return rows_of_policies(choices, outcomes, Outcome(float(np.mean([*later, history.progress.loss]))))
 
 
 def _candidates(now: TrainingRun, starts: Sequence[Alternative]) -> list[Candidate]:

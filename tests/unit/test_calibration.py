@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.analysis.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, score
+from toposcale.analysis.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, nonconformity
 from toposcale.forecasting.laws.prediction import Prediction
 
 
@@ -12,10 +12,10 @@ def interval(value, half):
 
 
 def test_a_score_is_the_miss_in_units_of_the_interval():
-    assert score(interval(3.0, 0.1), 3.0 * np.exp(0.05)) == pytest.approx(0.5)
-    assert score(interval(3.0, 0.1), 3.0 * np.exp(-0.2)) == pytest.approx(2.0)
-    assert np.isnan(score(Prediction(np.nan, np.nan, np.nan, "none"), 3.0))
-    assert np.isnan(score(Prediction(3.0, 3.0, 3.0), 3.0))
+    assert nonconformity(interval(3.0, 0.1), 3.0 * np.exp(0.05)) == pytest.approx(0.5)
+    assert nonconformity(interval(3.0, 0.1), 3.0 * np.exp(-0.2)) == pytest.approx(2.0)
+    assert np.isnan(nonconformity(Prediction(np.nan, np.nan, np.nan, "none"), 3.0))
+    assert np.isnan(nonconformity(Prediction(3.0, 3.0, 3.0), 3.0))
 
 
 def test_the_factor_is_the_order_statistic_of_the_scores():
@@ -38,7 +38,7 @@ def test_intervals_that_are_far_too_narrow_hold_the_truth_as_often_as_they_say(r
     for _ in range(300):
         truth = 3.0 * np.exp(0.1 * rng.standard_t(3, size=runs + 1))
         predictions = [interval(3.0, 0.01)] * (runs + 1)
-        calibration = calibrate([score(p, t) for p, t in zip(predictions[1:], truth[1:], strict=True)])
+        calibration = calibrate([nonconformity(p, t) for p, t in zip(predictions[1:], truth[1:], strict=True)])
         own, coverage = calibration(predictions[0])
         held.append(own.low <= truth[0] <= own.high)
         stated.append(coverage)

@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis.decisions import MEANS, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
+from toposcale.analysis.decisions import MEANS, POLICIES, Choice, Outcome, mean_regret, rows_of_policies, usual_choices
 
 OUTCOMES = {"continue": Outcome(2.0), "scale up to b": Outcome(1.5), "scale up to c": Outcome(1.75)}
 
 
 def rows(outcomes=OUTCOMES, **chosen):
     choices = {policy: Choice(candidate) for policy, candidate in chosen.items()}
-    return pd.DataFrame(judged(choices, outcomes, Outcome(1.875))).set_index("policy")
+    return pd.DataFrame(rows_of_policies(choices, outcomes, Outcome(1.875))).set_index("policy")
 
 
 def test_the_usual_choices():
@@ -35,7 +35,7 @@ def test_regret_is_the_loss_less_that_of_the_best_outcome():
 
 
 def test_a_policy_that_chose_nothing_has_no_regret_but_a_reason():
-    [row] = judged({"a": Choice("", reason="too few losses")}, OUTCOMES)
+    [row] = rows_of_policies({"a": Choice("", reason="too few losses")}, OUTCOMES)
     assert np.isnan(row["regret"])
     assert (row["best"], row["reason"]) == ("scale up to b", "too few losses")
 

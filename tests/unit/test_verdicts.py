@@ -9,8 +9,8 @@ from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis.aligned import aligned_series
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control, questions
 from toposcale.analysis.correlations import controlled_runs, correlation_tables, joint_test
-from toposcale.analysis.sensitivity import few_checkpoints
-from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
+from toposcale.analysis.sensitivity import few_checkpoints_clause
+from toposcale.analysis.verdicts import POOLED, count_distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.prewhitening import prewhiten, with_squares
 
@@ -276,7 +276,7 @@ def test_too_few_checkpoints_are_said_beside_another_obstacle(n_models, n_steps,
         [(f"m{k}", step) for k in range(n_models) for step in range(n_steps)], columns=["model", "step"]
     )
     text = f"; and {said} checkpoints are few: a correlation of 0.7 takes 40" if said else ""
-    assert few_checkpoints(rows) == text
+    assert few_checkpoints_clause(rows) == text
 
 
 def test_a_missing_warm_up_and_too_few_checkpoints_are_named_at_once(run):
@@ -388,12 +388,12 @@ def test_features_that_move_together_are_counted_once():
     rng = np.random.default_rng(6)
     base = rng.standard_normal((2, 30)).cumsum(axis=1)
     values = np.vstack([base, 2 * base[0] + 1, -base[0] + 0.001 * rng.standard_normal(30)])
-    likeness = [pd.DataFrame(np.abs(spearman(values, values)), list("abcd"), list("abcd"))]
-    assert distinct(["a", "b", "c", "d"], likeness) == 2
-    assert distinct(["a", "b"], likeness) == 2
-    assert distinct(["a"], []) == 1
-    assert distinct([], []) == 0
-    assert distinct(["a", "unseen"], likeness) == 2
+    correlations = [pd.DataFrame(np.abs(spearman(values, values)), list("abcd"), list("abcd"))]
+    assert count_distinct(["a", "b", "c", "d"], correlations) == 2
+    assert count_distinct(["a", "b"], correlations) == 2
+    assert count_distinct(["a"], []) == 1
+    assert count_distinct([], []) == 0
+    assert count_distinct(["a", "unseen"], correlations) == 2
 
 
 def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):

@@ -29,8 +29,8 @@ Columns = dict[str, NDArray[Any]]
 """Rows of a table as one array for each column. Many small data frames take longer to build than to fill."""
 
 
-def joined(rows: Sequence[Columns]) -> pd.DataFrame:
-    """Join the rows of several groups into one table, with NaN where a group lacks a column."""
+def join_rows(rows: Sequence[Columns]) -> pd.DataFrame:
+    """Concatenate the rows of several groups into one table, with NaN where a group lacks a column."""
     names = dict.fromkeys(name for part in rows for name in part)
     lacking = [np.full(len(part["model"]), np.nan) for part in rows]
     return pd.DataFrame(
@@ -112,38 +112,38 @@ class MeasuredSeries:
     steps: Floats  # (T,)
 
     def aligned(self, control: Control = PLAIN) -> Iterator[Aligned]:
-        """Yield the series of which the control is asked, grouped by the checkpoints that they share with the metrics."""
-        layers, asked = self.keys["layer"], control.is_asked_of(self.keys)
+        """Yield the series to which the control applies, grouped by the checkpoints that they share with the metrics."""
+        layers, is_asked = self.keys["layer"], control.is_asked_of(self.keys)
         by_key = dict(zip(zip(*self.keys.values(), strict=True), self.values, strict=True))
         for metric_pattern, metrics in _patterns(np.isfinite(self.targets)):
-            for pattern, alike in _patterns(np.isfinite(self.values) & metric_pattern):
-                alike = alike[asked[alike]]
+            for pattern, indices in _patterns(np.isfinite(self.values) & metric_pattern):
+                indices = indices[is_asked[indices]]
                 # Large groups are faster.
-                together = layers if control.of_layer else np.full(len(layers), ALL_LAYERS)
-                for layer in dict.fromkeys(together[alike]):
-                    chosen = alike[together[alike] == layer]
-                    controls, missing = _held_fixed(by_key, control, str(layer), pattern)
+                group_of_series = layers if control.of_layer else np.full(len(layers), ALL_LAYERS)
+                for layer in dict.fromkeys(group_of_series[indices]):
+                    members = indices[group_of_series[indices] == layer]
+                    controls, missing = _regressors(by_key, control, str(layer), pattern)
                     yield Aligned(
                         self.model,
-                        {name: names[chosen] for name, names in self.keys.items()},
-                        self.values[np.ix_(chosen, pattern)],
+                        {name: names[members] for name, names in self.keys.items()},
+                        self.values[np.ix_(members, pattern)],
                         [self.metrics[m] for m in metrics],
                         self.targets[np.ix_(metrics, pattern)],
                         self.steps[pattern],
                         controls,
                         missing,
-                        self.n_rows[chosen] - int(pattern.sum()),
+                        self.n_rows[members] - int(pattern.sum()),
                     )
 
 
 def measured_series(features: pd.DataFrame, metrics: pd.DataFrame) -> list[MeasuredSeries]:
     """Return the series of each model that has metrics. ValueError: a missing column, or a repeated key."""
     require(features=features, metrics=metrics)
-    measured, with_metrics = (set(table["model"].unique()) for table in (features, metrics))
-    if without := sorted(measured - with_metrics):
+    with_features, with_metrics = (set(table["model"].unique()) for table in (features, metrics))
+    if without := sorted(with_features - with_metrics):
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
-    of_models = []
-    for model in sorted(measured & with_metrics):
+    series_of_models = []
+    for model in sorted(with_features & with_metrics):
         rows = features[features["model"] == model]
         wide = _wide(rows, SERIES_KEY, "features")
         targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
@@ -152,14 +152,14 @@ def measured_series(features: pd.DataFrame, metrics: pd.DataFrame) -> list[Measu
         n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
         values, losses = (table.reindex(columns=steps).to_numpy(np.float64) for table in (wide, targets))
         names = [str(name) for name in targets.index]
-        of_models.append(MeasuredSeries(model, keys, values, n_rows, names, losses, np.array(steps, np.float64)))
-    return of_models
+        series_of_models.append(MeasuredSeries(model, keys, values, n_rows, names, losses, np.array(steps, np.float64)))
+    return series_of_models
 
 
 def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Control = PLAIN) -> Iterator[Aligned]:
     """Yield the series of each model, grouped by the checkpoints that they share with the metrics.
 
-    Every pair of series and metric of which the control is asked is in exactly one group. ValueError: a missing column,
+    Every pair of series and metric to which the control applies is in exactly one group. ValueError: a missing column,
     or a repeated key.
     """
     return chain.from_iterable(series.aligned(control) for series in measured_series(features, metrics))
@@ -173,7 +173,7 @@ def _wide(table: pd.DataFrame, key: list[str], name: str) -> pd.DataFrame:
     return table.pivot(index=key, columns="step", values="value").sort_index()
 
 
-def _held_fixed(
+def _regressors(
     by_key: Mapping[tuple[str, str, str], Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
 ) -> tuple[Floats, str]:
     """Return the series (C, T) that a control holds fixed for a layer; none, and the reason, if one is missing."""

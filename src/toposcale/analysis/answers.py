@@ -71,15 +71,15 @@ def answer_correlated(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
 
 
 def answer_beyond(
-    verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, control: Control, metric: str
+    verdicts: pd.DataFrame, tested_features: pd.DataFrame, sensitivity: pd.DataFrame, control: Control, metric: str
 ) -> Answer:
     """Answer which features add information to a control, with positive control and power."""
-    power, why = sensitivity_row(sensitivity, control.question)
-    counts = tested_sentence(tested[tested["question"] == control.question])
+    power, reason = sensitivity_row(sensitivity, control.question)
+    counts = tested_sentence(tested_features[tested_features["question"] == control.question])
     if power is None:
-        return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
+        return Answer(UNTESTED, f"No feature could be tested: {reason}.", counts)
     answers = verdicts[verdicts["question"] == control.question]
-    passed = answers[answers["answer"] == YES].sort_values("q")
+    found = answers[answers["answer"] == YES].sort_values("q")
     numbers = (
         f"Positive control ({metric_name(metric)} with noise, "
         f"correlation of prewhitened residuals {power['correlation']:.2f}): "
@@ -93,26 +93,26 @@ def answer_beyond(
     for _, row in answers.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
         numbers += f" Strongest: {name_with_source(row)}, {median}correlation of prewhitened residuals "
         numbers += f"{row['estimate']:.2f}, p = {row['p']:.2g}, q = {row['q']:.2g}."
-    least = f" {power_sentence(power['detectable'])}."
-    if len(passed):
+    power_text = f" {power_sentence(power['detectable'])}."
+    if len(found):
         n_tested = int(power["n_tested"])
-        text = f"The most significant for the {metric_name(metric)} is the {name_with_source(passed.iloc[0])}."
+        text = f"The most significant for the {metric_name(metric)} is the {name_with_source(found.iloc[0])}."
         # Where something was found, the limit comes first.
-        text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
-        return Answer(f"{len(passed)} of {n_tested} tested features", text, numbers)
+        text, numbers = (text + limit, numbers + power_text) if limit else (text + power_text, numbers)
+        return Answer(f"{len(found)} of {n_tested} tested features", text, numbers)
     if power["found"] != YES:
         text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control.adds_to}."
         return Answer(POWERLESS, text, numbers)
-    return Answer("None found", f"No feature adds information to {control.adds_to}.{least}{limit}", numbers)
+    return Answer("None found", f"No feature adds information to {control.adds_to}.{power_text}{limit}", numbers)
 
 
-def tested_sentence(tested: pd.DataFrame) -> str:
+def tested_sentence(tested_features: pd.DataFrame) -> str:
     """Describe how many features of each source were tested, and why others were not."""
     parts = [
         f"{row.source} {row.tested} of {row.testable} testable ({row.measured} measured), {row.distinct} distinct"
-        for row in tested[tested["tested"] > 0].itertuples()
+        for row in tested_features[tested_features["tested"] > 0].itertuples()
     ]
-    for reason, rows in tested[tested["tested"] == 0].groupby("reason", sort=False):
+    for reason, rows in tested_features[tested_features["tested"] == 0].groupby("reason", sort=False):
         sources = ", ".join(f"{row.measured} of {row.source}" for row in rows.itertuples())
         parts.append(f"not tested: {sources} ({reason})")
     return "; ".join(parts) + "." if parts else ""
@@ -177,15 +177,16 @@ def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:
     rows = _at_smallest_share(evaluation[evaluation["method"].isin(BASELINES)].dropna(subset=["mae"]))
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to evaluate.")
-    most = rows[rows["n_forecasts"] >= MIN_FORECAST_SHARE * rows["n_forecasts"].max()].sort_values("mae")
-    best = most.iloc[0]
+    comparable_methods = rows[rows["n_forecasts"] >= MIN_FORECAST_SHARE * rows["n_forecasts"].max()].sort_values("mae")
+    best = comparable_methods.iloc[0]
     text = (
         f"From the first {best['fraction']:.0%} of training, its mean absolute error for the final loss is "
         f"{best['mae']:.3f} nats over {counted(int(best['n_forecasts']), 'run')}. The empirical coverage of its own 95% "
         f"interval, before calibration, is {best['interval_coverage']:.0%}."
     )
     numbers = ", ".join(
-        f"{_method_words(row.method)} has an error of {row.mae:.3f}" for row in most.iloc[1:4].itertuples()
+        f"{_method_words(row.method)} has an error of {row.mae:.3f}"
+        for row in comparable_methods.iloc[1:4].itertuples()
     )
     numbers += "." if numbers else ""
     unsafe = map(_method_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
@@ -213,28 +214,28 @@ def answer_topological_forecast(evaluation: pd.DataFrame) -> Answer:
         f"{_method_words(baseline['method'])}, has a mean absolute error of {baseline['mae']:.3f} nats "
         f"over {counted(int(baseline['n_forecasts']), 'run')}."
     )
-    judged = compared[compared["fraction"] == baseline["fraction"]]
-    if judged.empty:
+    at_share = compared[compared["fraction"] == baseline["fraction"]]
+    if at_share.empty:
         return Answer(UNTESTED, text + " No method with topology could forecast from there.")
-    text += f" Topology gives {_error_change(judged['improvement_percent'].max())} at best."
+    text += f" Topology gives {_error_change(at_share['improvement_percent'].max())} at best."
     comparisons = []
-    for row in judged.to_dict("records"):
+    for row in at_share.to_dict("records"):
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign = 1 if row["improvement_percent"] >= 0 else -1
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
         change = _error_change(row["improvement_percent"])
         comparisons.append(f"{_method_words(row['method'])} has {change} {_interval(low, high, '.0f')}")
     numbers = "; ".join(comparisons) + "."
-    n_compared = int(judged["n_compared"].max())
+    n_compared = int(at_share["n_compared"].max())
     if n_compared < FEWEST_FOR_A_VERDICT:
         numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
         return Answer(f"Not tested: {counted(n_compared, 'run')}", text, numbers)
     # A method whose test could not be made counts among the tests, and is never found.
-    corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
-    enough = judged["n_compared"] >= FEWEST_FOR_A_VERDICT
-    if (enough & (judged["improvement_low"] > 0) & (corrected <= LEVEL)).any():
+    corrected = holm(at_share["improvement_p"].fillna(1.0).to_numpy(float))
+    enough = at_share["n_compared"] >= FEWEST_FOR_A_VERDICT
+    if (enough & (at_share["improvement_low"] > 0) & (corrected <= LEVEL)).any():
         return Answer(IMPROVES, text, numbers)
-    is_worse = (enough & (judged["improvement_high"] < 0)).all()
+    is_worse = (enough & (at_share["improvement_high"] < 0)).all()
     return Answer(WORSENS if is_worse else NOT_SHOWN, text, numbers)
 
 
@@ -289,7 +290,7 @@ def answer_live_runs(advice: pd.DataFrame) -> Answer | None:
 
 
 def _method_words(method: Any) -> str:
-    return METHODS[str(method)].words
+    return METHODS[str(method)].description
 
 
 def _error_change(percent: float) -> str:

@@ -26,20 +26,23 @@ class Calibration(NamedTuple):
         return Prediction(value, low, high, prediction.reason), self.coverage
 
 
-def score(prediction: Prediction, actual: float) -> float:
-    """Return the error of a forecast in units of its interval, above 1 where that does not cover it; NaN: not judged."""
+def nonconformity(prediction: Prediction, actual: float) -> float:
+    """Return the error of a forecast in units of its interval, the nonconformity score; NaN without one.
+
+    Above 1 the interval does not cover the actual loss.
+    """
     if not (0 < prediction.low < prediction.value < prediction.high < np.inf and actual > 0):
         return np.nan
     end = prediction.high if actual > prediction.value else prediction.low
     return float(np.log(actual / prediction.value) / np.log(end / prediction.value))
 
 
-def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
-    """Return the ceil(0.95 (n + 1))-th smallest score of n exchangeable finished runs (Vovk et al. 2005).
+def calibrate(nonconformities: Sequence[float] | np.ndarray) -> Calibration:
+    """Calibrate by the ceil(0.95 (n + 1))-th smallest nonconformity of n exchangeable finished runs (Vovk et al. 2005).
 
-    With fewer than 19 runs that one does not exist; the largest takes its place, and the coverage is n / (n + 1).
+    With fewer than 19 runs the largest is used, and the nominal coverage is n / (n + 1).
     """
-    finite = np.sort(np.asarray(scores, dtype=np.float64))
+    finite = np.sort(np.asarray(nonconformities, dtype=np.float64))
     finite = finite[np.isfinite(finite)]
     n = len(finite)
     if n < FEWEST_RUNS:
@@ -55,5 +58,7 @@ def calibrate_on_others(
 
     actual: the final loss, NaN of a run that is not finished.
     """
-    scores = np.array([score(prediction, truth) for prediction, truth in zip(predictions, actual, strict=True)])
-    return [calibrate(np.delete(scores, index))(prediction) for index, prediction in enumerate(predictions)]
+    nonconformities = np.array(
+        [nonconformity(prediction, truth) for prediction, truth in zip(predictions, actual, strict=True)]
+    )
+    return [calibrate(np.delete(nonconformities, index))(prediction) for index, prediction in enumerate(predictions)]

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis import series
-from toposcale.analysis.aligned import Aligned, MeasuredSeries, joined, measured_series, warmups_of
+from toposcale.analysis.aligned import Aligned, MeasuredSeries, join_rows, measured_series, warmups_of
 from toposcale.analysis.controls import CONTROLS, NOTHING, PLAIN, Control
 from toposcale.analysis.series import PAIR_KEY
 from toposcale.io import schemas
@@ -81,7 +81,7 @@ def correlation_tables(
         rows += [run.group.rows(_columns(run, control, seed, resamples)) for run in runs]
         if control.is_tested and runs:
             tests.append(joint_test(runs, models).assign(control=control.name))
-    correlations = schemas.TABLES["correlations"].frame(joined(rows))
+    correlations = schemas.TABLES["correlations"].frame(join_rows(rows))
     pooled = _pooled(correlations, pd.concat(tests), models)
     return {"correlations": correlations, "pooled_correlations": pooled}
 
@@ -108,8 +108,8 @@ def _published(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
     }
     for name, (correlate, bootstrap) in COEFFICIENTS.items():
         columns[name] = correlate(group.values, group.targets)
-        for kind, drawn in counts.items():
-            interval = resampling.percentile_interval(bootstrap(group.values, group.targets, drawn))
+        for kind, multiplicities in counts.items():
+            interval = resampling.percentile_interval(bootstrap(group.values, group.targets, multiplicities))
             columns[f"{name}{kind}_low"], columns[f"{name}{kind}_high"] = interval
     if group.n > coefficients.MAX_PERMUTED:
         return columns | {"spearman_p": coefficients.correlation_p_value(columns["spearman"], group.n)}
@@ -136,14 +136,14 @@ def _partial(group: Aligned, seed: int, resamples: int, *, control: Control) -> 
 
 def joint_test(runs: Sequence[ControlledRun], models: pd.DataFrame) -> pd.DataFrame:
     """Test prewhitened residuals of all runs together: p, n_tested (runs) and reason for each feature and metric."""
-    rows = joined([run.group.rows({"reason": run.reasons()}) for run in runs])
+    rows = join_rows([run.group.rows({"reason": run.reasons()}) for run in runs])
     pairs = rows.groupby(PAIR_KEY, sort=False).ngroup().to_numpy()
     keys = rows[PAIR_KEY].drop_duplicates(ignore_index=True)
     weights = run_weights({run.group.model for run in runs}, models)
     pool = SharedFlips(len(keys), np.concatenate([run.group.steps for run in runs]))
-    for run, own in zip(runs, np.split(pairs, np.cumsum([run.group.n_pairs for run in runs])), strict=False):
+    for run, pairs_of_run in zip(runs, np.split(pairs, np.cumsum([run.group.n_pairs for run in runs])), strict=False):
         if run.test:
-            pool.add(run.test, run.segment.steps, rows=own, weight=weights[run.group.model])
+            pool.add(run.test, run.segment.steps, rows=pairs_of_run, weight=weights[run.group.model])
     n_tested = np.bincount(pairs, weights=rows["reason"] == "").astype(int)
     commonest = [reason for _, reason in rows.groupby([pairs, "reason"]).size().groupby(level=0).idxmax()]
     return keys.assign(p=pool.p_values(), n_tested=n_tested, reason=np.where(n_tested > 0, "", commonest))
@@ -152,8 +152,8 @@ def joint_test(runs: Sequence[ControlledRun], models: pd.DataFrame) -> pd.DataFr
 def run_weights(names: set[str], models: pd.DataFrame) -> dict[str, float]:
     """Return the weight of each run; those of a configuration add up to one."""
     configurations = series.configurations_of(models)
-    counted = Counter(configurations.get(name, name) for name in names)
-    return {name: 1.0 / counted[configurations.get(name, name)] for name in names}
+    runs_of_configuration = Counter(configurations.get(name, name) for name in names)
+    return {name: 1.0 / runs_of_configuration[configurations.get(name, name)] for name in names}
 
 
 def _pooled(runs: pd.DataFrame, tests: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:

@@ -24,11 +24,11 @@ def _with_weights(function: Callable[_Arguments, _Result]) -> Callable[_Argument
     """Return a function of loss curves that counts the parameters in the weights beside them."""
 
     @wraps(function)
-    def counting(*given: _Arguments.args, **arguments: _Arguments.kwargs) -> _Result:
-        arguments.setdefault("count_parameters", count_parameters)
-        return function(*given, **arguments)
+    def with_parameter_count(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        kwargs.setdefault("count_parameters", count_parameters)
+        return function(*args, **kwargs)
 
-    return counting
+    return with_parameter_count
 
 
 advise = _with_weights(_advise.advise)

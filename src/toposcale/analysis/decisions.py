@@ -87,7 +87,7 @@ def decision_tables(
 
 
 class DecisionPoint(NamedTuple):
-    """The advice on a run at a share of its steps; is_live: as it stands now, else as it stood then."""
+    """The advice on a run at a share of its steps; is_live: whether that is the present state of a run under way."""
 
     fraction: float
     is_live: bool
@@ -95,7 +95,7 @@ class DecisionPoint(NamedTuple):
 
     @property
     def key(self) -> dict[str, Any]:
-        """Columns that identify it."""
+        """Columns that identify the decision point."""
         return {"model": self.advice.run.model, "fraction": self.fraction, "is_live": self.is_live}
 
 
@@ -180,13 +180,13 @@ class Hindsight(NamedTuple):
                 return Outcome(other.progress.loss)
         return Outcome(float(self.law.predict_jointly([candidate.target]).losses[0]), False)
 
-    def random_stop(self, now: TrainingRun, size: float) -> Outcome:
-        """Return the mean over stops at evenly spread points of the rest, each training this size with what is left."""
+    def random_stop(self, run: TrainingRun, size: float) -> Outcome:
+        """Return the mean outcome of stopping at evenly spread points and training this size with the remaining compute."""
         unstarted = next(other for other in self.larger if other.n_parameters == size).unstarted()
         outcomes = []
         for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-            known = candidates(now, [unstarted], (1 - share) * now.flop_left, ())
-            start = next((candidate for candidate in known if candidate.from_scratch), None)
+            run_candidates = candidates(run, [unstarted], (1 - share) * run.flop_left, ())
+            start = next((candidate for candidate in run_candidates if candidate.from_scratch), None)
             # Too little is left to start anything: the run is as good as continued.
             outcomes.append(self.outcome(start) if start else Outcome(self.training.progress.loss))
         return Outcome(float(np.mean([o.loss for o in outcomes])), all(o.observed for o in outcomes))
@@ -214,40 +214,42 @@ def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[floa
             )  # to all finished runs that it reads
         hindsight = Hindsight(training, larger, laws[training.family])
         for fraction in fractions:
-            rows += _decision(hindsight, _smaller(training, trainings), fraction)
+            rows += _rows_of_decision(hindsight, _smaller(training, trainings), fraction)
     return schemas.TABLES["decisions"].frame(rows)
 
 
-def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: float) -> Iterator[dict[str, Any]]:
+def _rows_of_decision(
+    hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: float
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of one decision, or a row of every policy with the reason why there is none."""
     training, run = hindsight.training, hindsight.training.first(fraction)
     # Of sizes that have not started the schedule alone is known, not one loss.
     other_runs = [*(other.unstarted() for other in hindsight.larger), *smaller]
-    considered = candidates(run, other_runs, multiples=())
-    starts = [candidate for candidate in considered if candidate.from_scratch]
+    run_candidates = candidates(run, other_runs, multiples=())
+    starts = [candidate for candidate in run_candidates if candidate.from_scratch]
     point = {
         "model": training.model,
         "fraction": fraction,
         "spent": run.flop_of_steps(run.progress.step),
         "remaining": run.flop_left,
-        "n_candidates": len(considered),
+        "n_candidates": len(run_candidates),
     }
     if not starts or run.loss_curve.is_empty:
         reason = "no other size can be started" if not starts else "no loss"
         yield from (point | {"policy": policy, "reason": reason} for policy in POLICIES)
         return
-    outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in considered}
+    outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in run_candidates}
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > training.n_parameters]
-    following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
+    next_size = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
     advice = advise_on(run, other_runs, Request(multiples=()))
-    choices = usual_choices(Choice.of(advice), following.name if following else "")
-    at_random = hindsight.random_stop(run, following.target.n_parameters) if following else NO_OUTCOME
-    for row in judged(choices, outcomes, at_random):
+    choices = usual_choices(Choice.of(advice), next_size.name if next_size else "")
+    random_outcome = hindsight.random_stop(run, next_size.target.n_parameters) if next_size else NO_OUTCOME
+    for row in rows_of_policies(choices, outcomes, random_outcome):
         yield point | row
 
 
 def usual_choices(advised: Choice, next_start: str = "") -> dict[str, Choice]:
-    """Return the choices of the `POLICIES`; of those alone that continue if no candidate starts the next larger size."""
+    """Return the choice of each of `POLICIES`; without `next_start`, only those of policies that do not need one."""
     choices = {ADVICE: advised, ALWAYS_CONTINUE: Choice(CONTINUE)}
     if next_start:
         choices |= {NEXT_SIZE: Choice(next_start), RANDOM_STOP: Choice(AT_RANDOM)}
@@ -259,15 +261,15 @@ def best_of(outcomes: Mapping[str, Outcome]) -> str:
     return min(outcomes, key=lambda name: (outcomes[name].loss, name))
 
 
-def judged(
-    choices: Mapping[str, Choice], outcomes: Mapping[str, Outcome], at_random: Outcome = NO_OUTCOME
+def rows_of_policies(
+    choices: Mapping[str, Choice], outcomes: Mapping[str, Outcome], random_outcome: Outcome = NO_OUTCOME
 ) -> list[dict[str, Any]]:
-    """Return a row for each policy, with the columns of the table `decisions` from policy on.
+    """Return a row of the table `decisions` for each policy, with the columns from policy on.
 
     choices: of each policy, a candidate or `AT_RANDOM`. outcomes: of every candidate; all spend the same compute in total.
     """
     best = best_of(outcomes)
-    outcome_of = {**outcomes, AT_RANDOM: at_random, "": NO_OUTCOME}
+    outcome_of = {**outcomes, AT_RANDOM: random_outcome, "": NO_OUTCOME}
     # Which choice was best is observed only where all of them were.
     all_observed = all(outcome.observed for outcome in outcomes.values())
     return [
@@ -293,8 +295,8 @@ def mean_regret(
 ) -> pd.DataFrame:
     """Return the mean regret of each policy within each combination of the columns `by`, and the regret it saves.
 
-    decisions: rows of `judged` with model and fraction, which name a decision. group: a column; decisions that share its
-    value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
+    decisions: rows of `rows_of_policies` with model and fraction, which name a decision. group: a column; decisions that
+    share its value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
     Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
     rows = decisions.dropna(subset=["regret"])
@@ -304,16 +306,16 @@ def mean_regret(
     rows = rows.merge(continued, on=DECISION, how="left", validate="many_to_one")
     rows["regret_saved"] = rows["continued"] - rows["regret"]
     means = []
-    for values, part in rows.groupby([*by, "policy"], sort=True):
+    for values, group_rows in rows.groupby([*by, "policy"], sort=True):
         row: dict[str, Any] = dict(zip([*by, "policy"], values, strict=True)) | {
-            "n_decisions": len(part),
-            "n_models": part["model"].nunique(),
-            "n_confident": int(part["is_confident"].sum()),
-            "n_modelled": int((part["truth"] == MODELLED).sum()),
-            "share_best": float((part["regret"] <= 0).mean()),
+            "n_decisions": len(group_rows),
+            "n_models": group_rows["model"].nunique(),
+            "n_confident": int(group_rows["is_confident"].sum()),
+            "n_modelled": int((group_rows["truth"] == MODELLED).sum()),
+            "share_best": float((group_rows["regret"] <= 0).mean()),
         }
         for column in ("regret", "regret_saved"):
-            by_group = part.dropna(subset=[column]).groupby(group)[column].mean().to_numpy(np.float64)
+            by_group = group_rows.dropna(subset=[column]).groupby(group)[column].mean().to_numpy(np.float64)
             row[column] = float(by_group.mean()) if len(by_group) else np.nan
             row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(by_group, resamples, seed)
         means.append(row)

@@ -52,14 +52,16 @@ def forecast_table(
     for fraction in fractions:
         family = [training.first(fraction) for training in started]
         # A run that has not come so far has no first part of this length.
-        due = [cut for cut, training in zip(family, started, strict=True) if has_reached(training, fraction)]
-        actual = [finals[cut.model] for cut in due]
+        reached = [
+            beginning for beginning, training in zip(family, started, strict=True) if has_reached(training, fraction)
+        ]
+        actual = [finals[beginning.model] for beginning in reached]
         for method in methods:
             forecaster = make(method, Family(family, finished, seed))
-            predictions = [forecast(forecaster, training, family) for training in due]
-            rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
+            predictions = [forecast(forecaster, training, family) for training in reached]
+            rows += calibrated_rows(reached, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
-        rows += _rows_of_sizes_not_seen(trainings, finals)
+        rows += _rows_of_unseen_sizes(trainings, finals)
     return schemas.TABLES["forecasts"].frame(rows)
 
 
@@ -69,17 +71,19 @@ def has_reached(training: TrainingRun, fraction: float) -> bool:
 
 
 def calibrated_rows(
-    trainings: Sequence[TrainingRun], predictions: Sequence[Prediction], actual: Sequence[float], **where: object
+    trainings: Sequence[TrainingRun], predictions: Sequence[Prediction], actual: Sequence[float], **columns: object
 ) -> list[dict[str, Any]]:
-    """Return a row for each training, its interval calibrated over the other finished ones; where: common columns."""
-    calibrated = calibrate_on_others(predictions, actual)
+    """Return a row for each training, its interval calibrated over the other finished ones; columns: of every row."""
+    calibrated_forecasts = calibrate_on_others(predictions, actual)
     return [
-        where | _row(training, raw, shown, coverage, truth)
-        for training, raw, (shown, coverage), truth in zip(trainings, predictions, calibrated, actual, strict=True)
+        columns | _row(training, uncalibrated, calibrated, coverage, truth)
+        for training, uncalibrated, (calibrated, coverage), truth in zip(
+            trainings, predictions, calibrated_forecasts, actual, strict=True
+        )
     ]
 
 
-def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[str, float]) -> list[dict[str, Any]]:
+def _rows_of_unseen_sizes(trainings: Sequence[TrainingRun], finals: Mapping[str, float]) -> list[dict[str, Any]]:
     """Forecast every run with a known schedule from finished runs of other sizes: fraction 0, method joint."""
     laws: dict[tuple[str, float], Joint | NoForecast] = {}
     rows = []
@@ -87,9 +91,9 @@ def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[st
         key = training.family, training.n_parameters
         if key not in laws:
             finished = [other for other in trainings if other.is_finished and other.family == training.family]
-            known = [other for other in finished if other.n_parameters != training.n_parameters]
+            other_sizes = [other for other in finished if other.n_parameters != training.n_parameters]
             try:
-                laws[key] = Joint(check=False).fit(largest_run(known), known)
+                laws[key] = Joint(check=False).fit(largest_run(other_sizes), other_sizes)
             except NoForecast as error:
                 laws[key] = error
         law = laws[key]
@@ -106,18 +110,20 @@ def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[st
     return rows
 
 
-def _row(training: TrainingRun, raw: Prediction, shown: Prediction, coverage: float, actual: float) -> dict[str, Any]:
+def _row(
+    training: TrainingRun, uncalibrated: Prediction, calibrated: Prediction, coverage: float, actual: float
+) -> dict[str, Any]:
     return {
         "model": training.model,
-        "forecast": shown.value,
-        "low": shown.low,
-        "high": shown.high,
+        "forecast": calibrated.value,
+        "low": calibrated.low,
+        "high": calibrated.high,
         "calibrated_to": coverage,
-        "own_low": raw.low,
-        "own_high": raw.high,
+        "own_low": uncalibrated.low,
+        "own_high": uncalibrated.high,
         "actual": actual,
-        "error": shown.value - actual,
-        "reason": shown.reason,
+        "error": calibrated.value - actual,
+        "reason": calibrated.reason,
     }
 
 

@@ -24,15 +24,15 @@ class Evaluated(NamedTuple):
     revisions: str = "step{step}"
 
 
-def result_files(where: str | Path) -> list[Path]:
+def result_files(folder_or_glob: str | Path) -> list[Path]:
     """Return the sorted JSON files of a folder, at any depth, or of a glob (`**` for any depth)."""
-    if Path(where).is_dir():
-        return sorted(Path(where).rglob("*.json"))
-    return sorted(path for path in map(Path, glob(str(where), recursive=True)) if path.is_file())
+    if Path(folder_or_glob).is_dir():
+        return sorted(Path(folder_or_glob).rglob("*.json"))
+    return sorted(path for path in map(Path, glob(str(folder_or_glob), recursive=True)) if path.is_file())
 
 
 def read_results(
-    where: str | Path, models: Mapping[str, Evaluated], *, tasks: Sequence[str] = ("*",)
+    folder_or_glob: str | Path, models: Mapping[str, Evaluated], *, tasks: Sequence[str] = ("*",)
 ) -> list[dict[str, Any]]:
     """Return the sorted rows (model, step, metric, value) of all `result_files` that concern one of `models`.
 
@@ -43,9 +43,9 @@ def read_results(
     `tasks` are globs of the tasks to read. Standard errors are left out. Raise UserError if there is no such folder, no
     file of any of the models, a file of another layout or without a step, or a metric with two values.
     """
-    if not (files := result_files(where)):
+    if not (files := result_files(folder_or_glob)):
         raise UserError(
-            f"{where}: no such folder of lm-evaluation-harness results, and no file matches it as a pattern"
+            f"{folder_or_glob}: no such folder of lm-evaluation-harness results, and no file matches it as a pattern"
         )
     values: dict[tuple[str, int, str], tuple[float, Path]] = {}
     for file in files:
@@ -61,7 +61,7 @@ def read_results(
             if earlier != value and not (math.isnan(earlier) and math.isnan(value)):
                 raise UserError(f"{file}: {metric} of {model} at step {step} is {value}, but {earlier} in {origin}")
     if not values:
-        raise UserError(f"{where}: no scores of {', '.join(models)} in the {len(files)} JSON files")
+        raise UserError(f"{folder_or_glob}: no scores of {', '.join(models)} in the {len(files)} JSON files")
     return [
         {"model": model, "step": step, "metric": metric, "value": value}
         for (model, step, metric), (value, _) in sorted(values.items())
@@ -103,10 +103,10 @@ def _load(file: Path) -> dict[str, Any]:
 
 def _model_arguments(results: Mapping[str, Any]) -> dict[str, str]:
     """Return the arguments of the model (`pretrained`, `revision` ...): comma-separated, or a mapping in newer files."""
-    stated = results["config"].get("model_args") or {}
-    if isinstance(stated, Mapping):
-        return {str(key): str(value) for key, value in stated.items()}
-    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in stated.split(","))}
+    arguments = results["config"].get("model_args") or {}
+    if isinstance(arguments, Mapping):
+        return {str(key): str(value) for key, value in arguments.items()}
+    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in arguments.split(","))}
 
 
 def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evaluated]) -> str | None:
@@ -136,5 +136,7 @@ def _step_of(results: Mapping[str, Any], file: Path, revisions: str) -> int:
     for name in names:
         if steps := steps_by_name(revisions, [name]):
             return next(iter(steps))
-    shown = " and ".join(dict.fromkeys(names)) or "none"
-    raise UserError(f"{file}: its revision ({shown}) does not contain the step; expected a name like {revisions}")
+    revisions_text = " and ".join(dict.fromkeys(names)) or "none"
+    raise UserError(
+        f"{file}: its revision ({revisions_text}) does not contain the step; expected a name like {revisions}"
+    )

@@ -51,28 +51,30 @@ class Combined:
     """
 
     def __init__(self) -> None:
-        self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
+        self.forecasters: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
 
     def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
-        """Fit both parts."""
-        for part in self.parts:
-            part.fit(run, others)
+        """Fit both forecasters."""
+        for forecaster in self.forecasters:
+            forecaster.fit(run, others)
         return self
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
         """Return the means of both forecasts."""
-        pairs = zip(*(part.predict(targets) for part in self.parts), strict=True)
+        pairs = zip(*(forecaster.predict(targets) for forecaster in self.forecasters), strict=True)
         means = [np.mean([(one.value, one.low, one.high) for one in pair], axis=0) for pair in pairs]
         return [Prediction(*mean.tolist()) for mean in means]
 
 
 class Family(NamedTuple):
-    """Runs that a method may read beside the run itself: cut at one share of their training, and the finished ones whole.
+    """Runs that a method may read beside the run itself: the beginnings of all, and the finished ones by model, whole.
+
+    beginnings: the first part of every run, cut at one share of its training.
 
     seed: of the methods that draw random numbers.
     """
 
-    cut: Sequence[TrainingRun] = ()
+    beginnings: Sequence[TrainingRun] = ()
     finished: Mapping[str, TrainingRun] = MappingProxyType({})
     seed: int = 0
 
@@ -80,17 +82,17 @@ class Family(NamedTuple):
 class Method(NamedTuple):
     """A forecasting method.
 
-    words: its name in sentences. reads: the most informative of what it reads beside schedule and steps: loss, size, norm,
-    topology, or everything. make: an estimator from the family.
+    description: its name in sentences. reads: the most informative of what it reads beside schedule and steps: loss, size,
+    norm, topology, or everything. make: an estimator from the family.
     """
 
-    words: str
+    description: str
     reads: str
     make: Callable[[Family], Forecaster]
 
 
 def _ridge(kind: str) -> Callable[[Family], Forecaster]:
-    return lambda family: Ridge(kind, family.cut, family.finished)
+    return lambda family: Ridge(kind, family.beginnings, family.finished)
 
 
 METHODS = {
@@ -113,7 +115,7 @@ METHODS = {
 
 
 ALONE = Family()
-"""Nothing beside the run itself."""
+"""No runs beside the run itself."""
 
 
 def make(method: str, family: Family = ALONE) -> Forecaster:
@@ -129,7 +131,7 @@ DEFAULTS = JOINT, POWER_LAW
 
 
 def default_method(training: TrainingRun) -> str:
-    """Return the first of `DEFAULTS` that can forecast a run."""
+    """Return the name of the first method of `DEFAULTS` that can forecast a run."""
     return JOINT if training.schedule.is_known else POWER_LAW
 
 

@@ -46,23 +46,26 @@ def rows_of_model(
     logged, end = max(map(int, steps), default=None), stated_facts.get("final_step")
     if curve is not None and end and logged and logged > 1.01 * end:
         raise UserError(f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})")
-    last, stated = [stated_facts.pop("last_checkpoint", None), logged], None
+    last_steps, stated_schedule = [stated_facts.pop("last_checkpoint", None), logged], None
     if fields := stated_facts.pop("schedule", None):
-        stated = schedule_of(fields)
-        last = [stated.steps]
-    row: dict[str, Any] = {"model": name, "final_step": max((step for step in last if step is not None), default=None)}
+        stated_schedule = schedule_of(fields)
+        last_steps = [stated_schedule.steps]
+    row: dict[str, Any] = {
+        "model": name,
+        "final_step": max((step for step in last_steps if step is not None), default=None),
+    }
     file_facts = _facts_of_files(weights, curve)
     row |= {"n_parameters": n_parameters, **(notes or {}), **file_facts}
-    row["is_end_known"] = bool(end or stated or file_facts.get("final_step"))
+    row["is_end_known"] = bool(end or stated_schedule or file_facts.get("final_step"))
     row |= stated_facts
     try:
         schedule = LearningRateSchedule.of_log(
-            row["final_step"], steps, rates, stated, stated_facts.get("warmup_steps")
+            row["final_step"], steps, rates, stated_schedule, stated_facts.get("warmup_steps")
         )
     except UserError as error:
         raise UserError(f"models.{name}.{error}") from None
     row |= {"schedule_provenance": schedule.provenance.value, "schedule_unknown_because": schedule.unknown_because}
-    if isinstance(stated, ScheduleTable):
+    if isinstance(stated_schedule, ScheduleTable):
         row.setdefault("warmup_steps", schedule.warmup_steps)
     if row.get("warmup_steps") is None:
         row |= _warmup_in_log(steps, rates, row.get("warmup_at_most"))
@@ -73,12 +76,12 @@ def rows_of_model(
 def _facts_of_files(weights: str | Path | None, curve: str | Path | None) -> dict[str, Any]:
     """Return the columns of a model that its checkpoint and the state of its Trainer tell."""
     count = None if weights is None else checkpoints.Checkpoint(checkpoints.locate(weights)).count
-    known = {"n_parameters": count.total} if count else {}
+    columns = {"n_parameters": count.total} if count else {}
     if curve is not None and Path(curve).name == trainer_states.FILE_NAME:
         state = trainer_states.read_state(curve)
         facts = trainer_states.facts(state, count.without_embeddings if count else 0)
-        known |= {name: value for name, value in facts.items() if value}
-    return known
+        columns |= {name: value for name, value in facts.items() if value}
+    return columns
 
 
 def _warmup_in_log(steps: np.ndarray, rates: np.ndarray, at_most: int | None) -> dict[str, int | None]:

@@ -61,12 +61,12 @@ class Problem(NamedTuple):
     outer: np.ndarray  # (penalties, rows, models)
 
     def solve(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """From targets (models,): predictions (rows,), and the held-out errors (models,)."""
+        """Return the predictions (rows,) from targets (models,), and the held-out errors (models,)."""
         errors = np.einsum("pij,j->pi", self.inner, targets) - targets
         mean_errors = np.mean(errors**2, axis=1)
         # among equals the strongest penalty
-        chosen = np.flatnonzero(mean_errors <= mean_errors.min() * (1 + 1e-9))[-1]
-        return np.einsum("rj,j->r", self.outer[chosen], targets), errors[chosen]
+        best = np.flatnonzero(mean_errors <= mean_errors.min() * (1 + 1e-9))[-1]
+        return np.einsum("rj,j->r", self.outer[best], targets), errors[best]
 
 
 def nested(
@@ -110,15 +110,15 @@ class Ridge:
         targets = np.array([loss_at(self.finished[model], share) for model in self._problem.others])
         values, errors = self._problem.solve(targets)
         spread = np.sqrt(np.mean(errors**2) * (1 + 1 / len(targets)))
-        half = float(student_t(len(np.unique(self._problem.groups)) - 1) * spread)
+        half_width = float(student_t(len(np.unique(self._problem.groups)) - 1) * spread)
         value = float(values[0])
         if not value > 0:
             raise NoForecast("the regression gives no positive loss")
         # Symmetric in the logarithm: a loss has no negative end.
-        return Prediction(value, value**2 / (value + half), value + half)
+        return Prediction(value, value**2 / (value + half_width), value + half_width)
 
     def problem(self, training: TrainingRun) -> Problem:
-        """Return what the regression for a run is fitted to; NoForecast: nothing."""
+        """Return the regression problem of a run; NoForecast: too few other models, or no finite feature."""
         others = [other for other in self.family if other.model != training.model and other.model in self.finished]
         if len({model.n_parameters for model in (*others, training)}) > 1:
             # the loss of another seed of the same size is nearly the answer
@@ -143,7 +143,7 @@ def loss_at(run: TrainingRun, share: float) -> float:
 
 
 def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """(models, features) of the features that every model has, finite, in the order of their names, and their blocks."""
+    """Return the features (models, features) that are finite in every model, by name, and their blocks (features,)."""
     names = sorted(set.intersection(*(set(vector) for vector in vectors)))
     table = np.array([[vector[name] for name in names] for vector in vectors]).reshape(len(vectors), len(names))
     finite = np.all(np.isfinite(table), axis=0)
@@ -153,14 +153,14 @@ def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarr
     return table[:, finite], blocks
 
 
-def _feature_vector(training: TrainingRun, wanted: Callable[[str], bool]) -> dict[str, float]:
-    """Last measured value and mean slope per log step of each feature; of vectors, the last one."""
+def _feature_vector(training: TrainingRun, is_chosen: Callable[[str], bool]) -> dict[str, float]:
+    """Return the last value and the mean slope per log step of each feature, of a vector the last value alone."""
     vector: dict[str, float] = {}
     for name, values in features_of(training).items():
-        measured = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
-        if not wanted(name) or not measured.any():
+        is_measured = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+        if not is_chosen(name) or not is_measured.any():
             continue
-        values, steps = values[measured], training.checkpoint_steps[measured]
+        values, steps = values[is_measured], training.checkpoint_steps[is_measured]
         if values.ndim > 1:
             vector.update({f"{name}[{i:06d}]": float(value) for i, value in enumerate(values[-1].ravel())})
             continue
@@ -175,8 +175,8 @@ def _loss_vector(training: TrainingRun) -> dict[str, float]:
     steps, losses = training.loss_curve
     if len(steps) < 3:
         return {}
-    half = slice(-max(3, len(steps) // 2), None)
-    slope, _ = np.polyfit(np.log(steps[half]), losses[half], 1)
+    last_half = slice(-max(3, len(steps) // 2), None)
+    slope, _ = np.polyfit(np.log(steps[last_half]), losses[last_half], 1)
     return {
         "loss last": float(np.mean(losses[-2:])),
         "loss slope": float(slope),

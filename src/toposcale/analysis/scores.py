@@ -97,10 +97,10 @@ def score_tables(
 
     loss_metric: a loss, or a perplexity whose logarithm counts; None: the validation loss, else the training loss.
     """
-    present = sorted(metrics["metric"].unique())
+    measured_metrics = sorted(metrics["metric"].unique())
     for name in [*score_metrics, *([loss_metric] if loss_metric else [])]:
-        if name not in present:
-            raise UserError(f"forecasts: no metric {name}; there are {', '.join(present) or 'none'}")
+        if name not in measured_metrics:
+            raise UserError(f"forecasts: no metric {name}; there are {', '.join(measured_metrics) or 'none'}")
     if loss_metric:
         training = training.iloc[:0]  # a training log is of another loss than that metric
         losses = metrics[metrics["metric"] == loss_metric].assign(metric=VALIDATION_LOSS)
@@ -110,20 +110,28 @@ def score_tables(
     trainings = trainings_from_tables(pd.DataFrame(), metrics, training, models, schedules=schedules)
     rows = []
     for name in score_metrics:
-        measured = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
-        series = {model: rows.set_index("step")["value"].sort_index() for model, rows in measured.groupby("model")}
+        rows_of_metric = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
+        series = {
+            model: rows.set_index("step")["value"].sort_index() for model, rows in rows_of_metric.groupby("model")
+        }
         started = [run for run in trainings if run.model in series]
         for fraction in fractions:
             family = [run.first(fraction) for run in started]
-            due = [cut for cut, run in zip(family, started, strict=True) if has_reached(run, fraction)]
-            actual = [_final(run, series[run.model]) for run in started if has_reached(run, fraction)]
-            observed = {cut.model: series[cut.model].loc[: fraction * cut.final_step + 1e-6] for cut in family}
+            reached = [beginning for beginning, run in zip(family, started, strict=True) if has_reached(run, fraction)]
+            actual = [_final_score(run, series[run.model]) for run in started if has_reached(run, fraction)]
+            observed_scores = {
+                beginning.model: series[beginning.model].loc[: fraction * beginning.final_step + 1e-6]
+                for beginning in family
+            }
             for method, predictions in (
-                ("two_stages", _two_stages(family, due, observed)),
-                ("power_law", [_own_curve(observed[cut.model], cut.final_step) for cut in due]),
+                ("two_stages", _two_stages(family, reached, observed_scores)),
+                (
+                    "power_law",
+                    [_own_curve(observed_scores[beginning.model], beginning.final_step) for beginning in reached],
+                ),
             ):
-                where = {"metric": name, "fraction": fraction, "method": method}
-                rows += calibrated_rows(due, predictions, actual, **where)
+                columns = {"metric": name, "fraction": fraction, "method": method}
+                rows += calibrated_rows(reached, predictions, actual, **columns)
     table = schemas.TABLES["score_forecasts"].frame(rows)
     return {"score_forecasts": table, "score_evaluation": evaluation_table(table)}
 
@@ -140,18 +148,21 @@ def evaluation_table(forecasts: pd.DataFrame) -> pd.DataFrame:
     return schemas.TABLES["score_evaluation"].frame(rows)
 
 
-def _final(training: TrainingRun, scores: pd.Series) -> float:
+def _final_score(training: TrainingRun, scores: pd.Series) -> float:
     return float(scores.iloc[-1]) if training.is_finished and scores.index[-1] >= training.progress.step else np.nan
 
 
 def _two_stages(
-    family: Sequence[TrainingRun], due: Sequence[TrainingRun], observed: Mapping[str, pd.Series]
+    family: Sequence[TrainingRun], reached: Sequence[TrainingRun], observed_scores: Mapping[str, pd.Series]
 ) -> list[Prediction]:
-    names = {cut.family for cut in family}
-    laws = {name: _shared_law([cut for cut in family if cut.family == name], observed) for name in names}
+    names = {beginning.family for beginning in family}
+    laws = {
+        name: _shared_law([beginning for beginning in family if beginning.family == name], observed_scores)
+        for name in names
+    }
     predictions = []
-    for cut in due:
-        law, loss = laws[cut.family], forecast(make(default_method(cut)), cut, family)
+    for beginning in reached:
+        law, loss = laws[beginning.family], forecast(make(default_method(beginning)), beginning, family)
         if isinstance(law, str) or loss.reason:
             predictions.append(Prediction.none(law if isinstance(law, str) else loss.reason))
         else:
@@ -159,25 +170,25 @@ def _two_stages(
     return predictions
 
 
-def _shared_law(family: Sequence[TrainingRun], observed: Mapping[str, pd.Series]) -> ScoreLaw | str:
+def _shared_law(family: Sequence[TrainingRun], observed_scores: Mapping[str, pd.Series]) -> ScoreLaw | str:
     """Fit one sigmoid to all models of a family; return the reason if there is none."""
     losses, scores = [], []
-    for cut in family:
-        curve = pd.Series(cut.checkpoint_losses, index=cut.checkpoint_steps).dropna()
-        common = curve.index.intersection(observed[cut.model].index)
+    for beginning in family:
+        curve = pd.Series(beginning.checkpoint_losses, index=beginning.checkpoint_steps).dropna()
+        common = curve.index.intersection(observed_scores[beginning.model].index)
         losses.append(curve[common].to_numpy())
-        scores.append(observed[cut.model][common].to_numpy())
+        scores.append(observed_scores[beginning.model][common].to_numpy())
     try:
         return fit_score_law(np.concatenate(losses), np.concatenate(scores))
     except ValueError as error:
         return str(error)
 
 
-def _own_curve(observed: pd.Series, final_step: int) -> Prediction:
+def _own_curve(observed_scores: pd.Series, final_step: int) -> Prediction:
     """Forecast a score by a power law in the step of its distance to 1: the baseline, which reads no loss."""
-    later = observed[observed.index > 0]
+    after_start = observed_scores[observed_scores.index > 0]
     try:
-        law = fit_loss_curve(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())
+        law = fit_loss_curve(after_start.index.to_numpy(dtype=np.float64), 1 - after_start.to_numpy())
     except ValueError as error:
         return Prediction.none(str(error))
     low, high = law.interval(float(final_step))

@@ -53,29 +53,35 @@ def sensitivity_tables(
         n_tested = int(np.isfinite(p_values).sum())
         simulated = SimulatedFeatures(features, metrics, models, control=control)
         row: dict[str, Any] = {"question": control.question, "control": control.name, "n_tested": n_tested}
-        row |= {"n_runs": len(simulated.names), "outside": outside(models, simulated.names)}
+        row |= {"n_runs": len(simulated.names), "outside": unmeasured_settings(models, simulated.names)}
         if not simulated.names or not n_tested:
             of_weights = answers[answers["source"] == "weights"]  # they have every checkpoint
-            why = most_common(of_weights["reason"]) or most_common(answers["reason"]) or "nothing was measured"
-            why += few_checkpoints(whole_model(features))
-            rows.append(row | {"found": NOT_TESTED, "reason": why})
+            reason = (
+                most_common_reason(of_weights["reason"])
+                or most_common_reason(answers["reason"])
+                or "nothing was measured"
+            )
+            reason += few_checkpoints_clause(whole_model(features))
+            rows.append(row | {"found": NOT_TESTED, "reason": reason})
             continue
         (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)
         q = float(benjamini_hochberg(np.append(p_values, p))[-1])
         effects = np.repeat(EFFECTS, SIMULATIONS)
-        measured, simulated_p = simulated.test(effects, seed, POWER)
-        curve = pd.DataFrame({"planted": effects, "measured": measured, "found": simulated_p <= LEVEL / n_tested})
+        measured_correlations, simulated_p = simulated.test(effects, seed, POWER)
+        curve = pd.DataFrame(
+            {"planted": effects, "measured": measured_correlations, "found": simulated_p <= LEVEL / n_tested}
+        )
         curve = curve.groupby("planted").mean().reset_index()
         curves.append(curve.assign(question=control.question, simulations=SIMULATIONS))
         row |= {"n_points": simulated.n_points, "correlation": correlation, "p": p, "q": q}
-        limit = detectable(curve["measured"].to_numpy(), curve["found"].to_numpy())
+        limit = detectable_correlation(curve["measured"].to_numpy(), curve["found"].to_numpy())
         rows.append(row | {"found": YES if q <= LEVEL else NO, "detectable": limit})
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     return {"sensitivity": schemas.TABLES["sensitivity"].frame(rows), "power": schemas.TABLES["power"].frame(power)}
 
 
-def few_checkpoints(features: pd.DataFrame) -> str:
-    """Say that the checkpoints would be too few for power; "" if they are enough, or too few even for a test."""
+def few_checkpoints_clause(features: pd.DataFrame) -> str:
+    """Return that the checkpoints are too few for power; "" if they are enough, or too few even for a test."""
     counts = features.groupby("model")["step"].nunique()
     most = int(counts.max()) if len(counts) else 0
     if MIN_FOR_TEST <= most < (FEW_CHECKPOINTS if len(counts) == 1 else FEW_OF_EACH):
@@ -83,8 +89,8 @@ def few_checkpoints(features: pd.DataFrame) -> str:
     return ""
 
 
-def outside(models: pd.DataFrame, tested: Collection[str]) -> str:
-    """Describe which of the tested models lie outside of what was measured ("the sizes of 2 of 5 models"), else ""."""
+def unmeasured_settings(models: pd.DataFrame, tested: Collection[str]) -> str:
+    """Describe where the false-positive rate was not measured, as "the sizes of 2 of 5 models"; "" if it was."""
     trainings = models[models["model"].isin(tested)]
     sizes = trainings["n_parameters"] if "n_parameters" in trainings else pd.Series(float("nan"), index=trainings.index)
     n_outside = int((~sizes.astype(float).between(*PARAMETERS)).sum())  # an unknown size lies outside
@@ -94,14 +100,14 @@ def outside(models: pd.DataFrame, tested: Collection[str]) -> str:
     return " and ".join(differences)
 
 
-def most_common(reasons: pd.Series) -> str:
+def most_common_reason(reasons: pd.Series) -> str:
     """Return the most frequent reason."""
     common = reasons[reasons != ""].mode()
     return str(common.iloc[0]) if len(common) else ""
 
 
-def detectable(correlations: Floats, shares: Floats) -> float:
-    """Return the correlation from which on `POWER_WANTED` of the simulated features are found; NaN if there is none."""
+def detectable_correlation(correlations: Floats, shares: Floats) -> float:
+    """Return the least correlation that is detected with a power of `POWER_WANTED` in the simulation; NaN without one."""
     enough = shares >= POWER_WANTED
     if not enough[-1]:
         return float("nan")
@@ -138,19 +144,21 @@ class SimulatedFeatures:
     def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
         """Test one feature per correlation of residuals in `effects`; return measured correlations and p-values."""
         pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
-        measured, total = np.zeros(len(effects)), 0.0
+        correlations, total = np.zeros(len(effects)), 0.0
         for index, run in enumerate(self.runs):
-            new = _prewhitened(run)
-            size = np.sqrt((new.values**2).sum(axis=1) / (new.values.shape[1] - new.n_fitted))[:, None]
+            prewhitened = _prewhitened(run)
+            residual_sd = np.sqrt(
+                (prewhitened.values**2).sum(axis=1) / (prewhitened.values.shape[1] - prewhitened.n_fitted)
+            )[:, None]
             random = np.random.default_rng([seed, purpose, index])
-            scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
+            scale = run.targets.std() * residual_sd * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
             noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
             test = residual_test(noisy, run.targets, with_squares(run.controls))
             weight = self._weights[run.model]
             pool.add(test, run.steps, weight=weight)
-            measured += weight * np.nan_to_num(test.correlation[:, 0])
+            correlations += weight * np.nan_to_num(test.correlation[:, 0])
             total += weight
-        return measured / total, pool.p_values()
+        return correlations / total, pool.p_values()
 
 
 def _prewhitened(run: Aligned) -> Prewhitened:

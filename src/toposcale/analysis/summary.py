@@ -86,15 +86,15 @@ def topology_sentence(verdicts: pd.DataFrame, sensitivity: pd.DataFrame, metric:
     """Say in one sentence whether topology adds to the norm, or whether that could have been found."""
     if not answers.is_topology(verdicts).any():
         return "No topology of the whole model was measured, so nothing is said on what it adds to the norm."
-    name, (power, why) = metric_name(metric), answers.sensitivity_row(sensitivity, "beyond_the_norm")
+    name, (power, reason) = metric_name(metric), answers.sensitivity_row(sensitivity, "beyond_the_norm")
     if power is None:
-        return f"This run could not test whether topology adds information to the weight norm: {why}."
-    passed = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
-    beyond_norm = passed[passed["question"] == "beyond_the_norm"]
+        return f"This run could not test whether topology adds information to the weight norm: {reason}."
+    found = verdicts[(verdicts["answer"] == YES) & answers.is_topology(verdicts)]
+    beyond_norm = found[found["question"] == "beyond_the_norm"]
     runs = counted(power["n_runs"], "run")
     if len(beyond_norm):
         count = counted(len(beyond_norm), "topological feature")
-        also = len(beyond_norm.merge(passed[passed["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
+        also = len(beyond_norm.merge(found[found["question"] == "beyond_the_spectrum"], on=SERIES_KEY))
         return (
             f"A search of {int(power['n_tested'])} features over {runs} found {count} adding information about "
             f"the {name} to the weight norm ({also or 'none'} to the spectrum); {TEST_AGAIN}."

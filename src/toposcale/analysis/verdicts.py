@@ -13,7 +13,7 @@ from toposcale.analysis import series
 from toposcale.analysis.aligned import aligned_series, warmups_of
 from toposcale.analysis.controls import FOLLOWS_RHO, LEVEL, NO, NOT_TESTED, YES, Control, questions
 from toposcale.analysis.correlations import RESAMPLES, correlation_tables
-from toposcale.analysis.sensitivity import most_common, sensitivity_tables
+from toposcale.analysis.sensitivity import most_common_reason, sensitivity_tables
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.multiple_testing import benjamini_hochberg
@@ -78,12 +78,15 @@ def _answered(control: Control, rows: pd.DataFrame) -> pd.DataFrame:
     layers = np.where(rows["layer"] == schemas.ALL_LAYERS, "whole models", "layers")
     rows["corrected_with"] = control.question + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
     if control.is_tested:
-        together = rows.groupby("corrected_with")["p"]
-        rows["q"] = together.transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
-        answered, passed = rows["q"].notna(), rows["q"] <= LEVEL
+        grouped_p = rows.groupby("corrected_with")["p"]
+        rows["q"] = grouped_p.transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
+        is_answered, is_yes = rows["q"].notna(), rows["q"] <= LEVEL
     else:
-        answered, passed = rows["estimate"].notna(), (rows["lowest"] >= FOLLOWS_RHO) | (rows["highest"] <= -FOLLOWS_RHO)
-    rows["answer"] = np.where(answered, np.where(passed, YES, NO), NOT_TESTED)
+        is_answered, is_yes = (
+            rows["estimate"].notna(),
+            (rows["lowest"] >= FOLLOWS_RHO) | (rows["highest"] <= -FOLLOWS_RHO),
+        )
+    rows["answer"] = np.where(is_answered, np.where(is_yes, YES, NO), NOT_TESTED)
     return rows.drop(columns=["lowest", "highest"]).assign(question=control.question, control=control.name)
 
 
@@ -93,47 +96,47 @@ def tested_features_table(
     """Count whole-model features measured, testable, tested and distinct, by source and question."""
     warmups = warmups_of(models)
     testable: set[tuple[str, ...]] = set()
-    likeness: dict[str, list[pd.DataFrame]] = {}
+    correlations: dict[str, list[pd.DataFrame]] = {}
     for group in aligned_series(series.whole_model(features), metrics):
-        cut, reason = group.testable(warmups)
+        segment, reason = group.testable(warmups)
         if reason:
             continue
         testable |= set(zip(*group.keys.values(), strict=True))
         for source in dict.fromkeys(group.keys["source"]):
             rows = group.keys["source"] == source
-            names, values = group.keys["feature"][rows], spearman(cut.values[rows], cut.values[rows])
-            likeness.setdefault(source, []).append(pd.DataFrame(np.abs(values), names, names))
+            names, values = group.keys["feature"][rows], spearman(segment.values[rows], segment.values[rows])
+            correlations.setdefault(source, []).append(pd.DataFrame(np.abs(values), names, names))
     table = []
     tests = [control.question for control in questions() if control.is_tested]
-    for (question, of_source), answers in pooled[pooled["question"].isin(tests)].groupby(["question", "source"]):
+    for (question, source), answers in pooled[pooled["question"].isin(tests)].groupby(["question", "source"]):
         tested = answers[answers["p"].notna()]
         table.append(
             {
                 "question": question,
-                "source": of_source,
+                "source": source,
                 "measured": len(answers),
                 "testable": sum(tuple(key) in testable for key in answers[series.SERIES_KEY].to_numpy()),
                 "tested": len(tested),
-                "distinct": distinct(list(tested["feature"]), likeness.get(str(of_source), [])),
+                "distinct": count_distinct(list(tested["feature"]), correlations.get(str(source), [])),
                 "found": int((tested["answer"] == YES).sum()),
-                "reason": most_common(answers.loc[answers["p"].isna(), "reason"]),
+                "reason": most_common_reason(answers.loc[answers["p"].isna(), "reason"]),
             }
         )
     return schemas.TABLES["tested_features"].frame(table)
 
 
-def distinct(names: list[str], likeness: Sequence[pd.DataFrame]) -> int:
+def count_distinct(names: list[str], correlations: Sequence[pd.DataFrame]) -> int:
     """Count groups of features of which any two have a mean |correlation| over runs of at least `REDUNDANT_RHO`.
 
-    The linkage is complete. likeness: |correlations| by feature of each run; a pair that was never measured is not alike.
+    The linkage is complete. likeness: |correlations| by feature of each run; a pair without one counts as uncorrelated.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # slow to import, as is scipy.spatial: figures need neither
     from scipy.spatial.distance import squareform
 
     if len(names) < 2:
         return len(names)
-    alike = pd.concat(likeness).groupby(level=0).mean().reindex(index=names, columns=names).fillna(0.0)
-    distance = 1.0 - alike.to_numpy()
+    mean_correlation = pd.concat(correlations).groupby(level=0).mean().reindex(index=names, columns=names).fillna(0.0)
+    distance = 1.0 - mean_correlation.to_numpy()
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform((distance + distance.T) / 2, checks=False), "complete")
     return int(fcluster(tree, 1.0 - REDUNDANT_RHO + 1e-12, "distance").max())
