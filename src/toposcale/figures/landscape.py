@@ -33,13 +33,13 @@ def _not_finite(losses: np.ndarray) -> str:
 
 def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw the loss surface beside the merge tree of its sublevel sets, whose height is loss; a row a plane."""
-    rows, words = panels.last_checkpoint(surfaces, models)
+    rows, subtitle = panels.rows_of_last_checkpoint(surfaces, models)
     if panels.finite(rows, ["loss"]).empty:
-        return panels.missing_figure("no loss surface was computed", words)
+        return panels.missing_figure("no loss surface was computed", subtitle)
     planes = sorted(set(rows["plane"]))
     random = [plane for plane in planes if Plane.of_name(plane).kind == RANDOM]
     planes = list(dict.fromkeys([most_informative(planes), *random, *planes]))[:_MOST_PLANES]
-    figure = panels.new_figure(3.9 * len(planes) + 0.4, words)
+    figure = panels.new_figure(3.9 * len(planes) + 0.4, subtitle)
     figure.set_layout_engine("constrained", wspace=0.06)
     notes = []
     for index, plane in enumerate(planes):
@@ -155,12 +155,12 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw contours of the loss in the principal plane of the trajectory, and the trajectory projected onto it."""
-    rows, words = panels.last_checkpoint(path_surfaces, models)
+    rows, subtitle = panels.rows_of_last_checkpoint(path_surfaces, models)
     if panels.finite(rows, ["loss"]).empty:
-        return panels.missing_figure("no loss surface was computed", words)
+        return panels.missing_figure("no loss surface was computed", subtitle)
     x, y, losses = loss_grid(rows)
     losses = np.where(np.isfinite(losses), losses, np.nan)
-    figure = panels.new_figure(5.2, words, width=7.2)
+    figure = panels.new_figure(5.2, subtitle, width=7.2)
     axes = figure.subplots()
     levels = np.unique(np.nanquantile(losses, np.linspace(0, 1, 14)))
     if len(levels) > 1:
@@ -195,12 +195,12 @@ def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, m
 
 def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw landscape profiles (Geniesse et al. 2024): the width of a basin at a level is the mass below it."""
-    rows, words = panels.last_checkpoint(profiles, models)
+    rows, subtitle = panels.rows_of_last_checkpoint(profiles, models)
     rows = panels.finite(rows, ["level", "mass"])
     if rows.empty:
-        return panels.missing_figure("no landscape profile was computed", words)
+        return panels.missing_figure("no landscape profile was computed", subtitle)
     directions = sorted(rows["direction"].unique())
-    figure, axes_of = panels.new_grid(len(directions), row_height=3.1, sharey=True, title=words)
+    figure, axes_of = panels.new_grid(len(directions), row_height=3.1, sharey=True, title=subtitle)
     panels.lettered(axes_of, [plane_label(str(direction)) for direction in directions], fontsize=9)
     for axes, direction in zip(axes_of, directions, strict=True):
         _silhouettes(axes, rows[rows["direction"] == direction])

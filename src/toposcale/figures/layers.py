@@ -27,7 +27,7 @@ LEAST_RANGE = 1.1
 def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw features of the weights relative to the first checkpoint, by layer and step, from the input to the output."""
     of_layers = features[(features["source"] == "weights") & (features["layer"] != ALL_LAYERS)]
-    rows, model = panels.of_the_largest(of_layers[of_layers["feature"].isin(BY_LAYER)], models)
+    rows, model = panels.rows_of_largest_model(of_layers[of_layers["feature"].isin(BY_LAYER)], models)
     if rows.empty:
         names = ", ".join(map(feature_name, BY_LAYER))
         return panels.missing_figure(f"no rows per layer for: {names}", model)
@@ -89,7 +89,7 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Draw a CROCKER plot: Betti numbers of the embedded texts by step and radius, for H0 and H1 (Topaz et al. 2015)."""
     source = "embeddings"
     rows = diagrams[(diagrams["source"] == source) & diagrams["dimension"].isin([0, 1])]
-    rows, model = panels.of_the_largest(rows, models)
+    rows, model = panels.rows_of_largest_model(rows, models)
     if rows.empty:
         return panels.missing_figure(f"no persistence diagrams of the {source} were stored", model)
     figure, axes_of = panels.new_grid(2, row_height=3.1, title=model)

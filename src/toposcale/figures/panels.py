@@ -53,23 +53,23 @@ def _over_training(table: pd.DataFrame) -> pd.DataFrame:
     return table[names].sort_values(["model", "step"])
 
 
-def of_the_largest(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def rows_of_largest_model(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of the largest model in the table, and its name; no rows and "" if there is none."""
     names = [name for name, _ in in_order(table["model"], models)]
-    listed = [name for name in names if name in set(models["model"])]
-    chosen = (listed or names or [""])[-1]
-    return table[table["model"] == chosen], chosen
+    known = [name for name in names if name in set(models["model"])]
+    largest = (known or names or [""])[-1]
+    return table[table["model"] == largest], largest
 
 
-def last_checkpoint(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of the last step of the largest model, and words for the title."""
-    rows, model = of_the_largest(table, models)
+def rows_of_last_checkpoint(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the rows of the last step of the largest model, and a subtitle with both."""
+    rows, model = rows_of_largest_model(table, models)
     last = rows[rows["step"] == rows["step"].max()]
     return last, f"{model}, step {last['step'].iloc[0]}" if len(last) else "no model"
 
 
 def chosen_metric(present: Iterable[str], tasks: Sequence[str] = ()) -> str:
-    """Return the metric of a figure, which is that of the verdicts: without a loss the first chosen task."""
+    """Return the metric of a figure, the headline metric of the verdicts."""
     return headline_metric(present, tasks) or VALIDATION_LOSS
 
 
@@ -118,19 +118,19 @@ def left_out_note(count: int) -> str:
 
 
 def draw_lines(axes: Axes, series: pd.DataFrame, models: pd.DataFrame, **style: Any) -> tuple[list[str], int]:
-    """Draw a line per model, with breaks and band; return the models drawn, in order, and the number of values left out."""
+    """Draw a line with its band per model; return the models drawn, in order, and the number of values left out."""
     drawn: list[str] = []
     left_out = 0
-    for model, look, rows in by_model(series, models):
+    for model, appearance, rows in by_model(series, models):
         values = rows["value"].to_numpy(dtype=float)
         bad = ~np.isfinite(values)
         left_out += int(bad.sum())
         if bad.all():
             continue
-        every = max(1, len(values) // 12)
-        marks = {"markevery": (len(drawn) % every, every), "label": model, "gid": mark_of(model)}
-        axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(look.line | marks | style))
-        draw_band(axes, rows["step"], rows, look.color)
+        spacing = max(1, len(values) // 12)
+        marks = {"markevery": (len(drawn) % spacing, spacing), "label": model, "gid": mark_of(model)}
+        axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(appearance.line | marks | style))
+        draw_band(axes, rows["step"], rows, appearance.color)
         drawn.append(model)
     return drawn, left_out
 
@@ -143,14 +143,16 @@ def draw_band(axes: Axes, x: pd.Series, rows: pd.DataFrame, color: str) -> None:
 
 def in_order(names: Iterable[str], models: pd.DataFrame) -> list[tuple[str, Appearance]]:
     """Return the names with the appearance of their model, smallest first; those not in `models` last, in grey."""
-    present, looks = set(names), model_appearances(models)
-    listed = [(model, look) for model, look in looks.items() if model in present]
-    return listed + [(model, UNKNOWN_MODEL) for model in sorted(present - set(looks))]
+    present, appearances = set(names), model_appearances(models)
+    known = [(model, appearance) for model, appearance in appearances.items() if model in present]
+    return known + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
 
 
 def by_model(table: pd.DataFrame, models: pd.DataFrame) -> list[tuple[str, Appearance, pd.DataFrame]]:
     """Yield each model of a table, in this order, with its appearance and its rows."""
-    return [(model, look, table[table["model"] == model]) for model, look in in_order(table["model"], models)]
+    return [
+        (model, appearance, table[table["model"] == model]) for model, appearance in in_order(table["model"], models)
+    ]
 
 
 def new_grid(
@@ -208,21 +210,21 @@ def model_legend(
     figure: Figure, drawn: Iterable[str], models: pd.DataFrame, extra: Sequence[Line2D] = (), **style: Any
 ) -> None:
     """Add one legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
-    named = in_order(drawn, models)
-    if len(named) > MAX_LEGEND:
+    entries = in_order(drawn, models)
+    if len(entries) > MAX_LEGEND:
         # Models of one size have one colour, and share an entry.
         by_colour: dict[str, list[tuple[str, Appearance]]] = {}
-        for model, look in named:
-            by_colour.setdefault(look.color, []).append((model, look))
-        named = [(f"{members[0][0]} and {len(members) - 1} more", members[0][1]) for members in by_colour.values()]
-    handles = [Line2D([], [], label=model, **(look.line | style)) for model, look in named]
+        for model, appearance in entries:
+            by_colour.setdefault(appearance.color, []).append((model, appearance))
+        entries = [(f"{members[0][0]} and {len(members) - 1} more", members[0][1]) for members in by_colour.values()]
+    handles = [Line2D([], [], label=model, **(appearance.line | style)) for model, appearance in entries]
     if handles or extra:
         figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")
 
 
-def mark_key(label: str, **look: Any) -> Line2D:
+def mark_key(label: str, **appearance: Any) -> Line2D:
     """Return a legend entry that is a marker without a line."""
-    return Line2D([], [], linestyle="", label=label, **look)
+    return Line2D([], [], linestyle="", label=label, **appearance)
 
 
 def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:

@@ -78,13 +78,13 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
         axes.text(0.03, 0.04, "no fit", transform=axes.transAxes, color=MUTED)
         return
     row = fit.iloc[0]
-    sizes = np.geomspace(points["n_parameters"].min(), points["n_parameters"].max(), 50)
-    axes.plot(sizes, row["coefficient"] * sizes ** row["exponent"], color=MUTED, linewidth=1, zorder=1)
-    words = (
+    grid = np.geomspace(points["n_parameters"].min(), points["n_parameters"].max(), 50)
+    axes.plot(grid, row["coefficient"] * grid ** row["exponent"], color=MUTED, linewidth=1, zorder=1)
+    text = (
         f"exponent {row['exponent']:+.3f},  95% [{row['exponent_low']:+.3f}, {row['exponent_high']:+.3f}]\n"
         f"R² = {row['r_squared']:.3f}"
     ).replace("-", "−")
-    axes.text(0.03, 0.04, words, transform=axes.transAxes, va="bottom", fontsize=8)
+    axes.text(0.03, 0.04, text, transform=axes.transAxes, va="bottom", fontsize=8)
 
 
 def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, tasks: Sequence[str] = ()) -> Figure:
@@ -105,12 +105,12 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, tasks:
         keep = [norm, *keep[1:]]  # the baseline is always shown
     figure = panels.new_figure(2.0 + 0.3 * len(keep), title)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.3, 2.1])
-    shown = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in by_question.items()}
-    keys = _estimates(left, shown)
+    rows_by_question = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in by_question.items()}
+    keys = _estimates(left, rows_by_question)
     panels.name_rows(left, [names.series_name(*key) for key in keep])
     _answers(right, answers.loc[keep])
     panels.key_legend(figure, keys, "correlation")
-    undefined = sum(int(rows["spearman"].isna().sum()) for rows in shown.values())
+    undefined = sum(int(rows["spearman"].isna().sum()) for rows in rows_by_question.values())
     notes = [
         f"The {len(keep)} that follow most closely, of {len(plain)} features." if len(plain) > len(keep) else "",
         "Beyond: the test of prewhitened residuals with a q of at most 0.05, not the correlation drawn here.",
@@ -120,10 +120,10 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, tasks:
     return figure
 
 
-def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
+def _estimates(axes: Axes, rows_by_question: dict[str, pd.DataFrame]) -> list[Line2D]:
     keys = []
     for index, control in enumerate(DRAWN):
-        look, rows = SEVERAL_LOOKS[index], shown[control.question]
+        look, rows = SEVERAL_LOOKS[index], rows_by_question[control.question]
         ends = ("spearman_lowest", "spearman_highest") if control.name == NOTHING else ("spearman",) * 2
         heights = np.arange(len(rows)) + 0.25 * (1 - index)
         panels.draw_intervals(axes, heights, rows["spearman"], *(rows[end] for end in ends), **look)
@@ -136,14 +136,14 @@ def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
 
 def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     """Draw yes, no or not tested for each question."""
-    looks: dict[str, Any] = {
+    styles: dict[str, Any] = {
         YES: {"fontweight": "bold", "color": INK},
         NOT_TESTED: {"fontstyle": "italic", "color": MUTED, "fontsize": 6.5, "linespacing": 0.9},
     }
     for column, control in enumerate(DRAWN):
         for row, answer in enumerate(answers[control.question]):
-            words = answer.replace(" ", "\n")
-            axes.text(column, row, words, ha="center", va="center", **looks.get(answer, {"color": MUTED}))
+            text = answer.replace(" ", "\n")
+            axes.text(column, row, text, ha="center", va="center", **styles.get(answer, {"color": MUTED}))
     axes.set_xlim(-0.6, len(DRAWN) - 0.4)
     axes.set_xticks(range(len(DRAWN)), [control.title.replace(" ", "\n") for control in DRAWN], fontsize=7.5)
     axes.xaxis.tick_top()

@@ -36,10 +36,10 @@ def overview(
     tasks: Sequence[str] = (),
 ) -> Figure:
     """Draw the loss, features and norm of the weights, and the correlations of these with the loss, as far as known."""
-    shown = panels.chosen_metric(metrics["metric"])
+    metric_drawn = panels.chosen_metric(metrics["metric"])
     metric = panels.chosen_metric(correlations["metric"], tasks)
     titles = {
-        (METRIC_SOURCE, shown): metric_name(shown).capitalize(),
+        (METRIC_SOURCE, metric_drawn): metric_name(metric_drawn).capitalize(),
         ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence, mean over layers",
         (WEIGHT_NORM.source, WEIGHT_NORM.feature): "Weight norm",
         ("weights", "h0_total"): "H₀ total persistence, sum over layers",

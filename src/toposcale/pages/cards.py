@@ -33,31 +33,32 @@ def cards(
     tables = {"metrics": metrics, "features": features, "warnings": warnings, "advice": advice}
     empty = {name: table.iloc[:0] for name, table in tables.items()}
     by_model = {name: dict(list(table.groupby("model"))) for name, table in tables.items()}
-    result = []
+    all_cards = []
     for row in models.sort_values(["n_parameters", "model"]).to_dict("records"):
-        of_model = {name: parts.get(row["model"], empty[name]) for name, parts in by_model.items()}
-        weights = of_model["features"][of_model["features"]["source"] == "weights"]
-        is_planned = of_model["features"].empty and of_model["metrics"].empty
+        model_tables = {name: rows_by_model.get(row["model"], empty[name]) for name, rows_by_model in by_model.items()}
+        weights = model_tables["features"][model_tables["features"]["source"] == "weights"]
+        is_planned = model_tables["features"].empty and model_tables["metrics"].empty
+        checkpoints = "none, since it has not started" if is_planned else _checkpoints(model_tables["features"], row)
         lines = {
             "Size": _size(row),
-            "Checkpoints": "none, since it has not started" if is_planned else _checkpoints(of_model["features"], row),
-            "Loss": "" if is_planned else _loss(of_model["metrics"]),
-            "Forecast": _forecast(of_model["advice"], row) if len(of_model["metrics"]) else "",
+            "Checkpoints": checkpoints,
+            "Loss": "" if is_planned else _loss(model_tables["metrics"]),
+            "Forecast": _forecast(model_tables["advice"], row) if len(model_tables["metrics"]) else "",
             "Changed most": _changes(weights),
             "Odd layers": _odd(weights),
-            "Left out": _left_out(row, of_model["warnings"]),
+            "Left out": _left_out(row, model_tables["warnings"]),
             "Notes": _clauses(row.get("log_notes")),
-            "Warnings": _warnings(of_model["warnings"]),
-            "Advice": _advice(of_model["advice"], row),
+            "Warnings": _warnings(model_tables["warnings"]),
+            "Advice": _advice(model_tables["advice"], row),
         }
-        result.append(Card(str(row["model"]), [(label, text) for label, text in lines.items() if text]))
-    return result
+        all_cards.append(Card(str(row["model"]), [(label, text) for label, text in lines.items() if text]))
+    return all_cards
 
 
 def _size(row: Mapping[Any, Any]) -> str:
     """Return the number of parameters and the shape, as far as known."""
-    words = {"n_parameters": "{:,} parameters", "d_model": "width {}", "n_layers": "{} blocks", "n_heads": "{} heads"}
-    texts = [text.format(int(row[key])) for key, text in words.items() if pd.notna(row.get(key))]
+    formats = {"n_parameters": "{:,} parameters", "d_model": "width {}", "n_layers": "{} blocks", "n_heads": "{} heads"}
+    texts = [text.format(int(row[key])) for key, text in formats.items() if pd.notna(row.get(key))]
     return ", ".join(text.removesuffix("s") if text.startswith("1 ") else text for text in texts)
 
 
@@ -73,7 +74,7 @@ def _checkpoints(features: pd.DataFrame, row: Mapping[Any, Any]) -> str:
 
 
 def _left_out(row: Mapping[Any, Any], warnings: pd.DataFrame) -> str:
-    """Return what of the checkpoints is not measured, and why, where nothing is wrong with it."""
+    """Return the parts of the checkpoints that are not measured although they are sound, with the reasons."""
     facts = warnings.loc[(warnings["concerns"] == "weights") & (warnings["remedy"] == ""), "warning"]
     return "; ".join(filter(None, [*facts, _clauses(row.get("left_out"))]))
 
@@ -86,14 +87,14 @@ def _clauses(text: Any) -> str:
 def _loss(metrics: pd.DataFrame) -> str:
     """Return the last and the lowest loss: validation, or else training; and from which step on it is not finite."""
     for name in (VALIDATION_LOSS, TRAINING_LOSS):
-        of_name = metrics[metrics["metric"] == name].sort_values("step")
-        rows = of_name[np.isfinite(of_name["value"])]
+        of_metric = metrics[metrics["metric"] == name].sort_values("step")
+        rows = of_metric[np.isfinite(of_metric["value"])]
         if len(rows):
             last, lowest = rows.iloc[-1], rows.iloc[int(rows["value"].argmin())]
-            end, least = f"{last['value']:.4g}", f"{lowest['value']:.4g}"
-            text = f"{metric_name(name)} {end} at step {last['step']:,}"
-            text += "" if least == end else f", lowest {least} at {lowest['step']:,}"
-            later = of_name.loc[of_name["step"] > last["step"], "step"]
+            last_text, lowest_text = f"{last['value']:.4g}", f"{lowest['value']:.4g}"
+            text = f"{metric_name(name)} {last_text} at step {last['step']:,}"
+            text += "" if lowest_text == last_text else f", lowest {lowest_text} at {lowest['step']:,}"
+            later = of_metric.loc[of_metric["step"] > last["step"], "step"]
             return text if later.empty else f"{text}; not finite from step {later.min():,} on"
     return f"none is known; {HOW_TO_ADD_A_LOSS}"
 
@@ -111,12 +112,12 @@ def _forecast(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
 
 def _changes(weights: pd.DataFrame) -> str:
     """Return the features of the whole model that changed most from the first checkpoint to the last, by their ratio."""
-    whole = weights[weights["layer"] == ALL_LAYERS]
-    if whole["step"].nunique() < 2:
+    model_rows = weights[weights["layer"] == ALL_LAYERS]
+    if model_rows["step"].nunique() < 2:
         return ""
     first, last = (
-        whole[whole["step"] == step].set_index("feature")["value"]
-        for step in (whole["step"].min(), whole["step"].max())
+        model_rows[model_rows["step"] == step].set_index("feature")["value"]
+        for step in (model_rows["step"].min(), model_rows["step"].max())
     )
     ratios = {
         name: last[name] / first[name]
@@ -136,12 +137,12 @@ def _odd(weights: pd.DataFrame) -> str:
         str(layer): dict(zip(rows["feature"], rows["value"], strict=True)) for layer, rows in last.groupby("layer")
     }
     odd = odd_layers(features)
-    more = len(odd) - MOST_NAMED
-    return "; ".join(map(str, odd[:MOST_NAMED])) + (f"; and {more} more" if more > 0 else "")
+    n_more = len(odd) - MOST_NAMED
+    return "; ".join(map(str, odd[:MOST_NAMED])) + (f"; and {n_more} more" if n_more > 0 else "")
 
 
 def _warnings(warnings: pd.DataFrame) -> str:
-    """Return how many warnings there are, and the first; a fact without a remedy is none."""
+    """Return the number of warnings and the first of them; a note without a remedy is not a warning."""
     warnings = warnings[warnings["remedy"] != ""]
     if warnings.empty:
         return ""
@@ -150,7 +151,7 @@ def _warnings(warnings: pd.DataFrame) -> str:
 
 
 def _advice(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
-    """Return the advice on a run under way, or that it is finished, as far as its last step is known."""
+    """Return the advice on a run under way, or that the run is finished, if its last step is known."""
     if advice.empty:
         return ""
     live = advice[advice["is_live"].astype(bool)]
@@ -162,7 +163,7 @@ def _advice(advice: pd.DataFrame, row: Mapping[Any, Any]) -> str:
 
 
 def layer_table(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
-    """Return how the layers of each model changed from the first checkpoint to the last: the norms that changed most first.
+    """Return the change of each layer from the first checkpoint to the last, largest changes of the norm first.
 
     Columns: model (of several), layer, and for each of some features its ratio. Of models with one checkpoint alone they
     are values, the largest norms first.
@@ -171,15 +172,15 @@ def layer_table(models: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     key = ["model", "layer", "feature"]
     layers = layers[layers["feature"].isin(OF_LAYERS)].sort_values([*key, "step"])
     first, last = (layers.drop_duplicates(key, keep=end).set_index(key) for end in ("first", "last"))
-    moved = last["step"] > first["step"]
-    has_changes = bool(moved.any())
-    values = (last["value"] / first["value"])[moved] if has_changes else last["value"]
+    has_two_checkpoints = last["step"] > first["step"]
+    has_changes = bool(has_two_checkpoints.any())
+    values = (last["value"] / first["value"])[has_two_checkpoints] if has_changes else last["value"]
     table = values.unstack("feature").reindex(columns=list(OF_LAYERS))
     norms = table[WEIGHT_NORM.feature]
     table = table[np.isfinite(norms) & (norms > 0)]
-    sizes = np.log(table[WEIGHT_NORM.feature])
-    order = (sizes.abs() if has_changes else sizes).sort_values(ascending=False, kind="stable").index
+    log_values = np.log(table[WEIGHT_NORM.feature])
+    order = (log_values.abs() if has_changes else log_values).sort_values(ascending=False, kind="stable").index
     titles = {name: feature_name(name) + " ×" * has_changes for name in OF_LAYERS}
-    named = table.loc[order].dropna(axis="columns", how="all").reset_index().rename(columns=titles)
-    named["layer"] = named["layer"].astype(str).map(short_layer)
-    return named if len(models) > 1 else named.drop(columns="model")
+    shown = table.loc[order].dropna(axis="columns", how="all").reset_index().rename(columns=titles)
+    shown["layer"] = shown["layer"].astype(str).map(short_layer)
+    return shown if len(models) > 1 else shown.drop(columns="model")

@@ -22,13 +22,13 @@ def what_was_run(
     """Return a sentence (`lede`) and pairs of name and text (`facts`) on models, corpus (None: none was read) and steps."""
     sizes = models.sort_values("n_parameters")
     n_checkpoints = len(features[["model", "step"]].drop_duplicates())
-    kinds = [_kind(name, config["models"]) for name in models["model"]]
+    kinds = [_kind_of_model(name, config["models"]) for name in models["model"]]
     training = config["training"]
     noun = "language model" if all_in_nats(models) else "model"
-    count = f"{counted(len(sizes), noun)}{_span(sizes['n_parameters'].dropna())}"
+    count = f"{counted(len(sizes), noun)}{_size_range(sizes['n_parameters'].dropna())}"
     checkpoints = counted(n_checkpoints, "checkpoint")
     if set(kinds) == {GPT}:
-        trained = f"trained for {training['steps']:,} steps on {_read(corpus, config)}"
+        trained = f"trained for {training['steps']:,} steps on {_training_text(corpus, config)}"
         lede = f"{count}, {trained}, with {checkpoints} in all."
     elif set(kinds) == {TABLE}:
         lede = f"{count}, {TABLE.origin}: forecasts and the decision, no topology."
@@ -45,34 +45,34 @@ def what_was_run(
             f"{training['warmup_steps']} steps of warm-up; seed {', '.join(map(str, config['seeds']))}"
         )
         facts.append(("Training", schedule))
-    if text := _text(corpus, config, kinds, set(features["source"])):
+    if text := _texts_read(corpus, config, kinds, set(features["source"])):
         facts.append(("Text", text))
-    measured = [_measured(str(source), rows) for source, rows in features.groupby("source")]
-    facts.append(("Measured", "; ".join(measured) or "no features"))
+    features_measured = [_features_measured(str(source), rows) for source, rows in features.groupby("source")]
+    facts.append(("Measured", "; ".join(features_measured) or "no features"))
     return {"lede": lede, "facts": facts}
 
 
-def _measured(source: str, features: pd.DataFrame) -> str:
-    """Return how many features of a source there are, and how many of them are of the whole model."""
+def _features_measured(source: str, features: pd.DataFrame) -> str:
+    """Return the number of features of a source, and how many of them are of the whole model."""
     n_features, n_whole = features["feature"].nunique(), whole_model(features)["feature"].nunique()
     of_whole = f", {n_whole} of them of the whole model" if n_whole != n_features else ""
     return f"{counted(n_features, 'feature')} of the {source}{of_whole}"
 
 
-def _kind(model: str, entries: Mapping[str, Mapping[str, Any]]) -> ModelKind:
-    """Return the kind of a model's entry: the entry has the model's name or, with several seeds, its beginning."""
+def _kind_of_model(model: str, entries: Mapping[str, Mapping[str, Any]]) -> ModelKind:
+    """Return the kind of a model by its entry, whose name is that of the model or, with several seeds, its prefix."""
     fitting = [name for name in entries if model == name or model.startswith(f"{name}.")]
     return MODEL_KINDS[entries[max(fitting, key=len)]["kind"]]
 
 
-def _span(sizes: pd.Series) -> str:
+def _size_range(sizes: pd.Series) -> str:
     if sizes.empty:
         return ""
     low, high = int(sizes.min()), int(sizes.max())
     return f" of {low:,} parameters" if low == high else f" of {low:,} to {high:,} parameters"
 
 
-def _text(
+def _texts_read(
     corpus: Mapping[str, Any] | None, config: Mapping[str, Any], kinds: Sequence[ModelKind], sources: set[str]
 ) -> str:
     """Return which text was read, and for what; "" if none was."""
@@ -80,14 +80,16 @@ def _text(
         return ""
     parts = []
     if GPT in kinds:
-        parts.append(f"{_read(corpus, config)} for training, {corpus['tokens']['validation']:,} for validation")
+        parts.append(
+            f"{_training_text(corpus, config)} for training, {corpus['tokens']['validation']:,} for validation"
+        )
     if any(kind.has_weights and kind != GPT for kind in kinds) and sources & {"embeddings", "landscape", "gradients"}:
         name = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["validation"])))
         parts.append(f"models that were not trained here read {name} with their own tokenizers, to be measured only")
     return "; ".join(parts)
 
 
-def _read(corpus: Mapping[str, Any] | None, config: Mapping[str, Any]) -> str:
+def _training_text(corpus: Mapping[str, Any] | None, config: Mapping[str, Any]) -> str:
     if corpus is None:
         return "no text"
     text = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["train"])))
@@ -115,7 +117,7 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
 
 
 def agreement(clouds: Sequence[Mapping[str, Any]], model: str, step: int, program: str) -> str:
-    """Say how far diagrams of a checkpoint are from those of another program (`ripser_check.check`); "" if none are."""
+    """Return the largest difference of diagrams from those of another program (`ripser_check.check`), in a sentence."""
     if not clouds:
         return ""
     farthest = max(clouds, key=lambda cloud: cloud["difference"])

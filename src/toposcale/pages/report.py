@@ -74,7 +74,7 @@ class Picture(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A table of the run for the page; the file has `total` rows, by default those that are shown."""
+    """A table of the run for the page; total: number of rows in its file, by default that of `rows`."""
 
     name: str
     rows: pd.DataFrame
@@ -83,19 +83,19 @@ class Listing(NamedTuple):
 
 
 def listing(name: str, rows: pd.DataFrame) -> Listing:
-    """Select what the page shows of a table: whole models, the pooled verdicts, and the correlations without a control."""
+    """Select the rows of a table for the page: whole models, pooled verdicts, and correlations without a control."""
     total = len(rows)
     if "layer" in rows:
         rows = rows[rows["layer"] == schemas.ALL_LAYERS].drop(columns="layer")
     if name == "verdicts":
-        rows = side_by_side(rows[rows["model"] == POOLED])
+        rows = one_row_per_feature(rows[rows["model"] == POOLED])
     if name == "correlations":
         rows = rows[rows["control"] == NOTHING]
     caption = f"{sentence(schemas.TABLES[name].about)}."
     return Listing(name, rows[list(COLUMNS.get(name, rows.columns))], caption, total)
 
 
-def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
+def one_row_per_feature(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each feature and metric, with the answer to every question that was tested, and its numbers."""
     key = ["source", "feature", "metric"]
     wide = verdicts[key].drop_duplicates()
@@ -140,8 +140,8 @@ def report(
     ]
     first = next((figure for figure in figures if figure["name"] == ("layer_heat_map" if is_own else "overview")), None)
     others = [figure for figure in figures if figure != first]
-    drawn = by_configuration({"models": models, "features": features, "metrics": metrics})
-    looks = model_appearances(drawn["models"])
+    by_setting = by_configuration({"models": models, "features": features, "metrics": metrics})
+    appearances = model_appearances(by_setting["models"])
     layers, several = layer_table(models, features), features["step"].nunique() > 1
     layers_caption = LAYERS_CAPTION if several else ONE_CHECKPOINT_CAPTION
     is_warning = warnings.rows["remedy"] != ""  # a fact without a remedy is none
@@ -155,7 +155,7 @@ def report(
         layers=table(Listing("layers", layers, layers_caption)),
         cards=cards(models, metrics, features, warnings.rows, advice),
         answers=answers,
-        claims=None if claims is None else table(claimed(claims)),
+        claims=None if claims is None else table(claim_listing(claims)),
         counts="" if claims is None else ", ".join(f"{(claims['answer'] == one).sum()} {one}" for one in ClaimAnswer),
         needs=[control for control in questions() if control.needs],
         left_out={} if is_own else {picture.entry.title: picture.missing for picture in pictures if picture.missing},
@@ -168,8 +168,8 @@ def report(
         warnings=table(warnings._replace(rows=warnings.rows[is_warning], total=None)),
         facts_left_out=table(Listing("left_out", facts_left_out, FACTS_CAPTION)),
         runtimes=table(Listing("runtimes", runtimes)),
-        models=[{"name": name, "color": look.color} for name, look in looks.items()],
-        columns=pages.embedded("columns", chart_data(looks, drawn)),
+        models=[{"name": name, "color": appearance.color} for name, appearance in appearances.items()],
+        columns=pages.embedded("columns", chart_data(appearances, by_setting)),
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,
@@ -196,26 +196,26 @@ def _figure(picture: Picture, n_models: int) -> dict[str, Any]:
 
 
 def has_numbers(rows: pd.DataFrame) -> bool:
-    """Return whether a table has rows, of which not every one only says why it has no numbers."""
+    """Return whether a table has a row with numbers, not only with the reason why there are none."""
     return len(rows) > 0 and not ("reason" in rows and bool(rows["reason"].fillna("").ne("").all()))
 
 
-def claimed(claims: pd.DataFrame) -> Listing:
+def claim_listing(claims: pd.DataFrame) -> Listing:
     """Return the claims as the report shows them: source with name, and test with the reason why it was not made."""
-    about, untested = claims["source"] + ", " + claims["claim"], ". Not tested: " + claims["reason"]
+    names, untested = claims["source"] + ", " + claims["claim"], ". Not tested: " + claims["reason"]
     decides = claims["test"] + untested.where(claims["reason"] != "", "")
-    shown = claims[["statement", "answer", "numbers"]].assign(decides=decides)
-    shown.insert(0, "claim", about)
-    return Listing("claims", shown)
+    rows = claims[["statement", "answer", "numbers"]].assign(decides=decides)
+    rows.insert(0, "claim", names)
+    return Listing("claims", rows)
 
 
-def chart_data(looks: Mapping[str, Appearance], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def chart_data(appearances: Mapping[str, Appearance], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the data of the charts over training: every whole-model feature and every metric, by model."""
     values = with_metrics(whole_model(tables["features"]), tables["metrics"])
     keys = keys_of(values)
     models = [
-        {"name": name, "color": look.color, **columns(values[values["model"] == name], keys)}
-        for name, look in looks.items()
+        {"name": name, "color": appearance.color, **columns(values[values["model"] == name], keys)}
+        for name, appearance in appearances.items()
     ]
     return {"keys": described(keys, in_nats=all_in_nats(tables["models"])), "models": models}
 
@@ -265,7 +265,7 @@ def table(listing: Listing) -> dict[str, Any]:
 
 
 def _group(row: Mapping[Any, Any]) -> str:
-    """Return the group of the feature that a row is about, "" where it is about none or about a metric."""
+    """Return the group of the feature of a row; "" for a row of a metric, or without a feature."""
     feature = row.get("feature")
     return (
         group_of(feature) if isinstance(feature, str) and feature and row.get("source") != schemas.METRIC_SOURCE else ""

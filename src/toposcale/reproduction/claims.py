@@ -65,13 +65,13 @@ class Outcome(NamedTuple):
         return ClaimAnswer.OPPOSITE if self.contrary else ClaimAnswer.NOT_REPRODUCED
 
 
-def need(measured: Any, reason: str, numbers: str = "") -> None:
-    """Raise NotTested unless there is what a test needs."""
+def require(measured: Any, reason: str, numbers: str = "") -> None:
+    """Raise NotTested unless the values that a test needs are measured."""
     if not measured:
         raise NotTested(reason, numbers)
 
 
-def listed(values: Any) -> str:
+def values_text(values: Any) -> str:
     """Return the values by model as text, or their median and range if there are many."""
     values = pd.Series(values)
     if len(values) <= MOST_LISTED:
@@ -85,16 +85,16 @@ def value_range(values: pd.Series) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def every(passes: Any, fails: Any, numbers: str, absent: str = "not measured") -> Outcome:
+def all_or_none(passes: Any, fails: Any, numbers: str, absent: str = "not measured") -> Outcome:
     """Return whether all models pass a test, or all fail it; `absent` is the reason if there are none."""
-    need(len(passes), absent)
+    require(len(passes), absent)
     return Outcome(all(passes), all(fails), numbers)
 
 
-def one_sign(values: pd.Series, sign: int, least: float = 0.0, absent: str = "not measured") -> Outcome:
+def have_one_sign(values: pd.Series, sign: int, least: float = 0.0, absent: str = "not measured") -> Outcome:
     """Return whether the values of all models have this sign and an absolute value of at least `least`."""
     holds, contrary = ((side * values >= least) & (side * values > 0) for side in (sign, -sign))
-    return every(holds, contrary, listed(values), absent)
+    return all_or_none(holds, contrary, values_text(values), absent)
 
 
 def over_sizes(run: RunValues, values: pd.Series, sign: int) -> Outcome:
@@ -102,46 +102,48 @@ def over_sizes(run: RunValues, values: pd.Series, sign: int) -> Outcome:
     means = values.groupby(run.sizes.reindex(values.index)).mean()
     n_sizes = len(means)
     reason = f"{FEWEST_SIZES} sizes are needed for a p of {LEVEL}, but {n_sizes} have a value"
-    need(n_sizes >= FEWEST_SIZES, reason, listed(values))
+    require(n_sizes >= FEWEST_SIZES, reason, values_text(values))
     rho, is_exact = spearman(means.index, means).item(), n_sizes <= MAX_PERMUTED
     p_value = permutation_p_value(np.arange(n_sizes), means.rank()) if is_exact else correlation_p_value(rho, n_sizes)
     p = p_value.item()
-    numbers = f"Spearman with size {rho:.2f}, p = {p:.2g}; {listed(values)}"
+    numbers = f"Spearman with size {rho:.2f}, p = {p:.2g}; {values_text(values)}"
     return Outcome(p <= LEVEL and sign * rho > 0, p <= LEVEL and sign * rho < 0, numbers)
 
 
 def follows(run: RunValues, feature: str, sign: int, source: str = "weights") -> Outcome:
     """Return whether a feature follows the loss or perplexity with this sign."""
-    return one_sign(run.correlations(feature, source), sign, FOLLOWS_RHO)
+    return have_one_sign(run.correlations(feature, source), sign, FOLLOWS_RHO)
 
 
 def has_both_signs(run: RunValues) -> Outcome:
     """Return whether the correlation of neural persistence with the loss has both signs."""
     rho = run.correlations(NP)
-    need(len(rho) > 1, "needs two models")
-    return Outcome(rho.min() < 0 < rho.max(), False, listed(rho))
+    require(len(rho) > 1, "needs two models")
+    return Outcome(rho.min() < 0 < rho.max(), False, values_text(rho))
 
 
 def is_monotonic(run: RunValues) -> Outcome:
     """Return whether neural persistence never falls."""
     by_model, rho = run.series(NP, least=3), run.with_step(NP)
     rises = run.by_size({model: (np.diff(values) > 0).mean() for model, values in by_model.items()})
-    numbers = f"share of increases between checkpoints: {listed(rises)}; Spearman with the step: {listed(rho)}"
+    numbers = (
+        f"share of increases between checkpoints: {values_text(rises)}; Spearman with the step: {values_text(rho)}"
+    )
     falls = rho <= -FOLLOWS_RHO if len(rho) else [False]
-    return every(rises == 1, falls, numbers, "needs three checkpoints")
+    return all_or_none(rises == 1, falls, numbers, "needs three checkpoints")
 
 
 def is_efficient(run: RunValues) -> Outcome:
-    """Return the answer of the question beyond_the_norm, which detrends; a decrease of the loss is its negative change."""
+    """Return whether the answer to beyond_the_norm, on detrended series, is a negative correlation with the loss."""
     rows = run.rows("verdicts", model=POOLED, question="beyond_the_norm", feature=NP)
     power = run.rows("sensitivity", question="beyond_the_norm")
     tested = rows[rows["metric"].isin(LOSSES)].dropna(subset=["p"]).sort_values("metric")
-    need(len(tested), next(filter(None, [*rows["reason"], *power["reason"]]), "not measured"))
+    require(len(tested), next(filter(None, [*rows["reason"], *power["reason"]]), "not measured"))
     row, limit = tested.iloc[-1], "".join(f"; {answers.power_sentence(value)}" for value in power["detectable"])
     numbers = f"correlation with the {row['metric']} {row['estimate']:.2f}, p = {row['p']:.2g}{limit}"
     is_significant = row["p"] <= LEVEL
     has_power = is_significant or (power["found"] == YES).any()
-    need(has_power, "the test does not detect the loss itself (positive control)", numbers)
+    require(has_power, "the test does not detect the loss itself (positive control)", numbers)
     return Outcome(is_significant and row["estimate"] < 0, is_significant and row["estimate"] > 0, numbers)
 
 
@@ -150,20 +152,20 @@ def coincides(run: RunValues) -> Outcome:
     apart = run.transitions(NP, "transition_step") - run.transitions(LOSSES[1], "settled_step", METRIC_SOURCE)
     apart, by_model = run.by_size(apart), run.series(NP)
     near = [abs(steps) <= np.diff(by_model[str(model)].index).max() for model, steps in apart.items()]
-    return every(near, [False], f"steps apart: {listed(apart)}", "no model has both steps")
+    return all_or_none(near, [False], f"steps apart: {values_text(apart)}", "no model has both steps")
 
 
 def is_early(run: RunValues) -> Outcome:
     """Return whether neural persistence changes most in the first part of training."""
     final = run.tables["models"].set_index("model")["final_step"].astype(float)
     shares = run.by_size(run.transitions(NP, "transition_step") / final)
-    return every(shares <= EARLY, [False], f"share of training: {listed(shares)}", "no transition is known")
+    return all_or_none(shares <= EARLY, [False], f"share of training: {values_text(shares)}", "no transition is known")
 
 
 def scales(run: RunValues, sign: int | None, *series: str, source: str = "weights") -> Outcome:
     """Return whether all exponents in size have this sign (0: no scaling; None: any sign but 0)."""
     laws = {name: law for name in series if (law := run.law(name, source)) is not None}
-    need(len(laws) == len(series), "no exponent in size has an interval: it needs three sizes")
+    require(len(laws) == len(series), "no exponent in size has an interval: it needs three sizes")
     signs = [1 if law["exponent_low"] > 0 else -1 if law["exponent_high"] < 0 else 0 for law in laws.values()]
     numbers = ", ".join(
         f"{name} {law['exponent']:.3f} ({law['exponent_low']:.3f} to {law['exponent_high']:.3f})"
@@ -176,7 +178,7 @@ def scales(run: RunValues, sign: int | None, *series: str, source: str = "weight
 def improves(run: RunValues) -> Outcome:
     """Return whether topology improves the forecasts."""
     verdict, text, numbers = answers.answer_topological_forecast(run.tables["forecast_evaluation"])
-    need(verdict in (answers.IMPROVES, answers.WORSENS, answers.NOT_SHOWN), text, numbers)
+    require(verdict in (answers.IMPROVES, answers.WORSENS, answers.NOT_SHOWN), text, numbers)
     return Outcome(verdict == answers.IMPROVES, verdict == answers.WORSENS, numbers)
 
 
@@ -184,7 +186,7 @@ def improves_late(run: RunValues) -> Outcome:
     """Return whether the combined forecast is worse at 20% of training, and better at 30 and 50%."""
     reductions = run.rows("forecast_evaluation", method="combined").set_index("fraction")["over_power_law_percent"]
     reductions = reductions.reindex([0.2, 0.3, 0.5]).dropna()
-    need(len(reductions) == 3, "no forecasts at 20, 30 and 50% of training")
+    require(len(reductions) == 3, "no forecasts at 20, 30 and 50% of training")
     right = (reductions > 0) == (reductions.index > 0.2)
     numbers = "reduction of the error: " + ", ".join(f"{value:+.0f}% at {at:.0%}" for at, value in reductions.items())
     return Outcome(right.all(), not right.any(), numbers)
@@ -195,7 +197,7 @@ def improves_most(run: RunValues) -> Outcome:
     rows = run.tables["forecasts"].dropna(subset=["error"]).set_index(["fraction", "model", "method"])
     errors = rows["error"].abs().unstack().reindex(columns=["combined", "power_law"]).dropna()
     better = (errors["combined"] < errors["power_law"]).groupby("fraction").agg(["sum", "size"])
-    need((better["size"] >= FEWEST_SIZES).any(), f"fewer than {FEWEST_SIZES} finished models have both forecasts")
+    require((better["size"] >= FEWEST_SIZES).any(), f"fewer than {FEWEST_SIZES} finished models have both forecasts")
     numbers = "better in " + ", ".join(f"{won} of {n} at {share:.0%}" for share, won, n in better.itertuples())
     shares = better["sum"] / better["size"]
     return Outcome((shares >= 0.6).all(), (shares <= 0.4).all(), numbers)
@@ -206,7 +208,7 @@ def is_in_every_size(run: RunValues) -> Outcome:
     plain = run.rows("correlations", control=NOTHING).dropna(subset=["spearman_p"])
     groups = plain[plain["metric"].isin(LOSSES)].groupby(["source", "feature", "metric"])["spearman_p"]
     passed = groups.max()[groups.size() == run.tables["models"]["model"].nunique()] < LEVEL
-    need(len(passed) and groups.size().max() > 1, "needs correlations of two models")
+    require(len(passed) and groups.size().max() > 1, "needs correlations of two models")
     features = set(passed[passed].index.get_level_values("feature"))
     topological = [name for name in features if group_of(name) == "topology"]
     valid = run.rows("tested_features", question="beyond_the_norm")[["found", "tested"]].sum()
@@ -222,16 +224,16 @@ def trajectories_differ(run: RunValues) -> Outcome:
 
     rho = run.with_step(NP)
     groups = [of_size.to_numpy() for _, of_size in rho.groupby(run.sizes.reindex(rho.index))]
-    numbers = f"Spearman of neural persistence with the step: {listed(rho)}"
+    numbers = f"Spearman of neural persistence with the step: {values_text(rho)}"
     is_replicated = len(groups) > 1 and min(map(len, groups)) > 2
-    need(is_replicated, "size and seed are confounded: needs three seeds of each of two sizes", numbers)
+    require(is_replicated, "size and seed are confounded: needs three seeds of each of two sizes", numbers)
     p = float(kruskal(*groups).pvalue)
     return Outcome(p <= LEVEL, False, f"p = {p:.2g}; {numbers}")
 
 
 def rises_in_pythia(run: RunValues, feature: str, sign: int) -> Outcome:
     """Return whether a feature of Pythia 14M rises (sign 1) or falls in training."""
-    return one_sign(run.with_step(feature).filter(["pythia-14m"]), sign, FOLLOWS_RHO, NO_PYTHIA)
+    return have_one_sign(run.with_step(feature).filter(["pythia-14m"]), sign, FOLLOWS_RHO, NO_PYTHIA)
 
 
 def parts_differ(run: RunValues) -> Outcome:
@@ -240,15 +242,15 @@ def parts_differ(run: RunValues) -> Outcome:
     rows = rows[rows["step"] == rows.groupby("model")["step"].transform("max")]
     means = rows.groupby(["model", rows["layer"].map(role_of)])["value"].mean().unstack()
     apart = run.by_size(means.get(Role.ATTENTION, np.nan) - means.get(Role.FEED_FORWARD, pd.Series(dtype=float)))
-    need(len(apart), "no such matrices")
-    return Outcome(len(signs := set(np.sign(apart))) == 1 and 0 not in signs, False, listed(apart))
+    require(len(apart), "no such matrices")
+    return Outcome(len(signs := set(np.sign(apart))) == 1 and 0 not in signs, False, values_text(apart))
 
 
 def beats_spectra(run: RunValues) -> Outcome:
     """Return whether the features of H1 follow the perplexity more closely than those of the spectrum."""
     rho = pd.DataFrame({name: run.correlations(name, "embeddings").abs() for name in REPORTED})
     apart = rho[list(REPORTED[:4])].mean(axis=1) - rho[list(REPORTED[4:])].mean(axis=1)
-    return one_sign(run.by_size(apart), 1, absent=NO_EMBEDDINGS)
+    return have_one_sign(run.by_size(apart), 1, absent=NO_EMBEDDINGS)
 
 
 def has_interior_minimum(run: RunValues) -> Outcome:
@@ -256,36 +258,36 @@ def has_interior_minimum(run: RunValues) -> Outcome:
     by_model = run.series(H1, "embeddings", MIN_FOR_CORRELATION)
     least = run.by_size({model: values.idxmin() for model, values in by_model.items()})
     inside = np.array([of.index[0] < least[model] < of.index[-1] for model, of in by_model.items()], dtype=bool)
-    return every(inside, ~inside, f"step of the minimum: {listed(least)}", NO_EMBEDDINGS)
+    return all_or_none(inside, ~inside, f"step of the minimum: {values_text(least)}", NO_EMBEDDINGS)
 
 
 def stopping_is_free(run: RunValues) -> Outcome:
     """Return whether early stopping by neural persistence saves steps and costs nothing."""
     rows = run.rows("early_stopping", feature=NP, patience=2).set_index("model").astype({"steps_saved": float})
     saved, regret = run.by_size(rows["steps_saved"]), run.by_size(rows["regret"])
-    numbers = f"steps saved: {listed(saved)}; nats lost: {listed(regret)}"
-    return every((regret <= FREE) & bool((saved > 0).any()), regret > FREE, numbers, "no validation loss")
+    numbers = f"steps saved: {values_text(saved)}; nats lost: {values_text(regret)}"
+    return all_or_none((regret <= FREE) & bool((saved > 0).any()), regret > FREE, numbers, "no validation loss")
 
 
 def saddles_fall(run: RunValues) -> Outcome:
     """Return whether there are fewer saddles at the last checkpoint than at the first."""
     by_model = run.surfaces("n_saddles", 2)
-    need(not by_model or any(values.any() for values in by_model.values()), "no surface has a saddle")
+    require(not by_model or any(values.any() for values in by_model.values()), "no surface has a saddle")
     change = {model: values.iloc[-1] - values.iloc[0] for model, values in by_model.items()}
-    return one_sign(run.by_size(change), -1, absent=NO_LANDSCAPE)
+    return have_one_sign(run.by_size(change), -1, absent=NO_LANDSCAPE)
 
 
 def is_not_monotonic(run: RunValues) -> Outcome:
     """Return whether the average persistence of the loss surface both rises and falls."""
     signs = [set(np.sign(np.diff(values))) for values in run.surfaces("average_persistence", 3).values()]
     turns = np.array([{-1, 1} <= of_model for of_model in signs], dtype=bool)
-    return every(turns, ~turns, f"it rises and falls in {turns.sum()} of {len(turns)} models", NO_LANDSCAPE)
+    return all_or_none(turns, ~turns, f"it rises and falls in {turns.sum()} of {len(turns)} models", NO_LANDSCAPE)
 
 
 def saddles_in_larger(run: RunValues) -> Outcome:
     """Return whether larger models have more saddles."""
     last = run.by_size({model: values.iloc[-1] for model, values in run.surfaces("n_saddles", 1).items()})
-    need(len(last), NO_LANDSCAPE)
+    require(len(last), NO_LANDSCAPE)
     return over_sizes(run, last, 1)
 
 
@@ -302,10 +304,10 @@ def more_dimensions(run: RunValues) -> Outcome:
     loss, quadratic = map(saddles, SUBSPACES)
     excess = loss - quadratic
     has_both = 2 in excess and len(excess.columns) > 1
-    need(has_both, "no subspaces of the Hessian of two and of more dimensions are measured (landscape.subspaces)")
+    require(has_both, "no subspaces of the Hessian of two and of more dimensions are measured (landscape.subspaces)")
     beyond = run.by_size(excess.drop(columns=2).mean(axis=1) - excess[2])
     counts = ", ".join(f"{k}: {loss[k].mean():.3g} ({quadratic[k].mean():.3g})" for k in loss)
-    numbers = f"{listed(beyond)}; saddles (of the quadratic model) by dimension {counts}"
+    numbers = f"{values_text(beyond)}; saddles (of the quadratic model) by dimension {counts}"
     return Outcome((beyond > 0).all(), False, numbers)
 
 

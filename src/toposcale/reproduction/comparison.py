@@ -63,8 +63,8 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     rows = []
     for record in published.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
-        about = models_of.get((row["source"], row["model"]), {row["model"]})
-        ours = look_up(row, about, run) if about <= names else None
+        models = models_of.get((row["source"], row["model"]), {row["model"]})
+        ours = value_of_run(row, models, run) if models <= names else None
         if ours is None:
             continue
         value = float(row["value"].removeprefix("<"))
@@ -81,7 +81,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
                 "ours": ours,
                 "difference": ours - value,
                 "note": "; ".join(filter(None, notes)),
-                "setting": setting if row["source"] == PAPER and about <= trained else "",
+                "setting": setting if row["source"] == PAPER and models <= trained else "",
             }
         )
     return schemas.TABLES["comparison"].frame(rows)
@@ -101,33 +101,33 @@ def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], 
     return "; ".join(differences)
 
 
-def look_up(row: Mapping[str, Any], about: Collection[str], run: Run) -> float | None:
-    """Return this run's value of one published quantity about these models; None if the run has none.
+def value_of_run(row: Mapping[str, Any], models: Collection[str], run: Run) -> float | None:
+    """Return the value of a run for a published quantity of these models; None if the run has none.
 
     The row names its source: `our_table`, `our_column`, the filters `our_source`, `our_layer`, ... (without a layer: all
     matrices), and in `take` the reduction to one number.
     """
     if pd.isna(row["our_table"]):
         return None
-    table, column, take = run[row["our_table"]], row["our_column"], row["take"]
-    where = {name: row[f"our_{name}"] for name in _FILTERS} | {"step": row["step"]}
-    if take == "last_step":  # the run's own, which need not be the published one
-        rows = _rows(table, about, where | {"step": np.nan}).sort_values("step")
+    table, column, reduction = run[row["our_table"]], row["our_column"], row["take"]
+    conditions = {name: row[f"our_{name}"] for name in _FILTERS} | {"step": row["step"]}
+    if reduction == "last_step":  # the run's own, which need not be the published one
+        rows = _rows_of_models(table, models, conditions | {"step": np.nan}).sort_values("step")
     else:
-        rows = _rows(table, about, where)
-    if take == "mean_of_small_clouds":
+        rows = _rows_of_models(table, models, conditions)
+    if reduction == "mean_of_small_clouds":
         # n points have n - 1 bars. Where their number is not known, neither is whether the clouds were small.
-        bars = _rows(table, about, where | {"feature": "h0_count"})[column]
+        bars = _rows_of_models(table, models, conditions | {"feature": "h0_count"})[column]
         rows = rows if bars.max() <= 99 else rows[:0]
-    return None if rows.empty else _TAKES[take](rows[column])
+    return None if rows.empty else _TAKES[reduction](rows[column])
 
 
-def _rows(table: pd.DataFrame, about: Collection[str], where: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows of these models with these values; a NaN filters nothing."""
-    rows = table[table["model"].isin(about)] if "model" in table else table
-    if "layer" in table and pd.isna(where["layer"]):
+def _rows_of_models(table: pd.DataFrame, models: Collection[str], conditions: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows of these models that meet the conditions, values by column; NaN is no condition."""
+    rows = table[table["model"].isin(models)] if "model" in table else table
+    if "layer" in table and pd.isna(conditions["layer"]):
         rows = rows[rows["layer"] != schemas.ALL_LAYERS]
-    for name, value in where.items():
+    for name, value in conditions.items():
         rows = rows[rows[name] == value] if name in table and not pd.isna(value) else rows
     return rows
 

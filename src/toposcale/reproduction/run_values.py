@@ -23,11 +23,11 @@ class RunValues:
 
     tables: Mapping[str, pd.DataFrame]
 
-    def rows(self, table: str, **where: Any) -> pd.DataFrame:
-        """Return the rows of whole models whose columns have these values."""
+    def rows(self, table: str, **conditions: Any) -> pd.DataFrame:
+        """Return the rows of whole models that meet the conditions, values by column."""
         rows = self.tables[table]
         rows = whole_model(rows) if "layer" in rows else rows
-        for name, value in where.items():
+        for name, value in conditions.items():
             rows = rows[rows[name] == value]
         return rows
 
