@@ -84,7 +84,7 @@ def tables() -> str:
     """Return docs/tables.md: every table, what a row is, its columns with type and meaning."""
     lines = []
     for name, described in TABLES.items():
-        lines += [f"## {name}", "", f"{described.about.capitalize()}.", ""]
+        lines += [f"## {name}", "", f"{described.row_meaning.capitalize()}.", ""]
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]
         for column in described.columns:
             bold = "**" if column.name in described.key else ""

@@ -10,7 +10,7 @@ from toposcale.checkpoints.locations import LeftOutError, noted, readable
 from toposcale.io.errors import UserError, is_shared, reason_of
 
 
-def measured(
+def measure_checkpoints(
     snakemake: Any, concerns: str, warning_rows: list[dict[str, Any]], measure: Callable[..., Any], *arguments: Any
 ) -> Iterator[tuple[int, Any]]:
     """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.

@@ -114,9 +114,9 @@ def write(
     An output is named after its table, optionally after the source of its rows (landscape_features).
     """
     metadata = tables.with_warnings(provenance(snakemake), warning_rows)
-    for name, pieces in parts.items():
+    for name, tables_of_output in parts.items():
         table = schemas.TABLES.get(name) or schemas.TABLES[name.rpartition("_")[2]]
-        tables.write(tables.joined(table, pieces), snakemake.output[name], metadata)
+        tables.write(tables.concatenate(table, tables_of_output), snakemake.output[name], metadata)
 
 
 def write_json(path: str | Path, content: Any, **options: Any) -> None:

@@ -31,8 +31,8 @@ def probe_losses(model, tokenizer, text, settings):
     """Return a loss for each probe batch: the first is measured, the others give its uncertainty."""
     tokens = text.validation
     if tokenizer:
-        pieces = tokenizer(list(text.probe_texts), add_special_tokens=False)["input_ids"]
-        tokens = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
+        token_lists = tokenizer(list(text.probe_texts), add_special_tokens=False)["input_ids"]
+        tokens = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in token_lists])
     length = min(settings["max_tokens"], model.context)
     size, batches = settings["batch_size"], 1 + settings["repeats"]
     sequences = trainer.validation_sequences(tokens, length, size * batches) if len(tokens) > length else ()
@@ -42,21 +42,21 @@ def probe_losses(model, tokenizer, text, settings):
             f"landscape.repeats ask for {size * batches}; give a longer text, or lower one of them"
         )
     probes = torch.from_numpy(sequences).to(next(model.module.parameters()).device)
-    parts = [probes[batch::batches] for batch in range(batches)]
-    return [probe_loss(model.module, part[:, :-1], part[:, 1:]) for part in parts]
+    batches_of_probes = [probes[batch::batches] for batch in range(batches)]
+    return [probe_loss(model.module, part[:, :-1], part[:, 1:]) for part in batches_of_probes]
 
 
-def surface_rows(surface, **where):
+def surface_rows(surface, **identifiers):
     """Return a surface as rows (x, y, loss); of a surface with three axes, the middle slice of the third."""
     x, y = surface.coordinates[:2]
     losses = surface.values if surface.values.ndim == 2 else surface.values[:, :, len(surface.values) // 2]
-    return [{**where, "x": x[i], "y": y[j], "loss": losses[i, j]} for i in range(len(x)) for j in range(len(y))]
+    return [{**identifiers, "x": x[i], "y": y[j], "loss": losses[i, j]} for i in range(len(x)) for j in range(len(y))]
 
 
-def profile_rows(profile, direction, **where):
+def profile_rows(profile, direction, **identifiers):
     """Return a landscape profile as rows, one for each component and level."""
     return [
-        {**where, "direction": direction, "component": minimum, "level": level, "mass": mass}
+        {**identifiers, "direction": direction, "component": minimum, "level": level, "mass": mass}
         for level, masses in zip(profile.levels.tolist(), profile.mass.tolist(), strict=True)
         for minimum, mass in zip(profile.minima.tolist(), masses, strict=True)
         if mass > 0

@@ -32,6 +32,6 @@ def repeated(model: str, step: int, original: str, manifest: str) -> dict[str, A
     return note(model, "checkpoint", f"serves the weights of {original}", remedy, step=step)
 
 
-def left_out(noted: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of missing checkpoints in such rows, not counting those that repeat another one."""
-    return len({(row["model"], row["step"]) for row in noted if row["is_missing"]})
+def count_missing(warning_rows: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of missing checkpoints in the rows, without those that repeat another one."""
+    return len({(row["model"], row["step"]) for row in warning_rows if row["is_missing"]})

@@ -41,9 +41,9 @@ def read_inputs(snakemake, names):
     return {name: _READERS.get(name, read)(snakemake.input[name]) for name in names}
 
 
-def write(snakemake, frames, **more):
+def write(snakemake, frames, **metadata):
     """Write each frame as Parquet (output `{name}`, with `more` in its metadata) and as CSV (`{name}_csv`)."""
-    metadata = _job.provenance(snakemake) | more
+    metadata = _job.provenance(snakemake) | metadata
     for name, frame in frames.items():
         table = schemas.TABLES[name]
         data = pa.Table.from_pandas(frame[table.names], table.schema, preserve_index=False)

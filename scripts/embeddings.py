@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 import _job
-from _checkpoints import measured
+from _checkpoints import measure_checkpoints
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.features import embeddings
@@ -28,16 +28,16 @@ def measure(checkpoint, settings, tokenizer_folder, text, threads):
     if path.is_dir():  # otherwise it was trained here, with the corpus' tokenizer
         tokenizer = language_models.load_tokenizer(tokenizer_folder or path, loaded.vocab_size)
     tokens = tokens_of(loaded, tokenizer, text, settings)
-    passed = embeddings.forward_pass(
+    forward = embeddings.forward_pass(
         loaded,
         list(tokens.values()),
         all_layers=settings["layers"] == "all",
         progress=partial(_job.progress, unit="batches of texts"),
     )
     summary = embeddings.EmbeddingSettings(settings["components"], settings["repeats"])
-    features, diagrams = embeddings.compute_features(passed.embeddings, summary, precision=passed.precision)
-    cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(list(tokens)))
-    return cloud, features, diagrams, passed.perplexity
+    features, diagrams = embeddings.compute_features(forward.embeddings, summary, precision=forward.precision)
+    cloud = Cloud(forward.embeddings[schemas.ALL_LAYERS], np.array(list(tokens)))
+    return cloud, features, diagrams, forward.perplexity
 
 
 def tokens_of(model, tokenizer, text, settings):
@@ -71,15 +71,15 @@ def main(snakemake):
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, warning_rows = {"features": [], "diagrams": [], "metrics": []}, []
     clouds = dict.fromkeys(snakemake.params.steps, NO_TEXTS)
-    what = settings, tokenizer, text, snakemake.threads
-    for step, (cloud, features, diagrams, perplexity) in measured(
-        snakemake, "embeddings", warning_rows, measure, *what
+    arguments = settings, tokenizer, text, snakemake.threads
+    for step, (cloud, features, diagrams, perplexity) in measure_checkpoints(
+        snakemake, "embeddings", warning_rows, measure, *arguments
     ):
-        where = {"model": model, "step": step}
+        identifiers = {"model": model, "step": step}
         clouds[step] = cloud
-        metrics = [{**where, "metric": "perplexity", "value": perplexity}]
-        rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
-        rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
+        metrics = [{**identifiers, "metric": "perplexity", "value": perplexity}]
+        rows["features"].append(tables.feature_rows(features, source="embeddings", **identifiers))
+        rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **identifiers))
         rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
     save_clouds(snakemake.output.clouds, clouds, _job.provenance(snakemake))
     _job.write(snakemake, rows, warning_rows)

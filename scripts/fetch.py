@@ -19,20 +19,20 @@ from toposcale.io.job_files import locked, read_noted
 
 
 def listing(path, source, steps, since):
-    """Return what the repository has of each step, noted in `path` once a run, which began at the time `since`."""
+    """Return the listing of each step in the repository, stored in `path` once per run; since: start of the run."""
     with locked(f"{path}.lock"):
         request = {"repo": source.repo, "revisions": source.pattern, "steps": sorted(steps)}
         record = read_noted(path)
         is_known = {key: record.get(key) for key in request} == request
         if not is_known or (record["listed"] < since and not is_offline_mode()):
-            listed = {str(step): facts for step, facts in source.listing(steps).items()}
-            record = request | {"listed": time.time(), "checkpoints": listed}
+            listed_checkpoints = {str(step): facts for step, facts in source.listing(steps).items()}
+            record = request | {"listed": time.time(), "checkpoints": listed_checkpoints}
             write_text(path, json.dumps(record, indent=1) + "\n")
     return record["checkpoints"]
 
 
 def fetch(source, facts, *, cache="", keep=False):
-    """Fetch what is listed of a step, and return it with its sizes, or with the reason why it is unusable."""
+    """Fetch a listed checkpoint; return its facts with its sizes, or with the reason why it is unusable."""
     folder = Path(facts["folder"])
     try:
         source.fetch(facts, folder, cache=cache, keep=keep)
@@ -53,9 +53,9 @@ def main(snakemake):
     source = HubSource(params.source["repo"], params.source["revisions"])
     step = int(snakemake.wildcards.checkpoints.removeprefix("step-"))
     steps = snakemake.config["models"][snakemake.wildcards.model]["steps"]
-    listed = listing(params.revisions, source, steps, float(os.environ["TOPOSCALE_STARTED"]))
+    listed_checkpoints = listing(params.revisions, source, steps, float(os.environ["TOPOSCALE_STARTED"]))
     Path(folder).mkdir(parents=True, exist_ok=True)
-    facts = {"repo": source.repo, "step": step} | listed[str(step)]
+    facts = {"repo": source.repo, "step": step} | listed_checkpoints[str(step)]
     if "unusable" not in facts and not facts["repeats"]:
         facts = fetch(source, facts | {"folder": folder}, cache=hub["cache"], keep=hub["keep"])
     _job.write_json(snakemake.output.manifest, facts)

@@ -2,7 +2,7 @@
 
 import _job
 import _landscape
-from _checkpoints import measured
+from _checkpoints import measure_checkpoints
 from toposcale.features import landscape
 from toposcale.io import schemas, tables
 from toposcale.training import corpus
@@ -14,30 +14,34 @@ def measure(checkpoint, tokenizer_folder, text, snakemake):
     loaded, tokenizer = _landscape.load(checkpoint, settings, tokenizer_folder)
     losses = _landscape.probe_losses(loaded, tokenizer, text, settings)
     fields = landscape.LandscapeFeatureSettings.__dataclass_fields__
-    chosen = landscape.LandscapeFeatureSettings(**{name: settings[name] for name in fields if name in settings})
-    return landscape.compute_features(losses, dict(loaded.module.named_parameters()), chosen)
+    feature_settings = landscape.LandscapeFeatureSettings(
+        **{name: settings[name] for name in fields if name in settings}
+    )
+    return landscape.compute_features(losses, dict(loaded.module.named_parameters()), feature_settings)
 
 
-def rows_of(description, **where):
+def rows_of(description, **identifiers):
     """Return the rows of one checkpoint by output of the rule."""
     rows = {}
     for source, features, diagrams in (
         ("landscape", description.features, description.diagrams),
         ("gradients", description.gradient_features, description.gradient_diagrams),
     ):
-        rows[f"{source}_features"] = tables.feature_rows(features, source=source, **where)
-        rows[f"{source}_diagrams"] = tables.diagram_rows(diagrams, source=source, **where)
+        rows[f"{source}_features"] = tables.feature_rows(features, source=source, **identifiers)
+        rows[f"{source}_diagrams"] = tables.diagram_rows(diagrams, source=source, **identifiers)
     columns = ("eigenvalue", "density")
-    densities = [where | dict(zip(columns, row, strict=True)) for row in zip(*(description.density or ()), strict=True)]
+    densities = [
+        identifiers | dict(zip(columns, row, strict=True)) for row in zip(*(description.density or ()), strict=True)
+    ]
     surfaces = [
         row
         for plane, surface in description.surfaces.items()
-        for row in _landscape.surface_rows(surface, plane=plane, **where)
+        for row in _landscape.surface_rows(surface, plane=plane, **identifiers)
     ]
     profiles = [
         row
         for plane, profile in description.profiles.items()
-        for row in _landscape.profile_rows(profile, plane, **where)
+        for row in _landscape.profile_rows(profile, plane, **identifiers)
     ]
     other_rows = {"surfaces": surfaces, "densities": densities, "profiles": profiles}
     return rows | {name: tables.from_rows(schemas.TABLES[name], part) for name, part in other_rows.items()}
@@ -48,9 +52,11 @@ def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, warning_rows = {name: [] for name, _ in snakemake.output.items()}, []
-    for step, description in measured(snakemake, "landscape", warning_rows, measure, tokenizer, text, snakemake):
-        where = {"model": snakemake.wildcards.model, "step": step}
-        for name, table in rows_of(description, **where).items():
+    for step, description in measure_checkpoints(
+        snakemake, "landscape", warning_rows, measure, tokenizer, text, snakemake
+    ):
+        identifiers = {"model": snakemake.wildcards.model, "step": step}
+        for name, table in rows_of(description, **identifiers).items():
             if name in rows:
                 rows[name].append(table)
     _job.write(snakemake, rows, warning_rows)

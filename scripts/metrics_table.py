@@ -17,15 +17,15 @@ from toposcale.io.files import read_json
 def each_once(rows):
     """Return rows without repetitions; raise UserError if a metric has two values at one checkpoint."""
     keys = ["model", "step", "metric"]
-    counted = rows.group_by(keys, use_threads=False).aggregate([("value", "count_distinct"), ("value", "first")])
-    twice = counted.filter(pc.greater(counted["value_count_distinct"], 1))
+    unique_rows = rows.group_by(keys, use_threads=False).aggregate([("value", "count_distinct"), ("value", "first")])
+    twice = unique_rows.filter(pc.greater(unique_rows["value_count_distinct"], 1))
     if len(twice):
         model, step, metric = (twice[key][0].as_py() for key in keys)
         raise UserError(
             f"{model}: {metric} has two values at step {step}; leave it out of one of its sources: its own log, "
             "metrics.tables, metrics.harness"
         )
-    return counted.rename_columns({"value_first": "value"}).select(rows.column_names).cast(rows.schema)
+    return unique_rows.rename_columns({"value_first": "value"}).select(rows.column_names).cast(rows.schema)
 
 
 def unknown_models(table, path, models):
@@ -45,8 +45,8 @@ def training_losses(path, steps):
     """Return the loss of each checkpoint on the batch of its step."""
     log = tables.read(schemas.TABLES["training"], path)
     log = log.filter(pc.is_in(log["step"], pa.array(steps)))
-    where = {"model": Path(path).stem, "metric": "training_loss"}
-    rows = [{**where, "step": row["step"], "value": row["loss"]} for row in log.to_pylist()]
+    identifiers = {"model": Path(path).stem, "metric": "training_loss"}
+    rows = [{**identifiers, "step": row["step"], "value": row["loss"]} for row in log.to_pylist()]
     return tables.from_rows(schemas.TABLES["metrics"], rows)
 
 

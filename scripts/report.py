@@ -56,7 +56,7 @@ def main(snakemake):
     config = yaml.safe_load(config_text)
     corpus = files.read_json(inputs.corpus) if inputs.corpus else None
     frames = _tables.read_inputs(snakemake, ("models", "summary", "metrics", "features"))
-    table_files = {Path(path).stem: path for path in inputs.made}
+    table_files = {Path(path).stem: path for path in inputs.tables}
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
         path.write_bytes(patch)

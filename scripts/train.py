@@ -32,14 +32,18 @@ class TrainingJob:
         text, training = corpus.load_corpus(snakemake.input.corpus), params.training
         self.shape = GPTShape(text.vocab_size, training["context"], **params.architecture)
         self.settings = settings_of(params)
-        of_training = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
-        self.metadata = {"seed": str(params.seed), "configuration": _job.digest(of_training), "digest": params.digest}
+        training_facts = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
+        self.metadata = {
+            "seed": str(params.seed),
+            "configuration": _job.digest(training_facts),
+            "digest": params.digest,
+        }
         self.metadata |= {name: str(size) for name, size in vars(self.shape).items()}
         self.sketch = None
         if params.sketch:
             self.sketch = callbacks.WeightSketch(self.shape.n_parameters, **params.sketch)
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], self.shape.context)
-        self.unseen, self.seen = (
+        self.validation_sequences, self.training_sequences = (
             trainer.validation_sequences(tokens, self.shape.context, training["validation_sequences"])
             for tokens in (text.validation, self.tokens)
         )
@@ -98,20 +102,20 @@ class TrainingJob:
     def advance(self, state, until):
         """Train up to `until`, and write the weights, the log, the sketches if asked for, and the losses."""
         with Path(str(self.snakemake.log)).open("a") as file:
-            watching = [callbacks.ProgressLog(file, until), self.sketch]
-            _, rows = trainer.train(state, self.settings, self.tokens, until, filter(None, watching))
+            training_callbacks = [callbacks.ProgressLog(file, until), self.sketch]
+            _, rows = trainer.train(state, self.settings, self.tokens, until, filter(None, training_callbacks))
         trainer.save_weights(self.part("checkpoint", until), state, self.metadata)
         if self.sketch:
             self.sketch.save(self.part("sketch", until), self.metadata)
         tables.write(tables.from_rows(schemas.TABLES["training"], rows), self.part("log", until))
-        loss = trainer.validation_loss(state.model, self.unseen)
-        gap = loss - trainer.validation_loss(state.model, self.seen)
+        loss = trainer.validation_loss(state.model, self.validation_sequences)
+        gap = loss - trainer.validation_loss(state.model, self.training_sequences)
         rows = [
             {"model": self.name, "step": until, "metric": metric, "value": value}
             for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
         ]
         tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), self.part("metrics", until))
-        # Written last: all it belongs to is complete.
+        # Written last: a checkpoint with this file is complete.
         trainer.save_optimiser(self.optimiser, state, self.metadata | {"job": self.signature()})
 
 

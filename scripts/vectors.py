@@ -10,9 +10,9 @@ def main(snakemake):
     rows = []
     for path in snakemake.input.parts:
         for _, diagrams in tables.by_step(tables.read(schemas.TABLES["diagrams"], path)):
-            where = {name: diagrams[name][0].as_py() for name in ("model", "step", "source")}
+            identifiers = {name: diagrams[name][0].as_py() for name in ("model", "step", "source")}
             rows += [
-                {**where, "vector": name, "index": index, "value": value}
+                {**identifiers, "vector": name, "index": index, "value": value}
                 for name, vector in diagram_vectors(diagrams).items()
                 for index, value in enumerate(vector.tolist())
             ]

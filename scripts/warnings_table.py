@@ -39,11 +39,11 @@ def changed(manifests):
     """Yield warnings on published checkpoints of which the Hub, listed again, serves something else than was measured."""
     for path in map(Path, manifests):
         fact, model = files.read_json(path), path.parent.name
-        listed = read_noted(path.with_name("revisions.json")).get("checkpoints", {})
-        now = listed.get(str(fact["step"]), {})
-        if "commit" in fact and any(now.get(key) != fact[key] for key in ("commit", "repeats")):
-            serves = f"commit {now['commit'][:12]}" if "commit" in now else "none that can be used"
-            serves += f", which has the weights of {now['repeats']}" if now.get("repeats") else ""
+        listed_checkpoints = read_noted(path.with_name("revisions.json")).get("checkpoints", {})
+        current = listed_checkpoints.get(str(fact["step"]), {})
+        if "commit" in fact and any(current.get(key) != fact[key] for key in ("commit", "repeats")):
+            serves = f"commit {current['commit'][:12]}" if "commit" in current else "none that can be used"
+            serves += f", which has the weights of {current['repeats']}" if current.get("repeats") else ""
             name = f"{fact['repo']}, revision {fact['revision']}"
             change = f"{name}: commit {fact['commit'][:12]} was fetched; now it is {serves}"
             yield _notes.note(model, "checkpoint", change, f"to measure that one run again with AGAIN={path}")

@@ -1,7 +1,7 @@
 """Compute features and persistence diagrams of the weight matrices of checkpoints of one model."""
 
 import _job
-from _checkpoints import measured
+from _checkpoints import measure_checkpoints
 from _notes import note
 from toposcale import checkpoints
 from toposcale.features import weights
@@ -26,9 +26,9 @@ def main(snakemake):
     model = snakemake.wildcards.model
     settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
     rows, warning_rows = {"features": [], "diagrams": []}, []
-    what = settings, model, snakemake.params.frozen, warning_rows
-    for step, (features, diagrams) in measured(snakemake, "weights", warning_rows, measure, *what):
-        where = {"model": model, "step": step, "source": "weights"}
-        rows["features"].append(tables.feature_rows(features, **where))
-        rows["diagrams"].append(tables.diagram_rows(diagrams, **where))
+    arguments = settings, model, snakemake.params.frozen, warning_rows
+    for step, (features, diagrams) in measure_checkpoints(snakemake, "weights", warning_rows, measure, *arguments):
+        identifiers = {"model": model, "step": step, "source": "weights"}
+        rows["features"].append(tables.feature_rows(features, **identifiers))
+        rows["diagrams"].append(tables.diagram_rows(diagrams, **identifiers))
     _job.write(snakemake, rows, warning_rows)

@@ -97,7 +97,7 @@ def _value_of(scalar: yaml.Node) -> Any:
 
 
 def _alternative(part: Schema, value: Any) -> Schema:
-    """Return the one of the alternatives of a schema that a value is meant as; a schema without them as it is."""
+    """Return the alternative of a schema that fits a value; a schema without alternatives is returned unchanged."""
     if "oneOf" not in part:
         return part
     if isinstance(value, str) and not any(name_of(entry) == "string" for entry in part["oneOf"]):
@@ -114,8 +114,8 @@ def name_of(alternative: Schema) -> str:
 
 def of_key(part: Schema, key: Any) -> Schema:
     """Return the schema of a key in a section, or of an item in a list; empty for a key that is not known there."""
-    named = [*part.get("patternProperties", {}).values(), part.get("additionalProperties"), part.get("items")]
-    return part.get("properties", {}).get(key) or next(filter(None, named), {})
+    item_schemas = [*part.get("patternProperties", {}).values(), part.get("additionalProperties"), part.get("items")]
+    return part.get("properties", {}).get(key) or next(filter(None, item_schemas), {})
 
 
 @cache
@@ -133,16 +133,16 @@ def resolve(
     working directory. A configuration without `run` has the name of its file. With `files_exist`, what is named is there,
     and files of losses hold some. Raises `UserError`; its text has one line for every key that is wrong.
     """
-    given, of_files = dict(config), {}
+    content, of_files = dict(config), {}
     for file in map(Path, files):
         inside = file.is_relative_to(Path.cwd())  # Snakemake makes every path absolute
         of_files[file] = read(file.relative_to(Path.cwd()) if inside else file)
         # Of another workflow, which has this one as a module, the file is not a configuration of toposcale.
         if "run" not in config and of_files[file].keys() & schema()["properties"].keys():
-            given["run"] = file.stem
-    given = _read(given, schema(), of_files)
+            content["run"] = file.stem
+    content = _convert(content, schema(), of_files)
     try:
-        return Config.model_validate(given, context={"files_exist": files_exist}).model_dump()
+        return Config.model_validate(content, context={"files_exist": files_exist}).model_dump()
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
     # A key that is unknown may be why another one is missing, so the last line is about it.
@@ -150,26 +150,26 @@ def resolve(
     raise UserError("\n".join(dict.fromkeys(map(explain, mistakes))))
 
 
-def _read(value: Any, part: Schema, of_files: Mapping[Path, Any]) -> Any:
+def _convert(value: Any, part: Schema, of_files: Mapping[Path, Any]) -> Any:
     """Return a value with its texts read, its keys as texts, its paths from here, and no empty keys that have a default.
 
-    `of_files` is what each file holds in the place of the value.
+    `of_files`: the value of the same key in each file.
     """
     part = _alternative(part, value)
     types = {part.get("type"), *(entry["type"] for entry in part.get("anyOf", ()))}
-    sources = [file for file, held in of_files.items() if held == value]
+    sources = [file for file, content in of_files.items() if content == value]
     if isinstance(value, str) and value and sources and part.get("format") == "path":
         # `..` behind a link is not the folder of the link.
         return os.path.normpath(os.path.join(os.path.relpath(sources[0].parent.resolve()), os.path.expanduser(value)))
-    written = value
+    original = value
     if isinstance(value, str):
         value = _read_text(value, types)
     if isinstance(value, float) and "integer" in types:
-        return int(value) if value.is_integer() else written
+        return int(value) if value.is_integer() else original
     if isinstance(value, bool) and "boolean" not in types:
-        return written  # such as yes
+        return original  # such as yes
     if isinstance(value, list) and "array" in types:
-        return [_read(item, part["items"], dict.fromkeys(sources, item)) for item in value]
+        return [_convert(item, part["items"], dict.fromkeys(sources, item)) for item in value]
     if not isinstance(value, Mapping) or "object" not in types:
         return value
     section = {}
@@ -178,13 +178,15 @@ def _read(value: Any, part: Schema, of_files: Mapping[Path, Any]) -> Any:
         name = str(key).encode(errors="backslashreplace").decode()
         part_of_key = of_key(part, name)
         if inner is not None or part_of_key.keys().isdisjoint({"default", "properties"}):
-            of_key_in = {file: held[key] for file, held in of_files.items() if isinstance(held, dict) and key in held}
-            section[name] = _read(inner, part_of_key, of_key_in)
+            inner_of_files = {
+                file: content[key] for file, content in of_files.items() if isinstance(content, dict) and key in content
+            }
+            section[name] = _convert(inner, part_of_key, inner_of_files)
     return section
 
 
 def _read_text(text: str, types: Collection[str]) -> Any:
-    """Return the value of a text from `--config` whose key holds no text; the text itself where it has none."""
+    """Return the value of a text from `--config` whose key is not a text; the text itself if it cannot be parsed."""
     if "string" in types:
         return None if text == "null" and "null" in types else text
     try:
@@ -221,7 +223,7 @@ def _locate(loc: Sequence[Any]) -> _Location:
 
 def explain(mistake: Mapping[str, Any]) -> str:
     """Return the line of an error of pydantic: where it is, what is there, what is allowed."""
-    kind, loc, held = mistake["type"], mistake["loc"], mistake["input"]
+    kind, loc, value = mistake["type"], mistake["loc"], mistake["input"]
     if loc and loc[-1] == "[key]":
         *path, name = _locate(loc[:-1]).path
         names = _locate(loc[:-1]).section["propertyNames"]
@@ -230,8 +232,8 @@ def explain(mistake: Mapping[str, Any]) -> str:
     line = f"config key {join(*path) or '(top)'}"
     of_kind = f" for kind {name_of(section)}" if "kind" in section.get("properties", {}) else ""
     if kind == CONTRADICTION:
-        says = "" if held is None else f" holds {shown(held)},"
-        return f"{line}{says or ':'} {mistake['msg']}{did_you_mean(held, mistake['ctx']['names'])}"
+        says = "" if value is None else f" holds {shown(value)},"
+        return f"{line}{says or ':'} {mistake['msg']}{did_you_mean(value, mistake['ctx']['names'])}"
     if kind == "extra_forbidden":
         names = list(section["properties"])
         hint = did_you_mean(path[-1], names) or f"; known here: {', '.join(names)}"
@@ -240,9 +242,9 @@ def explain(mistake: Mapping[str, Any]) -> str:
         return f"{line} is missing;{of_kind} it must be {allowed(part)}"
     if kind.startswith("union_tag"):
         kinds = [name_of(entry) for entry in part["oneOf"]]
-        must = f"but must be one of {', '.join(kinds)}{did_you_mean(held['kind'], kinds)}"
-        return f"{line}.kind holds {shown(held['kind'])}, {must}"
-    return f"{line} holds {shown(held)}, but must be {allowed(part)}{did_you_mean(held, part.get('enum', []))}"
+        must = f"but must be one of {', '.join(kinds)}{did_you_mean(value['kind'], kinds)}"
+        return f"{line}.kind holds {shown(value['kind'])}, {must}"
+    return f"{line} holds {shown(value)}, but must be {allowed(part)}{did_you_mean(value, part.get('enum', []))}"
 
 
 def did_you_mean(word: Any, names: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ class Inspections:
 
     def __init__(self, path: Path = FILE) -> None:
         self.path = path
-        self._used: dict[str, dict[str, Any]] = {}
+        self._current: dict[str, dict[str, Any]] = {}
 
     def of(self, checkpoint: Path) -> Inspection:
         """Return the inspection of a checkpoint as it is now."""
@@ -30,24 +30,24 @@ class Inspections:
         except OSError:
             return inspect(checkpoint)  # which says what is wrong with it
         files = [[name, status.st_size, status.st_mtime_ns, status.st_ctime_ns] for name, status in statuses]
-        kept = self._used.get(str(checkpoint)) or self._kept.get(str(checkpoint))
-        if not kept or kept["files"] != files:
-            kept = {"files": files, "inspection": inspect(checkpoint)._asdict()}
-        self._used[str(checkpoint)] = kept
-        return Inspection(**kept["inspection"] | {"sizes": Sizes(*kept["inspection"]["sizes"])})
+        entry = self._current.get(str(checkpoint)) or self._cached.get(str(checkpoint))
+        if not entry or entry["files"] != files:
+            entry = {"files": files, "inspection": inspect(checkpoint)._asdict()}
+        self._current[str(checkpoint)] = entry
+        return Inspection(**entry["inspection"] | {"sizes": Sizes(*entry["inspection"]["sizes"])})
 
-    def keep(self) -> None:
-        """Write those of all checkpoints that are still there, if there are new ones."""
-        if self._used.items() <= self._kept.items():
+    def save(self) -> None:
+        """Write the inspections of all checkpoints that are still there, if there are new ones."""
+        if self._current.items() <= self._cached.items():
             return
-        present = {path: kept for path, kept in self._kept.items() if Path(path).exists()}
-        write_text(self.path, json.dumps({"code": self._code, "checkpoints": present | self._used}) + "\n")
+        present = {path: entry for path, entry in self._cached.items() if Path(path).exists()}
+        write_text(self.path, json.dumps({"code": self._code, "checkpoints": present | self._current}) + "\n")
 
     @cached_property
-    def _kept(self) -> dict[str, dict[str, Any]]:
-        """Those of an earlier parse, unless other code made them."""
-        noted = read_noted(self.path)
-        return noted["checkpoints"] if noted.get("code") == self._code else {}
+    def _cached(self) -> dict[str, dict[str, Any]]:
+        """Inspections of an earlier parse by the same code."""
+        content = read_noted(self.path)
+        return content["checkpoints"] if content.get("code") == self._code else {}
 
     @cached_property
     def _code(self) -> str:

@@ -10,7 +10,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from paths import each
+from paths import files_of_models
 from plan import ALL, Plan, checkpoint_name, step_of, training_settings
 from recipes import Input, Job, Part, Recipe
 from toposcale.analysis import lm_eval
@@ -54,12 +54,12 @@ class Inputs:
     def compared_with_ripser(self) -> list[str]:
         """Weights and diagrams of the last checkpoint of one model, trained here if any is; none where no weights stay."""
         plan = self.plan
-        published = plan.named(model_kinds.HUB) if self.keeps else []
-        kept = plan.named(model_kinds.GPT) + plan.named(model_kinds.FOLDER) + published
-        if not kept or "topology" not in plan.config["weights"]["features"]:
+        published = plan.names_of_kinds(model_kinds.HUB) if self.keeps else []
+        models_with_weights = plan.names_of_kinds(model_kinds.GPT) + plan.names_of_kinds(model_kinds.FOLDER) + published
+        if not models_with_weights or "topology" not in plan.config["weights"]["features"]:
             return []
-        work, step = plan.work["weights"], plan.models[kept[0]].steps[-1]
-        *_, (model, checkpoints) = work.jobs(kept[:1])
+        work, step = plan.work["weights"], plan.models[models_with_weights[0]].steps[-1]
+        *_, (model, checkpoints) = work.jobs(models_with_weights[:1])
         return [self.weights(model, step), work.file(self.paths.diagrams, model, checkpoints, source="weights")]
 
     def outputs(self, kind: str) -> dict[str, str]:
@@ -71,8 +71,8 @@ class Inputs:
             if source in self.plan.sources
             for name in ("features", "diagrams")
         }
-        more = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
-        return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in more.get(kind, ())}
+        others = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
+        return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in others.get(kind, ())}
 
     def weights(self, model: str, step: int) -> str:
         """Return the source of the weights of a checkpoint: our file, the user's file or folder, or what was fetched."""
@@ -90,7 +90,7 @@ class Inputs:
         return "checkpoint" if job.model in self.plan.published and not self.keeps else None
 
     def _recipes(self) -> dict[str, Recipe]:
-        """Return what each rule that trains or measures makes its files with."""
+        """Return the recipe of each rule that trains or measures."""
         plan, config = self.plan, self.plan.config
         tokens = {"corpus": Part(self.paths.tokens, "corpus", Job())}
         of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
@@ -116,8 +116,8 @@ class Inputs:
                 {
                     **tokens,
                     "schedule": lambda job: plan.schedule_files.get(job.model, []),
-                    "checkpoint": partial(self._before, self.paths.checkpoint),
-                    "optimiser": partial(self._before, self.paths.optimiser),
+                    "checkpoint": partial(self._previous_part, self.paths.checkpoint),
+                    "optimiser": partial(self._previous_part, self.paths.optimiser),
                 },
                 of_model=True,
             ),
@@ -139,12 +139,14 @@ class Inputs:
             ),
             "weights": Recipe(
                 "weight_features.py",
-                self._measuring("weights") | {"frozen": lambda job: list(plan.models[job.model].frozen)},
+                self._measurement_settings("weights") | {"frozen": lambda job: list(plan.models[job.model].frozen)},
                 self._weights_for("weights"),
             ),
             **{
                 kind: Recipe(
-                    script, self._measuring(kind) | {"tokenizer": self.tokenizer}, {**tokens, **self._weights_for(kind)}
+                    script,
+                    self._measurement_settings(kind) | {"tokenizer": self.tokenizer},
+                    {**tokens, **self._weights_for(kind)},
                 )
                 for kind, script in (("embeddings", "embeddings.py"), ("landscape", "loss_landscape.py"))
             },
@@ -160,7 +162,7 @@ class Inputs:
             "trajectory": Recipe(
                 "trajectory.py",
                 {"window": config["trajectory"]["window"], "steps": self.steps("training")},
-                {"sketches": self._of_model("training", self.paths.sketch, plan.trained)},
+                {"sketches": self._parts_of_model("training", self.paths.sketch, plan.trained)},
                 "Topology of the training trajectory of {wildcards.model}",
                 {"features": self.paths.trajectory_features},
                 plan.trained,
@@ -177,10 +179,10 @@ class Inputs:
                     "repeats": lambda job: config["embeddings"]["repeats"] if job.model in plan.diverging else 0,
                 },
                 {
-                    source: self._of_model(source, self.paths.diagrams, models)
+                    source: self._parts_of_model(source, self.paths.diagrams, models)
                     for source, models in plan.compared.items()
                 }
-                | {"clouds": self._of_model("embeddings", self.paths.clouds, plan.diverging)},
+                | {"clouds": self._parts_of_model("embeddings", self.paths.clouds, plan.diverging)},
                 "Distances between consecutive checkpoints of {wildcards.model}",
                 {"features": self.paths.distances},
                 plan.moving,
@@ -188,7 +190,7 @@ class Inputs:
             ),
         }
 
-    def _measuring(self, kind: str) -> dict[str, Any]:
+    def _measurement_settings(self, kind: str) -> dict[str, Any]:
         """Return the settings of a rule that measures checkpoints."""
         return {
             "settings": self.plan.settings[kind],
@@ -215,16 +217,16 @@ class Inputs:
         file = self.weights(model, step)
         return Part(file, "training", Job(model)) if model in self.plan.trained else file
 
-    def _before(self, pattern: str, job: Job) -> Input:
-        """Return the file of a pattern from which a training goes on; none at the first checkpoint, or for all of them."""
+    def _previous_part(self, pattern: str, job: Job) -> Input:
+        """Return the part of the previous checkpoint, from which a training goes on; [] for the first one, or for all."""
         name = job.get("checkpoints", ALL)
         step = None if name == ALL else self.plan.models[job.model].previous_step(step_of(name))
         if step is None:
             return []
         return Part(pattern.format(model=job.model, checkpoints=checkpoint_name(step)), "training", Job(job.model))
 
-    def _of_model(self, kind: str, pattern: str, models: Collection[str]) -> Callable[[Job], Input]:
-        """Return an input function: the parts of a kind of a model, if it is one of some."""
+    def _parts_of_model(self, kind: str, pattern: str, models: Collection[str]) -> Callable[[Job], Input]:
+        """Return an input function: the parts of a kind of the job's model, if it is one of `models`."""
         return lambda job: self.parts(kind, pattern, [job.model] if job.model in models else [])
 
     def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[str]:
@@ -242,9 +244,9 @@ class Inputs:
         return [Part(pattern.format(model=model), kind, Job(model)) for model in models]
 
     def origin(self, kind: str, job: Job) -> Any:
-        """Return what distinguishes checkpoints from elsewhere from others of the same names.
+        """Return the origin of checkpoints from elsewhere, which tells them apart from others of the same names.
 
-        Where they are published; of the user's own, their sizes and samples of their content.
+        It is the place of publication, or, of the user's own, their sizes and samples of their content.
         """
         model = self.plan.models[job.model]
         if model.kind == model_kinds.FOLDER:
@@ -255,9 +257,9 @@ class Inputs:
         return ""
 
     def settings(self, *keys: str) -> Callable[[Job], dict[str, Any]]:
-        """Return a params function: those of some keys that the entry of `models:` behind a model has."""
+        """Return a params function: the settings of these keys in the entry of `models:` of a job's model."""
         models = self.plan.models
-        return lambda job: {key: held for key, held in models[job.model].settings.items() if key in keys}
+        return lambda job: {key: value for key, value in models[job.model].settings.items() if key in keys}
 
     def tokenizer(self, job: Job) -> list[str]:
         """Return the user's folder with the tokenizer, in a list, since Snakemake looks for wildcards in a text."""
@@ -274,8 +276,8 @@ class Inputs:
         file = self.paths.model_log.format(model=model)
         if model in self.plan.monitored:
             return file
-        whole = "training" if model in self.plan.work["training"].whole else "training_log"
-        return Part(file, "loss_table" if model in self.plan.loss_curves else whole, Job(model))
+        producer = "training" if model in self.plan.work["training"].whole else "training_log"
+        return Part(file, "loss_table" if model in self.plan.loss_curves else producer, Job(model))
 
     def logs(self, model: str) -> list[str]:
         """Return the parts of the training log of a model, as far as it has come."""
@@ -284,7 +286,7 @@ class Inputs:
         return self.parts("training", self.paths.training_log, models=[model])
 
     def progress(self) -> dict[str, Any]:
-        """Return what the advice on a run under way needs: facts and files of each model, and the question."""
+        """Return the input of the advice on a run under way: facts and files of each model, and the request."""
         config, models = self.plan.config, self.plan.models
         return {
             "models": {
@@ -313,7 +315,7 @@ class Inputs:
                 return []
             return [f"{escape(self.plan.models[model].settings['path'])}/{kind}/{model}/step-*.parquet"]
 
-        whole_log = each(self.paths.model_log, self.plan.work["training"].whole & {model})
+        whole_log = files_of_models(self.paths.model_log, self.plan.work["training"].whole & {model})
         metrics = of("training", self.paths.training_metrics) + of("embeddings", self.paths.embedding_metrics)
         steps = () if published else self.plan.models[model].steps
         return {
@@ -350,8 +352,8 @@ class Inputs:
 
         def resource(job: Job, input: Any, attempt: int) -> int:
             sizes = self.sizes(job)
-            more = per_weight * sizes.n_parameters + per_matrix * sizes.largest_matrix
-            return int(base + more / 1e6) * attempt
+            increase = per_weight * sizes.n_parameters + per_matrix * sizes.largest_matrix
+            return int(base + increase / 1e6) * attempt
 
         return resource
 
@@ -374,9 +376,9 @@ def _corpus_files(key: str, patterns: Iterable[str]) -> list[str]:
     return files
 
 
-def _harness_files(where: str) -> list[str]:
+def _harness_files(folder_or_glob: str) -> list[str]:
     """Return the results of lm-evaluation-harness that are there now: with new ones the metrics are gathered again."""
-    files = [str(path) for path in lm_eval.result_files(where)] if where else []
-    if where and not files:
-        raise UserError(f"config key metrics.harness: {where}: no JSON file of lm-evaluation-harness is there")
+    files = [str(path) for path in lm_eval.result_files(folder_or_glob)] if folder_or_glob else []
+    if folder_or_glob and not files:
+        raise UserError(f"config key metrics.harness: {folder_or_glob}: no JSON file of lm-evaluation-harness is there")
     return files

@@ -64,7 +64,7 @@ class Paths:
         return f"{self.tables}/{name}.parquet"
 
 
-def each(pattern: str, models: Iterable[str]) -> list[str]:
+def files_of_models(pattern: str, models: Iterable[str]) -> list[str]:
     """Return the file of each model."""
     return [pattern.format(model=model) for model in models]
 

@@ -79,8 +79,8 @@ class Model:
     @property
     def loss_curve(self) -> str | None:
         """File of the user with the losses of the training, or None."""
-        own = self.settings.get("path" if self.kind == model_kinds.TABLE else "losses")
-        return own or self.settings.get("trainer_state")
+        curve = self.settings.get("path" if self.kind == model_kinds.TABLE else "losses")
+        return curve or self.settings.get("trainer_state")
 
     @property
     def saved_losses(self) -> list[dict[str, Any]]:
@@ -123,8 +123,8 @@ class Model:
         # A schedule states its own warm-up, where there is one.
         if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
             facts["warmup_steps"] = schedule["warmup_steps"]
-        why = "not of the pattern" if "pattern" in self.settings else "no step in the name"
-        left_out = [f"{listed(self.without_step, 5)}: {why}"] if self.without_step else []
+        reason = "not of the pattern" if "pattern" in self.settings else "no step in the name"
+        left_out = [f"{listed(self.without_step, 5)}: {reason}"] if self.without_step else []
         facts["in_nats"] = self.settings.get("is_language_model", True) or "tokens_per_step" in self.settings
         left_out += [f"embeddings: {self.not_runnable}"] if self.not_runnable and facts["in_nats"] else []
         facts["left_out"] = "\n".join(left_out) or None
@@ -140,7 +140,7 @@ class Model:
         index = self.steps.index(step)
         return self.steps[index - 1] if index else None
 
-    def every(self, nth: int) -> tuple[int, ...]:
+    def every_nth(self, nth: int) -> tuple[int, ...]:
         """Return the first and the last checkpoint and every nth between."""
         return tuple(dict.fromkeys([*self.steps[::nth], *self.steps[-1:]]))
 
@@ -148,13 +148,13 @@ class Model:
 def models(config: Mapping[str, Any], inspected: Callable[[Path], Inspection] = inspect) -> dict[str, Model]:
     """Return every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed.
 
-    An entry that is swept stands for the runs of the sweep, and is not a model itself. `inspected` tells of a checkpoint in
-    a folder what `inspect` returned of it.
+    An entry that is swept stands for the runs of the sweep, and is not a model itself. `inspected` returns the
+    inspection of a checkpoint in a folder.
     """
     by_name = {run.name: _trained(run, config) for run in sweep.runs(config)}
     for name, settings in config["models"].items():
         if settings["kind"] != model_kinds.GPT.name:
-            by_name[name] = _from_elsewhere(name, config["seeds"][0], settings, inspected)
+            by_name[name] = _external_model(name, config["seeds"][0], settings, inspected)
     planned = {name: model for name, model in by_name.items() if model.kind == model_kinds.PLANNED}
     families = {model.family for name, model in by_name.items() if name not in planned}
     for name, model in planned.items():
@@ -176,7 +176,7 @@ def _folder(settings: Mapping[str, Any]) -> FolderSource:
     return FolderSource(Path(settings["path"]), settings.get("pattern", ""), tuple(sorted(settings.get("steps", ()))))
 
 
-def _from_elsewhere(
+def _external_model(
     name: str, seed: int, settings: Mapping[str, Any], inspected: Callable[[Path], Inspection]
 ) -> Model:
     """Return a model from elsewhere with its checkpoints, ascending: those asked for, or all that are there."""
@@ -191,7 +191,8 @@ def _from_elsewhere(
         steps, missing = source.usable_steps(inspected)
         paths = {step: str(source.checkpoint(step)) for step in steps}
         inspections = [inspected(Path(path)) for path in paths.values()]
-        last, numbers = inspections[-1], {step: held.numbers for step, held in zip(steps, inspections, strict=True)}
+        last = inspections[-1]
+        numbers = {step: inspection.numbers for step, inspection in zip(steps, inspections, strict=True)}
         state, unread_states = source.trainer_state()
         facts = {"checkpoints": paths, "trainer_state": state, **_architecture(paths[steps[-1]], name)}
         facts |= _facts_inside(numbers)
@@ -213,17 +214,17 @@ def _from_elsewhere(
 
 
 def _facts_inside(numbers: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
-    """Return what the numbers in the checkpoints of a model say of its training."""
+    """Return the facts of the training of a model that the numbers in its checkpoints state."""
     notes = []
-    if found := [name for name in saved_numbers.LOSSES if any(name in inside for inside in numbers.values())]:
-        notes.append(f"{' and '.join(map(metric_name, found))}: as saved in the checkpoints")
-    counted = [inside[saved_numbers.STEP] for inside in numbers.values() if saved_numbers.STEP in inside]
-    counts_others = len(counted) == len(numbers) and counted != list(numbers)
+    if losses := [name for name in saved_numbers.LOSSES if any(name in inside for inside in numbers.values())]:
+        notes.append(f"{' and '.join(map(metric_name, losses))}: as saved in the checkpoints")
+    inner_steps = [inside[saved_numbers.STEP] for inside in numbers.values() if saved_numbers.STEP in inside]
+    counts_differ = len(inner_steps) == len(numbers) and inner_steps != list(numbers)
     are_epochs = all(inside.get(saved_numbers.EPOCH) == step for step, inside in numbers.items())
-    if counts_others or are_epochs:
-        inside_they = f"; inside they count steps {counted[0]:,.0f} to {counted[-1]:,.0f}" if counts_others else ""
+    if counts_differ or are_epochs:
+        inner = f"; inside they count steps {inner_steps[0]:,.0f} to {inner_steps[-1]:,.0f}" if counts_differ else ""
         notes.append(
-            f"the numbers in the names of the checkpoints{', which are epochs,' * are_epochs} stand for steps{inside_they}"
+            f"the numbers in the names of the checkpoints{', which are epochs,' * are_epochs} stand for steps{inner}"
         )
     rates = [inside.get(saved_numbers.LEARNING_RATE, math.nan) for inside in numbers.values()]
     peaks = [inside[saved_numbers.PEAK_RATE] for inside in numbers.values() if saved_numbers.PEAK_RATE in inside]
@@ -233,12 +234,15 @@ def _facts_inside(numbers: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
 
 def _architecture(checkpoint: str, name: str) -> dict[str, Any]:
     """Return the family of a folder, `name` without a config.json, and whether that is of a causal language model."""
-    known: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for file in ("adapter_config.json", "config.json"):
         with suppress(OSError, ValueError, TypeError):
-            known |= parse_json(read_text(Path(checkpoint) / file))
-    says = f"{known.get('architectures')} {known.get('task_type')}"
-    return {"family": str(known.get("model_type", name)), "is_language_model": bool(_LANGUAGE_MODEL.search(says))}
+            content |= parse_json(read_text(Path(checkpoint) / file))
+    architecture = f"{content.get('architectures')} {content.get('task_type')}"
+    return {
+        "family": str(content.get("model_type", name)),
+        "is_language_model": bool(_LANGUAGE_MODEL.search(architecture)),
+    }
 
 
 def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
@@ -315,9 +319,9 @@ class Plan:
         self.paths = Paths.of(config["run"])
         self.inspections = Inspections()
         self.models = models(config, self.inspections.of)
-        self.trained = self.named(model_kinds.GPT)
-        self.published = self.named(model_kinds.HUB)
-        self.monitored = self.named(model_kinds.MONITOR)
+        self.trained = self.names_of_kinds(model_kinds.GPT)
+        self.published = self.names_of_kinds(model_kinds.HUB)
+        self.monitored = self.names_of_kinds(model_kinds.MONITOR)
         self.with_features = [name for name, model in self.models.items() if model.kind.has_features]
         self.with_weights = [name for name, model in self.models.items() if model.kind.has_weights]
         self.runnable = [name for name in self.with_weights if not self.models[name].not_runnable]
@@ -325,8 +329,8 @@ class Plan:
         schedules = {name: model.settings.get("schedule") for name, model in self.models.items()}
         self.schedule_files = {name: schedule for name, schedule in schedules.items() if isinstance(schedule, str)}
         embeds = [name for name in self.runnable if self.models[name].settings.get("embeddings", True)]
-        self.embedded = self._every(config["embeddings"], embeds)
-        self.landscaped = self._every(config["landscape"], self.runnable)
+        self.embedded = self._checkpoints_of(config["embeddings"], embeds)
+        self.landscaped = self._checkpoints_of(config["landscape"], self.runnable)
         self.diverging = self.embedded if config["embeddings"]["divergence"] else {}
         self.with_trajectory = self.trained if config["trajectory"]["enabled"] else []
         self.with_path = self.trained if self.landscaped else []
@@ -345,14 +349,14 @@ class Plan:
         self.moving = list(dict.fromkeys(chain(*self.compared.values())))
 
     def check_folders(self) -> None:
-        """Keep what was read of checkpoints in folders; raise `UserError` for two trainings, or losses of other steps."""
-        for name in self.named(model_kinds.FOLDER):
+        """Save the inspections of folders; raise `UserError` for two trainings in one, or losses of other steps."""
+        for name in self.names_of_kinds(model_kinds.FOLDER):
             _folder(self.config["models"][name]).check_one_training()
             if losses := self.models[name].settings.get("losses"):
                 _refuse_other_steps(name, losses, self.models[name].steps)
-        self.inspections.keep()
+        self.inspections.save()
 
-    def named(self, *kinds: model_kinds.ModelKind) -> list[str]:
+    def names_of_kinds(self, *kinds: model_kinds.ModelKind) -> list[str]:
         """Return the names of the models of some kinds."""
         return [name for name, model in self.models.items() if model.kind in kinds]
 
@@ -365,14 +369,14 @@ class Plan:
         patterns = (re.sub(r"(?<=\.)seed\d+$", r"seed\\d+", re.escape(name)) for name in names)
         return "|".join(dict.fromkeys(patterns)) or "$."
 
-    def _every(self, section: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    def _checkpoints_of(self, section: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Return the checkpoints that a section asks for, by model."""
-        return {name: self.models[name].every(section["every"]) for name in names if section["enabled"]}
+        return {name: self.models[name].every_nth(section["every"]) for name in names if section["enabled"]}
 
     def _work(self) -> dict[str, Producer]:
         """Return the work of each producer, cut into jobs."""
         gradients = self.landscaped if self.config["landscape"]["gradients"] else {}
-        of_source: dict[str, tuple[str, Mapping[str, tuple[int, ...]]]] = {
+        steps_of_sources: dict[str, tuple[str, Mapping[str, tuple[int, ...]]]] = {
             "training": ("training", {name: self.models[name].steps for name in self.trained}),
             "weights": ("weights", {name: self.models[name].steps for name in self.with_features}),
             "embeddings": ("embeddings", self.embedded),
@@ -380,27 +384,29 @@ class Plan:
             "gradients": ("landscape", gradients),
         }
         monitor_folders = {name: self.models[name].settings["path"] for name in self.monitored}
-        here = {*self.trained, *self.named(model_kinds.FOLDER)}
+        trained_or_local = {*self.trained, *self.names_of_kinds(model_kinds.FOLDER)}
         return {
             source: Producer(
                 steps,
-                whole=here if self.config[section]["jobs"] == "model" else set(),
+                whole=trained_or_local if self.config[section]["jobs"] == "model" else set(),
                 batches=self._batches(section) if self.config[section]["jobs"] == "auto" else {},
                 monitor_folders=monitor_folders,
                 run=self.paths.run,
             )
-            for source, (section, steps) in of_source.items()
+            for source, (section, steps) in steps_of_sources.items()
         }
 
     def _batches(self, section: str) -> dict[str, int]:
         """Return how many checkpoints a job does, by model: of a folder, as many as fit into `JOB_SECONDS`."""
         seconds, draws = SECONDS[section], self.config[section].get("null_draws", 0)
         batches = {}
-        for name in self.named(model_kinds.FOLDER):
+        for name in self.names_of_kinds(model_kinds.FOLDER):
             last = self.models[name].settings["checkpoints"][self.models[name].steps[-1]]
             sizes = self.inspections.of(Path(last)).sizes
-            each = seconds.per_matrix * sizes.n_matrices + seconds.per_million_weights * sizes.n_parameters / 1e6
-            batches[name] = max(1, int(JOB_SECONDS / max(each * (1 + 2 * draws), JOB_SECONDS / MOST_A_JOB)))
+            seconds_each = (
+                seconds.per_matrix * sizes.n_matrices + seconds.per_million_weights * sizes.n_parameters / 1e6
+            )
+            batches[name] = max(1, int(JOB_SECONDS / max(seconds_each * (1 + 2 * draws), JOB_SECONDS / MOST_A_JOB)))
         return batches
 
 
@@ -432,10 +438,10 @@ def training_rules(work: Producer) -> dict[tuple[str, ...], list[str]]:
     A checkpoint a job, one rule serves all. A model a job, Snakemake wants a list of the checkpoints that the job makes, so
     models with different checkpoints have rules of their own.
     """
-    one = ("{checkpoints}",)
-    models: dict[tuple[str, ...], list[str]] = {} if work.whole else {one: []}
+    any_checkpoint = ("{checkpoints}",)
+    models: dict[tuple[str, ...], list[str]] = {} if work.whole else {any_checkpoint: []}
     for model, steps in work.steps.items():
-        models.setdefault(tuple(map(checkpoint_name, steps)) if work.whole else one, []).append(model)
+        models.setdefault(tuple(map(checkpoint_name, steps)) if work.whole else any_checkpoint, []).append(model)
     return dict(sorted(models.items()))
 
 

@@ -92,11 +92,11 @@ class Recipes:
         return {
             **{key: partial(_of_job, setting) for key, setting in recipe.settings.items()},
             "digest": lambda job: self.digest(name, job),
-            "inputs": lambda job: self.expected(_parts_of_job(recipe, job)),
+            "inputs": lambda job: self.expected_digests(_parts_of_job(recipe, job)),
         }
 
     def digest(self, name: str, job: Job) -> str:
-        """Return the digest of what the outputs of a job are made with: settings, code, and what its inputs are made with.
+        """Return the digest that the outputs of a job carry: of its settings, its code and the digests of its inputs.
 
         It does not depend on how the work on those inputs is cut into jobs.
         """
@@ -117,25 +117,25 @@ class Recipes:
 
         A log that is gathered from parts of a training counts as the training's own.
         """
-        kinds = {"training_log": "training"}
-        made = dict.fromkeys((kinds.get(part.recipe, part.recipe), part.job.model) for part in parts)
-        return [self.digest(name, Job(model)) for name, model in made]
+        producer_of_log = {"training_log": "training"}
+        keys = dict.fromkeys((producer_of_log.get(part.recipe, part.recipe), part.job.model) for part in parts)
+        return [self.digest(name, Job(model)) for name, model in keys]
 
-    def expected(self, parts: Iterable[Part]) -> dict[str, str]:
+    def expected_digests(self, parts: Iterable[Part]) -> dict[str, str]:
         """Return the digest that each part must carry, by file."""
         return {str(part): self.digest(part.recipe, part.job) for part in parts}
 
-    def stale(self, parts: Iterable[Part]) -> list[str]:
-        """Return the files that are there and carry another digest; one that is not readable is left to its readers."""
-        stale = []
-        for file, digest in self.expected(part for part in parts if os.path.exists(part)).items():
+    def stale_files(self, parts: Iterable[Part]) -> list[str]:
+        """Return the existing files with another digest; an unreadable file is left to the jobs that read it."""
+        stale_files = []
+        for file, digest in self.expected_digests(part for part in parts if os.path.exists(part)).items():
             with suppress(UserError):
-                stale += [file] if tables.read_metadata(file).get("digest") != digest else []
-        return stale
+                stale_files += [file] if tables.read_metadata(file).get("digest") != digest else []
+        return stale_files
 
 
 def _parts_of_job(recipe: Recipe, job: Job) -> list[Part]:
-    """Return what of the files that a job reads carries a digest."""
+    """Return the inputs of a job that carry a digest."""
     reads = (_of_job(read, job) for read in recipe.reads.values())
     files = (file for read in reads for file in ([read] if isinstance(read, str) else read))
     return [file for file in files if isinstance(file, Part)]

@@ -1,4 +1,4 @@
-"""The tables and figures of a run: which it has, and what each table is made with."""
+"""The tables and figures of a run, and their recipes."""
 
 from itertools import chain
 from typing import Any
@@ -14,19 +14,21 @@ from toposcale.figures import FIGURES
 class RunTables:
     """The tables of a run and what is made of them.
 
-    gathered: tables that only gather the parts that producers make, with these. analyses: those that this run has. tables:
-    those that this run has. files: what analyses and figures read, by name. figures: those whose tables and features this
-    run has. recipes: of the tables. others: recipes of the figures, the explorer and tables as CSV.
+    parts_of_tables: the parts of each table that only gathers what producers make. analyses, tables: those of this run.
+    files: inputs of analyses and figures, by name. figures: those whose tables and features this run has. recipes: of the
+    tables. other_recipes: of the figures, the explorer and tables as CSV.
     """
 
     def __init__(self, inputs: Inputs) -> None:
         plan, paths, config = inputs.plan, inputs.paths, inputs.plan.config
         self._inputs = inputs
-        self.gathered = _gathered(inputs)
-        needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
+        self.parts_of_tables = _parts_of_tables(inputs)
+        required_settings = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
         analyses = analysis.ANALYSES | (reproduction.ANALYSES if config["reproduces"] else {})
-        self.analyses = {name: entry for name, entry in analyses.items() if needed.get(name, True)}
-        makers = {table: f"{table}_table" for table in [*self.gathered, "vectors", "metrics", "models", "warnings"]}
+        self.analyses = {name: entry for name, entry in analyses.items() if required_settings.get(name, True)}
+        makers = {
+            table: f"{table}_table" for table in [*self.parts_of_tables, "vectors", "metrics", "models", "warnings"]
+        }
         makers["schedules"] = "models_table"
         makers |= {table: name for name, entry in self.analyses.items() for table in entry.makes}
         self.tables = {table: Part(paths.table(table), maker, Job()) for table, maker in makers.items()}
@@ -42,12 +44,12 @@ class RunTables:
             for name, figure in FIGURES.items()
             if set(figure.tables) <= set(self.files) and figure.source in sources
         }
-        recipes = self._of_producers() | self._of_analyses()
+        recipes = self._producer_recipes() | self._analysis_recipes()
         self.recipes = {name: recipe._replace(outputs=self._outputs(name)) for name, recipe in recipes.items()}
-        self.others = self._of_others()
+        self.other_recipes = self._other_recipes()
 
-    def _of_producers(self) -> dict[str, Recipe]:
-        """Return what the tables are made with that hold what producers make."""
+    def _producer_recipes(self) -> dict[str, Recipe]:
+        """Return the recipes of the tables of what producers measure."""
         inputs, plan, paths = self._inputs, self._inputs.plan, self._inputs.paths
         config = plan.config
         with_weights = [name for name in plan.with_weights if name not in plan.published]
@@ -55,7 +57,7 @@ class RunTables:
         return {
             **{
                 f"{table}_table": Recipe("gather.py", {"table": table}, {"parts": parts}, f"Gathering {table}")
-                for table, parts in self.gathered.items()
+                for table, parts in self.parts_of_tables.items()
             },
             "vectors_table": Recipe(
                 "vectors.py",
@@ -102,7 +104,7 @@ class RunTables:
                     "logs": [inputs.model_log(name) for name in with_log],
                     "schedule_files": list(plan.schedule_files.values()),
                 },
-                "Listing the models and their plans",
+                "Listing the models and their learning-rate schedules",
             ),
             "warnings_table": Recipe(
                 "warnings_table.py",
@@ -122,8 +124,8 @@ class RunTables:
             ),
         }
 
-    def _of_analyses(self) -> dict[str, Recipe]:
-        """Return what the tables of the analyses are made with."""
+    def _analysis_recipes(self) -> dict[str, Recipe]:
+        """Return the recipes of the tables of the analyses."""
         settings = analysis_settings(self._inputs.plan)
         return {
             name: Recipe(
@@ -136,8 +138,8 @@ class RunTables:
             for name, entry in self.analyses.items()
         }
 
-    def _of_others(self) -> dict[str, Recipe]:
-        """Return what the figures, the explorer and tables as CSV are made with."""
+    def _other_recipes(self) -> dict[str, Recipe]:
+        """Return the recipes of the figures, the explorer and tables as CSV."""
         inputs, config = self._inputs, self._inputs.plan.config
         figures = self.figures.values()
         return {
@@ -195,14 +197,14 @@ def analysis_settings(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _gathered(inputs: Inputs) -> dict[str, list[str]]:
+def _parts_of_tables(inputs: Inputs) -> dict[str, list[str]]:
     """Return the parts that each table gathers; every run has a features table, the others where there are parts."""
     plan, paths, sources = inputs.plan, inputs.paths, inputs.plan.sources
 
     def of_path(pattern: str) -> list[str]:
         return inputs.parts_of_models("path", pattern, plan.with_path)
 
-    gathered = {
+    parts_of_tables = {
         "features": [
             *chain.from_iterable(inputs.parts(source, paths.features) for source in sources),
             *inputs.parts_of_models("diagram_distances", paths.distances, plan.moving),
@@ -215,4 +217,4 @@ def _gathered(inputs: Inputs) -> dict[str, list[str]]:
         "path_surfaces": of_path(paths.path_surfaces),
         "trajectories": of_path(paths.trajectories),
     }
-    return {table: parts for table, parts in gathered.items() if parts or table == "features"}
+    return {table: parts for table, parts in parts_of_tables.items() if parts or table == "features"}

@@ -117,7 +117,7 @@ def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
         plan.Plan(config_reading.resolve({"models": {"a": {"d_model": 8, "n_layers": 1, "n_heads": 1}}}))
     )
     tables = run_tables.RunTables(inputs)
-    made_by = inputs.recipes | tables.recipes | tables.others
+    made_by = inputs.recipes | tables.recipes | tables.other_recipes
     for rule, script in with_script:
         assert (
             [made_by[name].script for name in re.findall(r'RECIPES\.params\("(\w+)"\)', rule)] == [script]

@@ -320,18 +320,18 @@ def tables_of(tmp_path, monkeypatch):
 def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
     planned = {"kind": "planned", "n_parameters": 9, "schedule": {"shape": "linear", "peak": 1, "steps": 9}}
     nothing = tables_of(models={"p": planned})
-    assert nothing.gathered == {"features": []}
+    assert nothing.parts_of_tables == {"features": []}
     small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
-    assert set(small.gathered) == {"features"}
-    assert small.gathered["features"] == [
+    assert set(small.parts_of_tables) == {"features"}
+    assert small.parts_of_tables["features"] == [
         f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
     ]
-    assert LANDSCAPE_TABLES.isdisjoint(tables_of().gathered)
-    assert set(tables_of(landscape={"enabled": True}).gathered) >= LANDSCAPE_TABLES
+    assert LANDSCAPE_TABLES.isdisjoint(tables_of().parts_of_tables)
+    assert set(tables_of(landscape={"enabled": True}).parts_of_tables) >= LANDSCAPE_TABLES
 
 
 def test_features_come_from_every_source(tables_of):
-    gathered = tables_of(landscape={"enabled": True}).gathered["features"]
+    gathered = tables_of(landscape={"enabled": True}).parts_of_tables["features"]
     folders = {tuple(part.split("/")[2:4]) for part in gathered}
     sources = {"weights", "embeddings", "landscape", "gradients"}
     assert folders == {*(("features", source) for source in [*sources, "trajectory"]), ("distances", "a.parquet")}
@@ -408,7 +408,7 @@ def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
 
     def expected(**keys):
         found = tables_of(**keys)
-        return Recipes(found._inputs.recipes | found.recipes).expected(found.tables[table] for table in tables)
+        return Recipes(found._inputs.recipes | found.recipes).expected_digests(found.tables[table] for table in tables)
 
     before = expected()
     assert len(set(before.values())) == len(before) == len(tables)

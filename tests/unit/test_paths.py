@@ -42,8 +42,8 @@ def test_a_table_is_a_parquet_file():
 
 
 def test_the_file_of_each_model():
-    assert paths.each("weights/{model}", ["a", "b"]) == ["weights/a", "weights/b"]
-    assert paths.each(PATHS.model_log, {}) == []
+    assert paths.files_of_models("weights/{model}", ["a", "b"]) == ["weights/a", "weights/b"]
+    assert paths.files_of_models(PATHS.model_log, {}) == []
 
 
 def test_the_project_and_what_pages_are_made_of():

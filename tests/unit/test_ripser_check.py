@@ -82,7 +82,7 @@ def test_the_report_compares_the_last_checkpoint_of_a_file_of_diagrams(tmp_path,
             tables.diagram_rows(of_step, model="m", step=int(name.removeprefix("at_")), source="weights")
             for name, of_step in steps.items()
         ]
-        tables.write(tables.joined(schemas.TABLES["diagrams"], rows), tmp_path / "all.parquet", {})
+        tables.write(tables.concatenate(schemas.TABLES["diagrams"], rows), tmp_path / "all.parquet", {})
         return report.agreement(str(tmp_path / "weights.safetensors"), str(tmp_path / "all.parquet"), settings)
 
     right = sentence(at_4=halved, at_8=by_layer)

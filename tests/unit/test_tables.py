@@ -139,7 +139,7 @@ def test_every_table_states_its_columns_once_with_a_meaning_and_a_key_among_them
     assert len(schemas.TABLES) > 30
     for name, table in schemas.TABLES.items():
         assert table.name == name
-        assert table.about
+        assert table.row_meaning
         assert len(set(table.names)) == len(table.names)
         assert set(table.key) <= set(table.names), name
         assert table.key, name

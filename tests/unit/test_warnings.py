@@ -83,8 +83,8 @@ def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_an
     noted += notes.missing("m", {40: "cut short"}, "embeddings") + notes.missing("n", {40: "cut short"})
     noted.append(notes.repeated("m", 60, "step100", "60.json"))
     noted.append(notes.note("n", "embeddings", "w", "r"))
-    assert notes.left_out(noted) == 3
-    assert notes.left_out([]) == 0
+    assert notes.count_missing(noted) == 3
+    assert notes.count_missing([]) == 0
 
 
 def test_many_steps_are_a_span():

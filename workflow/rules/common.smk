@@ -6,7 +6,7 @@ import plan
 import run_tables
 from fingerprint import code_of
 from parts import on_attempt
-from paths import ROOT, each, page_files
+from paths import ROOT, files_of_models, page_files
 from recipes import Recipes
 
 START = time.time()
@@ -20,8 +20,8 @@ with environment.mistakes_in_a_line():
     INPUTS = parts.Inputs(PLAN)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.others)
-STALE = RECIPES.stale(TABLES.tables.values()) if workflow.is_main_process else []
+RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.other_recipes)
+STALE = RECIPES.stale_files(TABLES.tables.values()) if workflow.is_main_process else []
 by_size = INPUTS.by_size
 
 
@@ -29,7 +29,7 @@ wildcard_constraints:
     model=PLAN.wildcard_regex(PLAN.models),
     checkpoints=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
     # Analyses write theirs as CSV, too; these are large, and made only where they are asked for.
-    table="|".join([*TABLES.gathered, "vectors", "metrics", "models", "schedules"]),
+    table="|".join([*TABLES.parts_of_tables, "vectors", "metrics", "models", "schedules"]),
 
 
 environment.prepare(ROOT)

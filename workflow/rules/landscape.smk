@@ -30,9 +30,9 @@ rule landscape:
     input:
         PLAN.work["landscape"].files(PATHS.features, source="landscape"),
         PLAN.work["gradients"].files(PATHS.features, source="gradients"),
-        each(PATHS.trajectory_features, PLAN.with_trajectory),
+        files_of_models(PATHS.trajectory_features, PLAN.with_trajectory),
         [
             PATHS.table(table)
             for table in ("surfaces", "densities", "profiles", "path_surfaces", "trajectories")
-            if table in TABLES.gathered
+            if table in TABLES.parts_of_tables
         ],

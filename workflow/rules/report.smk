@@ -29,7 +29,7 @@ rule report:
         configuration=rules.resolved_configuration.output.record,
         corpus=rules.corpus.output.description if PLAN.reads_text else [],
         compared_with_ripser=INPUTS.compared_with_ripser,
-        made=[path for path in rules.tables.input if path.endswith(".parquet")],
+        tables=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=[f"{PATHS.figures}/{name}.svg" for name in TABLES.figures],
         page=page_files("report"),
     output:
@@ -42,7 +42,7 @@ rule report:
         "../../envs/toposcale.yaml"
     params:
         logs=PATHS.logs,
-        inputs=lambda _: RECIPES.expected(TABLES.tables.values()),
+        inputs=lambda _: RECIPES.expected_digests(TABLES.tables.values()),
         lock=str(ROOT / "requirements.lock"),
         code=code_of("report.py"),
     message:

@@ -23,7 +23,7 @@ rule compared:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        inputs=lambda _: RECIPES.expected(TABLES.tables.values()),
+        inputs=lambda _: RECIPES.expected_digests(TABLES.tables.values()),
     message:
         "Comparing what the tables were made with"
     script:

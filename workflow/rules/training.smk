@@ -12,7 +12,7 @@ for number, (outputs, models) in enumerate(plan.training_rules(PLAN.work["traini
         input:
             **RECIPES.inputs("training"),
         output:
-            checkpoints=[PATHS.checkpoint.replace("{checkpoints}", made) for made in outputs],
+            checkpoints=[PATHS.checkpoint.replace("{checkpoints}", checkpoint) for checkpoint in outputs],
             log=PATHS.model_log if whole else PATHS.training_log,
             metrics=PATHS.training_metrics.replace("{checkpoints}", checkpoints),
             sketch=PATHS.sketch.replace("{checkpoints}", checkpoints) if PLAN.with_trajectory else [],

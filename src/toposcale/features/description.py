@@ -16,7 +16,7 @@ from toposcale.features.adapters import adapter_sentences, is_product, products
 from toposcale.features.feature import SUMMARY
 from toposcale.features.roles import odd_layers
 from toposcale.io import tables, weight_files
-from toposcale.io.bin_files import unwrapped
+from toposcale.io.bin_files import unwrap_weights
 from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -335,7 +335,7 @@ def _as_arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
     """Convert lists to arrays; raise UserError for a name that is not a str, or a value that is not an array."""
     arrays = {}
     if any(isinstance(value, Mapping) for value in tensors.values()):
-        tensors = unwrapped(dict(tensors), type(tensors).__name__)
+        tensors = unwrap_weights(dict(tensors), type(tensors).__name__)
     for name, value in tensors.items():
         if not isinstance(name, str):
             raise UserError(f"arrays are described by name, but {name!r} is not a string")

@@ -63,9 +63,9 @@ def not_plain(tensor: Any) -> str:
     return f"is {tensor.dtype}" if tensor.is_quantized else ""
 
 
-def unwrapped(content: Any, where: str | Path) -> Any:
-    """Return the weights in the checkpoint of a training loop, by name; raise UserError if there are none, or several."""
-    while not _is_state(content := _named(content)) and isinstance(content, dict) and content:
+def unwrap_weights(content: Any, where: str | Path) -> Any:
+    """Return the weights in the checkpoint of a training loop by name; raise UserError for none, or several sets."""
+    while not _is_state(content := _entries_or_parameters(content)) and isinstance(content, dict) and content:
         if {"state", "param_groups"} <= content.keys():
             raise UserError(
                 f"{where}: the state of an optimizer, which holds no weights; name the checkpoint beside it"
@@ -74,11 +74,11 @@ def unwrapped(content: Any, where: str | Path) -> Any:
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         return content
     # Steps, options and the states of layers without weights may be among them.
-    beside = int | float | str | list | Stub | None
-    return plain_names({key: value for key, value in content.items() if not isinstance(value, beside)})
+    other_types = int | float | str | list | Stub | None
+    return plain_names({key: value for key, value in content.items() if not isinstance(value, other_types)})
 
 
-def _named(content: Any) -> Any:
+def _entries_or_parameters(content: Any) -> Any:
     """Return the entries of an object that is a dictionary, or the parameters of one that is a module."""
     if not isinstance(content, Stub):
         return content
@@ -92,23 +92,23 @@ def _parameters(module: Stub, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, values in (parameters or {}).items() if isinstance(parameters, dict) else ():
         if values is not None:
             yield prefix + str(name), values
-    for name, one in inner.items() if isinstance(inner, dict) else ():
-        if isinstance(one, Stub):
-            yield from _parameters(one, f"{prefix}{name}.")
+    for name, module_inner in inner.items() if isinstance(inner, dict) else ():
+        if isinstance(module_inner, Stub):
+            yield from _parameters(module_inner, f"{prefix}{name}.")
 
 
 def _is_state(content: Any) -> bool:
-    """Return whether there are tensors in a dictionary, and none in a part of it that holds weights by its name."""
+    """Return whether a dictionary holds tensors itself, and not in an entry whose key is one of `_NESTED`."""
     if not isinstance(content, dict) or not any(getattr(value, "ndim", 0) for value in content.values()):
         return False
-    return not any(_is_state(_named(content.get(key))) for key in _NESTED)
+    return not any(_is_state(_entries_or_parameters(content.get(key))) for key in _NESTED)
 
 
 def _key_of_weights(content: Mapping[Any, Any], where: str | Path) -> Any:
     """Return the key under which a checkpoint holds its weights; raise UserError if there is none, or several."""
-    if known := [key for key in _NESTED if isinstance(_named(content.get(key)), dict)]:
-        return known[0]
-    states = [key for key, value in content.items() if _is_state(_named(value))]
+    if nested_keys := [key for key in _NESTED if isinstance(_entries_or_parameters(content.get(key)), dict)]:
+        return nested_keys[0]
+    states = [key for key, value in content.items() if _is_state(_entries_or_parameters(value))]
     if len(states) == 1:
         return states[0]
     keys = listed(map(str, content), 8)
@@ -128,7 +128,7 @@ def weights_beside(content: Any) -> list[str]:
     """Return the keys of a checkpoint under which it holds further weights that are not read, such as a moving average."""
     if not isinstance(content, dict) or _is_state(content):
         return []
-    states = [str(key) for key, value in content.items() if _is_state(_named(value))]
+    states = [str(key) for key, value in content.items() if _is_state(_entries_or_parameters(value))]
     return [key for key in states if key != str(_key_of_weights(content, ""))]
 
 
@@ -189,24 +189,24 @@ def load_content(file: Path) -> tuple[Any, list[str]]:
 class Arrays:
     """Tensors of NumPy or of PyTorch on any device, by name, each once: of views of the same entries the first name counts.
 
-    where: begins messages about them. content: the whole of the file that holds them. foreign: the names of the classes in
-    that file whose objects are not made.
+    where: prefix of messages about them. content: all of the file that holds them. foreign: names of the classes in that
+    file that were replaced by stubs.
     """
 
     def __init__(self, tensors: Mapping[str, Any], where: str = "", content: Any = None, foreign: Sequence[str] = ()):
         self.where, self.content, self.foreign = where, content, foreign
         first: dict[Any, str] = {}
-        arrays = {name: one if hasattr(one, "detach") else np.asarray(one) for name, one in tensors.items()}
-        for name, one in arrays.items():
-            first.setdefault(_view(one) or name, name)
+        arrays = {name: tensor if hasattr(tensor, "detach") else np.asarray(tensor) for name, tensor in tensors.items()}
+        for name, tensor in arrays.items():
+            first.setdefault(_view(tensor) or name, name)
         self._tensors = {name: arrays[name] for name in first.values()}
 
     @cached_property
     def stored(self) -> dict[str, Stored]:
         """Shape and type of all tensors."""
         # NumPy's text of a dtype is ">f4" in another byte order; PyTorch's have no name.
-        dtypes = {name: getattr(one.dtype, "name", str(one.dtype)) for name, one in self._tensors.items()}
-        return {name: Stored(tuple(one.shape), dtypes[name]) for name, one in self._tensors.items()}
+        dtypes = {name: getattr(tensor.dtype, "name", str(tensor.dtype)) for name, tensor in self._tensors.items()}
+        return {name: Stored(tuple(tensor.shape), dtypes[name]) for name, tensor in self._tensors.items()}
 
     def is_readable(self, name: str) -> bool:
         """Return whether a tensor can be read into an array."""
@@ -234,7 +234,7 @@ def open_bin(file: Path) -> Arrays:
     """Return the tensors of a `.bin`."""
     content, names = load_content(file)
     try:
-        tensors = unwrapped(content, file)
+        tensors = unwrap_weights(content, file)
         if isinstance(tensors, dict):
             tensors = {name: _as_tensor(value) for name, value in tensors.items()}
         _check_plain(file, tensors)

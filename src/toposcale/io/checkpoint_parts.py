@@ -8,8 +8,8 @@ from typing import NamedTuple
 from toposcale.io.errors import UserError, listed
 
 
-class _Kind(NamedTuple):
-    """Names of the parts, with their number as `part` and maybe how many there are as `of`; and what joins them."""
+class _PartNames(NamedTuple):
+    """Pattern of the names of parts, with groups `part` and possibly `of` for number and total, and how to join them."""
 
     pattern: re.Pattern[str]
     remedy: str
@@ -17,26 +17,26 @@ class _Kind(NamedTuple):
 
 _DEEPSPEED = "join them: python {above}/zero_to_fp32.py {above} OUT --tag {name}"
 # The first that fits counts.
-_KINDS = (
-    _Kind(
+_PART_NAMES = (
+    _PartNames(
         re.compile(r"model_world_size_(?P<of>\d+)_rank_(?P<part>\d+)\.pt"),
         "join them: python -m verl.model_merger merge --backend fsdp --local_dir {folder} --target_dir OUT",
     ),
-    _Kind(re.compile(r"(bf16_)?zero_pp_rank_(?P<part>\d+)_mp_rank_\d+_(optim|model)_states\.pt"), _DEEPSPEED),
-    _Kind(re.compile(r"mp_rank_(?P<part>\d+)_model_states\.pt"), _DEEPSPEED),
-    _Kind(
+    _PartNames(re.compile(r"(bf16_)?zero_pp_rank_(?P<part>\d+)_mp_rank_\d+_(optim|model)_states\.pt"), _DEEPSPEED),
+    _PartNames(re.compile(r"mp_rank_(?P<part>\d+)_model_states\.pt"), _DEEPSPEED),
+    _PartNames(
         re.compile(r"mp_rank_(?P<part>\d+)(_\d+)?"),
         "convert them to one checkpoint: tools/checkpoint/convert.py of Megatron-LM, --load-dir {folder}",
     ),
-    _Kind(
+    _PartNames(
         re.compile(r"consolidated\.(?P<part>\d+)\.pth"),
         "join them: python -m transformers.models.llama.convert_llama_weights_to_hf --input_dir {folder} --output_dir OUT",
     ),
-    _Kind(
+    _PartNames(
         re.compile(r".*-(?P<part>\d+)-of-(?P<of>\d+)\.(safetensors|bin|pt)"),
         "name the folder, with the index of its files (.index.json) in it",
     ),
-    _Kind(
+    _PartNames(
         re.compile(r"(?!.*optim).*rank[-_.]?(?P<part>\d+).*\.(safetensors|bin|ckpt|pth?)"),
         "save it whole: torch.distributed.checkpoint.state_dict.get_model_state_dict with full_state_dict=True",
     ),
@@ -44,7 +44,7 @@ _KINDS = (
 
 
 class _Parts(NamedTuple):
-    """Names of the parts that are there, how many there are of the checkpoint, and what joins them."""
+    """Names of the parts at hand, the number of all parts of the checkpoint, and how to join them."""
 
     names: list[str]
     total: int
@@ -52,12 +52,16 @@ class _Parts(NamedTuple):
 
 
 def parts_with(name: str, beside: Iterable[str]) -> _Parts | None:
-    """Return the parts of the checkpoint of which a file is one, by its name and those beside it; None if it is whole."""
-    for pattern, remedy in _KINDS:
+    """Return the parts of a checkpoint by the name of one and of the files beside it; None for a whole checkpoint."""
+    for pattern, remedy in _PART_NAMES:
         if match := pattern.fullmatch(name):
             start, end = match.span("part")
-            alike = re.compile(rf"{re.escape(name[:start])}(\d+){re.escape(name[end:])}")
-            number_of = {other: int(same[1]) for other in {name, *beside} if (same := alike.fullmatch(other))}
+            numbered_name = re.compile(rf"{re.escape(name[:start])}(\d+){re.escape(name[end:])}")
+            number_of = {
+                other: int(number_match[1])
+                for other in {name, *beside}
+                if (number_match := numbered_name.fullmatch(other))
+            }
             # Numbered from 0 on: other numbers may be those of a sweep, such as the rank of an adapter.
             are_parts = sorted(number_of.values()) == list(range(len(number_of)))
             names, total = sorted(number_of), int(match.groupdict().get("of") or len(number_of) * are_parts)

@@ -56,10 +56,10 @@ def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str
         return TABLE
     if not _has_two_values(block):
         return ""
-    whole = _as_matrix(rows(shape[0]), axes)
-    if not _has_two_values(whole):
+    matrix = _as_matrix(rows(shape[0]), axes)
+    if not _has_two_values(matrix):
         return ""
-    is_mask = _MASKS.search(name.lower()) if (whole == whole[0, 0]).all() else _is_mask(whole)
+    is_mask = _MASKS.search(name.lower()) if (matrix == matrix[0, 0]).all() else _is_mask(matrix)
     return MASK if is_mask else ""
 
 
@@ -74,8 +74,8 @@ def _as_matrix(values: Any, axes: Sequence[int]) -> np.ndarray:
 def _has_two_values(matrix: np.ndarray) -> bool:
     """Return True for at most two different values, none of which is NaN."""
     first = matrix[0, 0]
-    others = matrix[matrix != first]
-    return not np.isnan(first) and (len(others) == 0 or bool((others == others[0]).all()))
+    other_values = matrix[matrix != first]
+    return not np.isnan(first) and (len(other_values) == 0 or bool((other_values == other_values[0]).all()))
 
 
 def _is_mask(matrix: np.ndarray) -> bool:

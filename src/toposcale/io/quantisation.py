@@ -17,53 +17,59 @@ _LOADED = "transformers (model.dequantize(), then save_pretrained)"
 _FP8 = _ON_LOADING.format("FineGrainedFP8Config")
 
 
-class _Mark(NamedTuple):
-    """Name of a format, end of a packed tensor's name and its types, ends beside it, and what dequantises it."""
+class _Packing(NamedTuple):
+    """Packing of quantised weights.
+
+    name: of the format. packed, dtype: suffix and types of a packed tensor. companions: suffixes of the tensors beside it.
+    tool: what dequantises it.
+    """
 
     name: str
     packed: str
     dtype: str
-    beside: tuple[str, ...]
+    companions: tuple[str, ...]
     tool: str = _ITS_LIBRARY
 
 
 # The first that fits counts. A tensor `scales` alone is not evidence: the packed one must be of its type.
-_MARKS = (
-    _Mark("GPTQ", ".qweight", _INTEGERS, (".g_idx", ".qzeros", ".scales")),
-    _Mark("AWQ", ".qweight", _INTEGERS, (".qzeros", ".scales")),
-    _Mark("GPTQ or AWQ", ".qweight", _INTEGERS, (".scales",)),
-    _Mark("FP8 with block scales", ".weight", _FLOAT8, (".weight_scale_inv",), _FP8),
-    _Mark("NVFP4", ".weight", _BYTES, (".weight_scale", ".weight_scale_2")),
+_PACKINGS = (
+    _Packing("GPTQ", ".qweight", _INTEGERS, (".g_idx", ".qzeros", ".scales")),
+    _Packing("AWQ", ".qweight", _INTEGERS, (".qzeros", ".scales")),
+    _Packing("GPTQ or AWQ", ".qweight", _INTEGERS, (".scales",)),
+    _Packing("FP8 with block scales", ".weight", _FLOAT8, (".weight_scale_inv",), _FP8),
+    _Packing("NVFP4", ".weight", _BYTES, (".weight_scale", ".weight_scale_2")),
     *(
-        _Mark(f"{name} with scales", ".weight", dtype, (scale,))
+        _Packing(f"{name} with scales", ".weight", dtype, (scale,))
         for name, dtype in (("FP8", _FLOAT8), ("int8", _BYTES))
         for scale in (".weight_scale", ".weight_scales", ".scale_weight", ".scale", ".scales")
     ),
-    *(_Mark("FP8 with scales", "", _FLOAT8, (scale,), _FP8) for scale in ("_scale_inv", "_scale")),  # stacked experts
-    _Mark(
+    *(
+        _Packing("FP8 with scales", "", _FLOAT8, (scale,), _FP8) for scale in ("_scale_inv", "_scale")
+    ),  # stacked experts
+    _Packing(
         *("compressed-tensors", ".weight_packed", _INTEGERS, (".weight_scale",)),
         _ON_LOADING.format("CompressedTensorsConfig"),
     ),
-    _Mark("bitsandbytes 4-bit", ".weight", ".*", (".weight.absmax",), _LOADED),
-    _Mark("bitsandbytes int8", ".weight", "int8|i8", (".SCB",), _LOADED),
-    _Mark("MLX", ".weight", _INTEGERS, (".scales",), "mlx_lm.convert --dequantize"),
-    _Mark("MXFP4", "_blocks", _BYTES, ("_scales",), _ON_LOADING.format("Mxfp4Config")),
-    _Mark("HQQ", ".W_q", _INTEGERS, (".scale", ".zero")),
-    _Mark("Quanto", ".weight._data", f"{_BYTES}|{_FLOAT8}", (".weight._scale",)),
-    _Mark("EXL2", ".q_weight", _INTEGERS, (".q_scale",)),
-    _Mark("AQLM", ".codes", _INTEGERS, (".codebooks",)),
+    _Packing("bitsandbytes 4-bit", ".weight", ".*", (".weight.absmax",), _LOADED),
+    _Packing("bitsandbytes int8", ".weight", "int8|i8", (".SCB",), _LOADED),
+    _Packing("MLX", ".weight", _INTEGERS, (".scales",), "mlx_lm.convert --dequantize"),
+    _Packing("MXFP4", "_blocks", _BYTES, ("_scales",), _ON_LOADING.format("Mxfp4Config")),
+    _Packing("HQQ", ".W_q", _INTEGERS, (".scale", ".zero")),
+    _Packing("Quanto", ".weight._data", f"{_BYTES}|{_FLOAT8}", (".weight._scale",)),
+    _Packing("EXL2", ".q_weight", _INTEGERS, (".q_scale",)),
+    _Packing("AQLM", ".codes", _INTEGERS, (".codebooks",)),
 )
 
 
 def refuse_quantised(stored: Mapping[str, Stored], folder: Path | None, where: str) -> None:
     """Raise UserError, prefixed with `where`, if tensors are quantised weights, or the config.json in `folder` says so."""
     for name, tensor in stored.items():
-        for mark in _MARKS:
-            layer = name.removesuffix(mark.packed)
-            is_packed = name.endswith(mark.packed) and re.fullmatch(mark.dtype, _plain(tensor.dtype))
-            if is_packed and all(layer + end in stored for end in mark.beside):
-                beside = f"{name} is {tensor.dtype} beside {layer}{mark.beside[0]}"
-                raise UserError(_refusal(where, f"{mark.name}: {beside}", mark.tool))
+        for packing in _PACKINGS:
+            layer = name.removesuffix(packing.packed)
+            is_packed = name.endswith(packing.packed) and re.fullmatch(packing.dtype, _plain(tensor.dtype))
+            if is_packed and all(layer + end in stored for end in packing.companions):
+                evidence = f"{name} is {tensor.dtype} beside {layer}{packing.companions[0]}"
+                raise UserError(_refusal(where, f"{packing.name}: {evidence}", packing.tool))
     sizes = {name: math.prod(tensor.shape) for name, tensor in stored.items()}
     packed = {name: sizes[name] for name, tensor in stored.items() if re.fullmatch(_INTEGERS, _plain(tensor.dtype))}
     if folder and sum(packed.values()) > 0.01 * sum(sizes.values()) and (method := _method(folder)):

@@ -37,7 +37,7 @@ class Table(NamedTuple):
     """Schema of a table: name, meaning of a row, columns in order, and key columns (unique, and the sort order)."""
 
     name: str
-    about: str
+    row_meaning: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
 
@@ -82,15 +82,15 @@ def _read() -> dict[str, Table]:
     with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         rows = {name: list(of_table) for name, of_table in groupby(csv.DictReader(file), itemgetter("table"))}
     shared = {row["column"]: row for row in rows.pop("")}
-    return {name: _table(name, about["meaning"], stated, shared) for name, (about, *stated) in rows.items()}
+    return {name: _table(name, first["meaning"], columns, shared) for name, (first, *columns) in rows.items()}
 
 
-def _table(name: str, about: str, rows: list[dict[str, str]], shared: Mapping[str, dict[str, str]]) -> Table:
+def _table(name: str, row_meaning: str, rows: list[dict[str, str]], shared: Mapping[str, dict[str, str]]) -> Table:
     """Return a table from the rows of its columns; `shared` holds those of columns that mean the same in every table."""
     meant = {row["column"]: row if row["type"] else shared[row["column"]] for row in rows}
     columns = tuple(Column(column, row["type"], row["meaning"]) for column, row in meant.items())
     position = {int(row["key"]): row["column"] for row in rows if row["key"]}
-    return Table(name, about, columns, tuple(position[number] for number in sorted(position)))
+    return Table(name, row_meaning, columns, tuple(position[number] for number in sorted(position)))
 
 
 TABLES: dict[str, Table] = _read()

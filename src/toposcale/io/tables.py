@@ -61,11 +61,11 @@ def _bits(values: list[Any]) -> pa.Buffer:
 
 def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str) -> pa.Table:
     """Return the features of one checkpoint, `features[layer][feature]`, as a features table."""
-    where = {"model": model, "step": step, "source": source}
+    identifiers = {"model": model, "step": step, "source": source}
     return from_rows(
         schemas.TABLES["features"],
         (
-            {**where, "layer": layer, "feature": feature, "value": float(value)}
+            {**identifiers, "layer": layer, "feature": feature, "value": float(value)}
             for layer, named in features.items()
             for feature, value in named.items()
         ),
@@ -160,9 +160,9 @@ def read_warnings(path: str | Path) -> list[dict[str, Any]]:
     return json.loads(read_metadata(path).get("warnings", "[]"))
 
 
-def with_warnings(metadata: Mapping[str, str], noted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def with_warnings(metadata: Mapping[str, str], warning_rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return metadata for `write` that also hold rows for the warnings table (see `_notes.note` of the scripts)."""
-    return {**metadata, **({"warnings": json.dumps([dict(row) for row in noted])} if noted else {})}
+    return {**metadata, **({"warnings": json.dumps([dict(row) for row in warning_rows])} if warning_rows else {})}
 
 
 def by_step(data: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -180,11 +180,11 @@ def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -
     return data.filter(pa.array([pair not in checkpoints for pair in pairs], pa.bool_()))
 
 
-def joined(table: Table, parts: Iterable[pa.Table]) -> pa.Table:
+def concatenate(table: Table, parts: Iterable[pa.Table]) -> pa.Table:
     """Concatenate parts of one table and sort the rows; return an empty table if there are no parts."""
     return sort(table, pa.concat_tables([table.schema.empty_table(), *parts]))
 
 
 def gather(table: Table, paths: Iterable[str | Path]) -> pa.Table:
     """Read and concatenate the files of one table and sort the rows."""
-    return joined(table, (read(table, path) for path in paths))
+    return concatenate(table, (read(table, path) for path in paths))

@@ -100,18 +100,18 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
         # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
         if not (chosen := chosen_or_only_file([entry.name for entry in regular_files(path)])):
             candidates = sorted(entry.name for entry in path.iterdir() if may_hold_weights(entry.name))
-            seen = f", but {listed(candidates, 3)}; name that file" if candidates else ""
+            hint = f", but {listed(candidates, 3)}; name that file" if candidates else ""
             if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, candidates))]:
-                seen = f", but {listed(candidates, 3)} without their index {without[0]}.index.json; fetch it too"
+                hint = f", but {listed(candidates, 3)} without their index {without[0]}.index.json; fetch it too"
             elif any(entry.suffix == ".distcp" for entry in path.iterdir()):
-                seen = f", but a distributed checkpoint of PyTorch; {_FROM_DCP}"
+                hint = f", but a distributed checkpoint of PyTorch; {_FROM_DCP}"
             else:
                 refuse_parts(path)
                 if inner := folder_with_weights(path):
                     return weight_files(inner)
                 if folders := sorted(entry.name for entry in path.iterdir() if entry.is_dir()):
-                    seen = seen or f", but folders; name one of them: {listed(folders, 3)}"
-            raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{seen}")
+                    hint = hint or f", but folders; name one of them: {listed(folders, 3)}"
+            raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{hint}")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
         is_there = path.parent != Path() and path.parent.exists()
@@ -161,16 +161,16 @@ def copies_among(stored: Mapping[str, Stored], rows: Callable[[str], Any]) -> di
         # The token embedding is the original, an output head the copy.
         names.sort(key=lambda name: (not _TOKENS.search(name), not _EMBEDDING.search(_module(name))))
         for number, name in enumerate(names):
-            may_be = (one for one in names[:number] if one not in copies and _may_be_tied(one, name))
-            if original := next((one for one in may_be if _same_values(rows(one), rows(name))), ""):
+            may_be = (first for first in names[:number] if first not in copies and _may_be_tied(first, name))
+            if original := next((first for first in may_be if _same_values(rows(first), rows(name))), ""):
                 copies[name] = original
     return copies
 
 
-def _may_be_tied(one: str, other: str) -> bool:
+def _may_be_tied(first: str, second: str) -> bool:
     """Return whether two names are of an embedding and another module, or of an embedding that parts of a model share."""
-    modules = set(map(_module, (one, other)))
-    return bool(_TOKENS.search(one)) or (len(modules) == 2 and any(map(_EMBEDDING.search, modules)))
+    modules = set(map(_module, (first, second)))
+    return bool(_TOKENS.search(first)) or (len(modules) == 2 and any(map(_EMBEDDING.search, modules)))
 
 
 def _module(name: str) -> str:
@@ -178,14 +178,14 @@ def _module(name: str) -> str:
     return name.removesuffix(".weight").rpartition(".")[2]
 
 
-def _same_values(one: Any, other: Any) -> bool:
+def _same_values(first: Any, second: Any) -> bool:
     """Return True if two matrices hold the same bytes and not zeros alone, compared in blocks: most differ in the first."""
-    length = (one.get_shape() if hasattr(one, "get_shape") else one.shape)[0]
+    length = (first.get_shape() if hasattr(first, "get_shape") else first.shape)[0]
     any_value = False
     for row in range(0, length, 1024):
         end = min(row + 1024, length)
-        block = bytes_of(one[row:end])
-        if block != bytes_of(other[row:end]):
+        block = bytes_of(first[row:end])
+        if block != bytes_of(second[row:end]):
             return False
         any_value = any_value or any(block)
     return any_value

@@ -91,7 +91,7 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
         rows = one_row_per_feature(rows[rows["model"] == POOLED])
     if name == "correlations":
         rows = rows[rows["control"] == NOTHING]
-    caption = f"{sentence(schemas.TABLES[name].about)}."
+    caption = f"{sentence(schemas.TABLES[name].row_meaning)}."
     return Listing(name, rows[list(COLUMNS.get(name, rows.columns))], caption, total)
 
 

@@ -59,21 +59,21 @@ class ProgressLog:
     def __init__(
         self, file: TextIO, until_step: int, *, interval: float = 5.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._file, self._until, self._interval, self._clock = file, until_step, interval, clock
-        self._began: tuple[float, int] | None = None
-        self._written = -math.inf
+        self._file, self._until_step, self._interval, self._clock = file, until_step, interval, clock
+        self._start: tuple[float, int] | None = None
+        self._last_written = -math.inf
 
     def __call__(self, state: TrainingState, row: Row) -> None:
         now, step = self._clock(), int(row["step"])
-        if self._began is None:
-            self._began = (now, step)
-        if now - self._written < self._interval and step != self._until:
+        if self._start is None:
+            self._start = (now, step)
+        if now - self._last_written < self._interval and step != self._until_step:
             return
-        self._written = now
-        line = f"{state.name}: step {step} of {self._until}, loss {row['loss']:.4f}"
-        began, first = self._began
-        if step > first and now > began:
-            speed = (step - first) / (now - began)
-            minutes, seconds = divmod(round((self._until - step) / speed), 60)
+        self._last_written = now
+        line = f"{state.name}: step {step} of {self._until_step}, loss {row['loss']:.4f}"
+        start_time, first_step = self._start
+        if step > first_step and now > start_time:
+            speed = (step - first_step) / (now - start_time)
+            minutes, seconds = divmod(round((self._until_step - step) / speed), 60)
             line += f", {speed:.1f} steps/s, {minutes}:{seconds:02d} left"
         print(line, file=self._file, flush=True)

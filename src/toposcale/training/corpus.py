@@ -115,8 +115,8 @@ def build_corpus(
 
 def encode_characters(text: str) -> tuple[NDArray[np.uint16], int]:
     """Return the ASCII codes (n,) of a text, and the number of dropped characters that are not ASCII."""
-    kept = text.encode("ascii", errors="ignore")
-    return np.frombuffer(kept, dtype=np.uint8).astype(np.uint16), len(text) - len(kept)
+    ascii_text = text.encode("ascii", errors="ignore")
+    return np.frombuffer(ascii_text, dtype=np.uint8).astype(np.uint16), len(text) - len(ascii_text)
 
 
 def train_bpe(text: str, vocab_size: int) -> Tokenizer:

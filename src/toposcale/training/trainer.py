@@ -106,13 +106,13 @@ def configure_torch(device: str, threads: int = 1) -> torch.device:
 
 def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> NDArray[np.uint16]:
     """Return the first `fraction` of a text, rounded up to a token; raise UserError if it is shorter than one sequence."""
-    kept = tokens[: math.ceil(fraction * len(tokens))]
-    if len(kept) <= context:
+    first_tokens = tokens[: math.ceil(fraction * len(tokens))]
+    if len(first_tokens) <= context:
         raise UserError(
-            f"training.data_fraction: {fraction:g} of the training text is {len(kept)} tokens, "
+            f"training.data_fraction: {fraction:g} of the training text is {len(first_tokens)} tokens, "
             f"but a sequence takes {context + 1}"
         )
-    return kept
+    return first_tokens
 
 
 def draw_batch(tokens: NDArray[np.integer], context: int, step: int, settings: TrainingSettings) -> NDArray[np.int64]:
