@@ -61,4 +61,4 @@ def main(snakemake):
     features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
     table = warnings.warning_table(features, metrics, warning_rows)
     # For the last line of the run.
-    _tables.write(snakemake, {"warnings": table}, left_out=str(_notes.left_out(warning_rows)))
+    _tables.write(snakemake, {"warnings": table}, left_out=str(_notes.count_missing(warning_rows)))
