@@ -200,7 +200,7 @@ class Advice(Drawn):
     def _assumed(self) -> tuple[str, ...]:
         """Assumptions, one clause each; without a law the notes on the log."""
         law, notes = self.law, self.run.notes
-        return wording.assumptions(self.run, self.others, law, self.decision) if law else notes
+        return wording.assumed(self.run, self.others, law, self.decision) if law else notes
 
     @property
     def _find_out_first(self) -> str:

@@ -197,11 +197,9 @@ def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: 
 def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> _Size:
     """Return a size under the name of its run: one that has not started, or one with the shape of the schedule of `run`."""
     n_parameters = float(same_size[0].n_parameters)
-    templates = [other for other in same_size if other.loss_curve.is_empty]
-    templates = templates or [other for other in same_size if other.schedule.has_shape_of(run.schedule)]
-    templates = templates or list(same_size)
-    label = templates[0].model if len(templates) == 1 else f"{n_parameters:.3g} parameters"
-    return _Size(label, n_parameters, templates[0])
+    runs = [other for other in same_size if other.loss_curve.is_empty]
+    runs = runs or [other for other in same_size if other.schedule.has_shape_of(run.schedule)] or list(same_size)
+    return _Size(runs[0].model if len(runs) == 1 else f"{n_parameters:.3g} parameters", n_parameters, runs[0])
 
 
 def _with_rest_over(run: TrainingRun, steps: int) -> Target:

@@ -231,7 +231,7 @@ def _compare_pair(
     end = replace(differences.difference_of_ends((first, second), ends, curves, seed_sd), comparisons=comparisons)
     reasons = () if end.reason else tuple(_reasons((first, second), ends))
     is_forecast = any(end.law is not None for end in ends)
-    note = _rate_note(first, second, _unfinished_differences(now, curves, ends))
+    note = _rate_note(first, second, _before_ends(now, curves, ends))
     return RunPair(first, second, now, end, speed_up, is_forecast, note, reasons)
 
 
@@ -244,10 +244,8 @@ def _reasons(runs: Sequence[TrainingRun], ends: Sequence[End]) -> Iterator[str]:
             yield f"{run.model}: {SMOOTHED}"
 
 
-def _unfinished_differences(
-    now: Sequence[Difference], curves: Sequence[Curve], ends: Sequence[End]
-) -> Iterator[Difference]:
-    """Yield the differences but those at the ends of two finished runs."""
+def _before_ends(now: Sequence[Difference], curves: Sequence[Curve], ends: Sequence[End]) -> Iterator[Difference]:
+    """Yield the differences except those at the ends of two finished runs."""
     for row in now:
         at_last = np.allclose([row.first_step, row.second_step], [curve.steps[-1] for curve in curves])
         if not (row.reason or (at_last and all(end.is_measured for end in ends))):
@@ -296,10 +294,8 @@ def sentences(pair: RunPair) -> list[str]:
 def _location(row: Difference, names: tuple[str, str]) -> str:
     """Return where a difference was taken: the quantity that is equal, and the step of each run."""
     steps = [f"{step:,.0f}" for step in (row.first_step, row.second_step)]
-    steps_text = (
-        f"step {steps[0]}" if steps[0] == steps[1] else f"step {steps[0]} of {names[0]}, {steps[1]} of {names[1]}"
-    )
-    location = row.label if row.axis == Axis.STEPS else f"{row.label} ({steps_text})"
+    text = f"step {steps[0]}" if steps[0] == steps[1] else f"step {steps[0]} of {names[0]}, {steps[1]} of {names[1]}"
+    location = row.label if row.axis == Axis.STEPS else f"{row.label} ({text})"
     return location if row.axis == Axis.END else f"at {location}"
 
 

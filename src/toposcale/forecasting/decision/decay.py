@@ -32,8 +32,7 @@ class DecayDecision(NamedTuple):
     """Decays that end with the training, in ascending order of expected regret, and the forecast of a cooldown now.
 
     cooldown_loss: loss at the end of a linear decay that begins now and takes `COOLDOWN` of the training so far.
-    nats_per_billion_tokens: its decrease per further billion tokens at the present rate, nats per token; NaN if the tokens
-    per step are unknown.
+    nats_per_billion_tokens: its decrease per further billion tokens at the present rate; NaN if tokens are unknown.
     """
 
     candidates: tuple[WeighedCandidate, ...]
@@ -98,10 +97,8 @@ def _cooldown(law: Law, run: TrainingRun) -> tuple[Prediction, float]:
         for start in (run.progress.step, run.progress.step + further_steps)
     ]
     forecast = law.predict_jointly(targets)
-    if not further_steps:
-        return forecast.prediction(0), np.nan
-    decrease = float(forecast.losses[0] - forecast.losses[1])
-    return forecast.prediction(0), decrease * BILLION / (further_steps * run.tokens_per_step)
+    further_tokens = further_steps * run.tokens_per_step if further_steps else np.nan
+    return forecast.prediction(0), float(forecast.losses[0] - forecast.losses[1]) * BILLION / further_tokens
 
 
 def _decay_target(run: TrainingRun, start: int, end: int, shape: str) -> Target:

@@ -279,19 +279,17 @@ def _last_loss(curve: Curve, noise: float) -> tuple[float, float]:
     return float(np.median(curve.losses[-count:])), float(noise * np.sqrt((np.pi / 2 if count > 2 else 1.0) / count))
 
 
-def speed_up_of(
-    unit: Axis, curves: Sequence[Curve], scales: tuple[float, float], difference: Difference
-) -> SpeedUp | None:
+def speed_up_of(unit: Axis, curves: Sequence[Curve], scales: tuple[float, float], final: Difference) -> SpeedUp | None:
     """Return the share of the common training after which the better run had reached the loss of the worse one."""
-    if difference.reason:
+    if final.reason:
         return None
-    better = int(difference.value <= 0)
+    better = int(final.value <= 0)
     positions = [np.log(curve.steps * scale) for curve, scale in zip(curves, scales, strict=True)]
-    end = np.log(difference.position)
+    end = np.log(final.position)
     smooth = _smooth(curves[better])
-    target = float(np.interp(end, positions[better], smooth)) + abs(difference.value)
+    target = float(np.interp(end, positions[better], smooth)) + abs(final.value)
     lowest = np.minimum.accumulate(smooth)
-    half_width = (difference.high - difference.low) / 2
+    half_width = (final.high - final.low) / 2
 
     def share_at(loss: float) -> float:
         return np.inf if loss < lowest[-1] else float(np.exp(np.interp(-loss, -lowest, positions[better]) - end))

@@ -214,18 +214,12 @@ def _texts_of_row(weighed: WeighedCandidate) -> list[str]:
     ]
 
 
-def assumptions(
-    run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None
-) -> tuple[str, ...]:
+def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None) -> tuple[str, ...]:
     """Return the assumptions of a forecast, and of a decision where there is one, a clause each."""
-    return (
-        *_run_assumptions(run),
-        *_family_assumptions(run, others),
-        *_decision_assumptions(run, others, law, decision),
-    )
+    return (*_assumed_of_run(run), *_assumed_of_others(run, others), *_assumed_of_decision(run, others, law, decision))
 
 
-def _run_assumptions(run: TrainingRun) -> Iterator[str]:
+def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
     """Yield the assumptions about the run."""
     if run.loss_curve.is_empty:
         yield "the loss is that of the law of Hoffmann et al. 2022; another text or tokenizer has another level"
@@ -253,7 +247,7 @@ def _run_assumptions(run: TrainingRun) -> Iterator[str]:
         yield f"the learning rate stays as it is, since {unknown}; a decay to come is in no forecast"
 
 
-def _family_assumptions(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
+def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
     """Yield the assumptions about other runs of the family."""
     for other in others:
         if not other.loss_curve.is_empty and checks.has_steps_left(other) and other.schedule.is_known:
@@ -266,7 +260,7 @@ def _family_assumptions(run: TrainingRun, others: Sequence[TrainingRun]) -> Iter
         yield f"not read, since the learning rates are not known: {', '.join(unread)}"
 
 
-def _decision_assumptions(
+def _assumed_of_decision(
     run: TrainingRun, others: Sequence[TrainingRun], law: Law, decision: Decision | None
 ) -> Iterator[str]:
     """Yield the assumptions about the candidates."""

@@ -34,7 +34,7 @@ def prepare(
     """
     total, powered = np.cumsum(rates), rates**power
     changed = np.flatnonzero(np.diff(rates)) + 1
-    change, time_before = powered[changed] - powered[changed - 1], total[changed - 1]
+    change, before = powered[changed] - powered[changed - 1], total[changed - 1]
     # A rate of exactly 0 (the end of a cosine) would be 0 * infinity.
     log_rate = np.log(np.maximum(rates[changed], 1e-9))
     if len(changed) > most:
@@ -45,12 +45,10 @@ def prepare(
         first = np.flatnonzero(np.diff(group, prepend=-1))
         weight = np.add.reduceat(size, first)
         log_rate = np.add.reduceat(size * log_rate, first) / weight
-        time_before = np.add.reduceat(size * time_before, first) / weight
+        before = np.add.reduceat(size * before, first) / weight
         change = np.add.reduceat(change, first)
-    time_at_steps = total[steps]
-    return Prepared(
-        time_at_steps / longest, np.maximum(time_at_steps[:, None] - time_before[None, :], 0.0), log_rate, change
-    )
+    time = total[steps]
+    return Prepared(time / longest, np.maximum(time[:, None] - before[None, :], 0.0), log_rate, change)
 
 
 def law(parameters: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """Gaussian-process model discrepancy (Kennedy and O'Hagan 2001), and the MAP fit of a law beside it.
 
 A law of loss curves is right in the long run and wrong early on, so old losses say less of the end than new ones. The
-discrepancy is a Gaussian process over the logarithms of the intrinsic training time and of the number of parameters. Its
-standard deviation grows towards the past, and its level is the MAP estimate by the marginal likelihood of the curves.
+discrepancy is a Gaussian process over the logarithms of intrinsic training time and size. Its standard deviation grows
+towards the past, from a value at the last loss that is estimated by the marginal likelihood of the curves.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,6 @@ from toposcale.forecasting.laws.priors import Gaussian
 
 _FURTHEST = (-6.0, 3.0)  # logs of the intrinsic training time beyond which the standard deviation is constant
 
-
 MOST_EVALUATIONS, TOLERANCE = 400, 1e-6
 """With a tolerance of 1e-8 forecasts move by at most 0.0002 nats."""
 
@@ -31,17 +30,11 @@ def map_estimate(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], s
     """
 
     @lru_cache(maxsize=1)
-    def residuals_and_jacobian(key: bytes) -> tuple[np.ndarray, np.ndarray]:
+    def evaluated(key: bytes) -> tuple[np.ndarray, np.ndarray]:
         return terms(np.frombuffer(key))  # `least_squares` asks for both of a point, one after the other
 
-    limits = dict.fromkeys(("ftol", "xtol", "gtol"), TOLERANCE) | {"max_nfev": MOST_EVALUATIONS}
-    solution = least_squares(
-        lambda x: residuals_and_jacobian(x.tobytes())[0],
-        start,
-        lambda x: residuals_and_jacobian(x.tobytes())[1],
-        method="lm",
-        **limits,
-    )
+    limits = dict.fromkeys(("ftol", "xtol", "gtol"), TOLERANCE) | {"max_nfev": MOST_EVALUATIONS, "method": "lm"}
+    solution = least_squares(lambda x: evaluated(x.tobytes())[0], start, lambda x: evaluated(x.tobytes())[1], **limits)
     return np.asarray(solution.x)
 
 
@@ -96,8 +89,7 @@ class Fit(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the losses (t,) and their covariance (t, t), discrepancy included.
 
-        losses, gradient: the law at the targets. cross_covariance (t, points): of the discrepancies at the targets and at
-        the points of the fit. target_covariance (t, t): of the discrepancies at the targets.
+        losses, gradient: the law at the targets. cross_covariance (t, points), target_covariance (t, t): of discrepancies.
         """
         weights = solve_triangular(self.root, cross_covariance.T, lower=True)
         slopes = gradient - np.einsum("pt,pk->tk", weights, self.slopes)
@@ -123,8 +115,7 @@ def fit(
         if power not in fits:
             start = next((fit.x for fit, _ in fits.values()), prior.mean)
             last_sd = float(np.exp(centre)) * 2.0**power
-            covariance_of_points = covariance(points, points, last_sd) + np.diag(noise**2)
-            fit = _fit_at_covariance(law, observed, covariance_of_points, prior, start)
+            fit = _fit_given(law, observed, covariance(points, points, last_sd) + np.diag(noise**2), prior, start)
             fits[power] = fit, fit.evidence - 0.5 * (power * np.log(2.0) / width) ** 2
         return fits[power]
 
@@ -136,12 +127,10 @@ def fit(
     return fits[best][0], float(np.exp(centre)) * 2.0**best
 
 
-def _fit_at_covariance(
-    law: Law, observed: np.ndarray, covariance_of_points: np.ndarray, prior: Gaussian, start: np.ndarray
-) -> Fit:
-    """Fit by least squares of the whitened residuals and of the prior, for one covariance of the points."""
+def _fit_given(law: Law, observed: np.ndarray, matrix: np.ndarray, prior: Gaussian, start: np.ndarray) -> Fit:
+    """Fit by least squares of the whitened residuals and of the prior, for one covariance of the observed losses."""
     centre, width = prior
-    root = np.linalg.cholesky(covariance_of_points)
+    root = np.linalg.cholesky(matrix)
 
     def whitened(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, gradient = law(x)

@@ -99,15 +99,12 @@ class FamilyLaw:
         self._scatter = np.array([*SCATTER.values(), prior.b_scatter])
         first = runs[0]
         self._names, self._size = [run.model for run in runs], first.n_parameters
-        self._unique_tokens = {"": first.facts.unique_tokens}
-        self._unique_tokens |= {run.model: run.facts.unique_tokens for run in runs}
-        self._other_sizes = sorted({run.n_parameters for run in runs} - {self._size})
+        self._unique_tokens = {"": first.facts.unique_tokens} | {run.model: run.facts.unique_tokens for run in runs}
+        self._sizes = sorted({run.n_parameters for run in runs} - {self._size})
         self._tokens_per_step, self._optimizer = first.tokens_per_step, first.facts.optimizer
         self._log_b = self._log_b_of(first.target(), first.schedule.peak_rate)
-        points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
-        binned = [
-            bin_medians(*run.loss_curve, most, run.schedule.rates) for run, most in zip(runs, points, strict=True)
-        ]
+        n_bins = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
+        binned = [bin_medians(*run.loss_curve, n, run.schedule.rates) for run, n in zip(runs, n_bins, strict=True)]
         self._last_loss = float(np.median(binned[0][1][-3:]))
         self._l0_below_loss = l0_below_loss(self._last_loss, binned[0][0][-1] * first.tokens_per_step)
         self._log_last_time = 0.0  # log of the intrinsic training time at the last loss: the origin of `log_time`
@@ -135,7 +132,7 @@ class FamilyLaw:
         run_indices = {name: index for index, name in enumerate(self._names)}
         runs = [run_indices.get(target.model, -1 - index) for index, target in enumerate(targets)]
         points = self._points_of_curves(curves, runs)
-        new_size = [target.n_parameters not in (self._size, *self._other_sizes) for target in targets]
+        new_size = [target.n_parameters not in (self._size, *self._sizes) for target in targets]
         losses, gradient, by_scattered = self._laws(self._fit.x, curves)
         scatter = np.where(new_size, np.square(by_scattered * self._scatter).sum(axis=1), 0.0)
         return self._fit.forecast(
@@ -210,7 +207,7 @@ class FamilyLaw:
             P.LOG_ALPHA_N: prior.log_alpha_n,
             P.B_BY_SIZE: Gaussian(0.0, prior.b_by_size_spread),
         }
-        offsets = [(0.0, sd) for sd in self._scatter for _ in self._other_sizes]
+        offsets = [(0.0, sd) for sd in self._scatter for _ in self._sizes]
         means, sds = np.array([*(of_parameter[parameter] for parameter in P), *offsets]).T
         return Gaussian(means, sds)
 
@@ -247,10 +244,8 @@ class FamilyLaw:
         by_x[P.LOG_A, P.KAPPA] = r
         constants[P.LOG_B] += x[P.B_BY_SIZE] * r
         by_x[P.LOG_B, P.B_BY_SIZE] = r
-        if size in self._other_sizes:
-            offsets = (
-                _N_PARAMETERS + self._other_sizes.index(int(size)) + len(self._other_sizes) * np.arange(len(_SCATTERED))
-            )
+        if size in self._sizes:
+            offsets = _N_PARAMETERS + self._sizes.index(int(size)) + len(self._sizes) * np.arange(len(_SCATTERED))
             constants[_SCATTERED] += x[offsets]
             by_x[_SCATTERED, offsets] = 1.0
         return constants, by_x

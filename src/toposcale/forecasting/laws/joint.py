@@ -1,8 +1,7 @@
 """Bayesian average of two laws of a family, weighted by their marginal likelihood.
 
-Published families agree on how the loss falls with the intrinsic training time; other families need not. The law that was
-learnt from the published families is therefore averaged with a second model (`Prior.second_model`), and where the two
-disagree, the interval is wider.
+Published families agree on how the loss falls with the intrinsic training time; other families need not. The law is thus
+averaged with a second model (`Prior.second_model`), and where the two disagree, the interval is wider.
 """
 
 from collections.abc import Sequence
@@ -131,14 +130,13 @@ class Joint(Law):
         steps, losses = run.loss_curve
         law = Joint(self.prior, check=False).fit(checks.first_half(run), others)
         present = law.forecast(run, round(steps[-1]))
-        log_sd = np.log(present.high / present.value) / NORMAL
-        standardised_error = float(abs(np.log(losses[-1] / present.value)) / log_sd)
-        if standardised_error > priors.MAX_CHECK_ERROR:
+        z = float(abs(np.log(losses[-1] / present.value)) / (np.log(present.high / present.value) / NORMAL))
+        if z > priors.MAX_CHECK_ERROR:
             raise NoForecast(
                 "this curve does not follow the law so far: from its first half the law forecasts the present "
-                f"{standardised_error:.1f} standard deviations off"
+                f"{z:.1f} standard deviations off"
             )
-        return max(1.0, standardised_error / NORMAL)
+        return max(1.0, z / NORMAL)
 
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
         """Return the average of both models; its covariance has the spread between them."""
@@ -158,13 +156,10 @@ class Joint(Law):
         surface = published_losses(targets)
         scatter = priors.SURFACE_SD * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
         # The published law knows no schedule, so ends of one size after as many tokens are one observation.
-        _, distinct = np.unique(surface, return_index=True)
-        noise = np.diag(scatter[distinct] ** 2) + priors.FLAT_OFFSET_SD**2
-        weights = np.linalg.solve(covariance[np.ix_(distinct, distinct)] + noise, covariance[distinct]).T
-        updated, posterior = (
-            losses + weights @ (surface - losses)[distinct],
-            covariance - weights @ covariance[distinct],
-        )
+        _, unique = np.unique(surface, return_index=True)
+        noise = np.diag(scatter[unique] ** 2) + priors.FLAT_OFFSET_SD**2
+        weights = np.linalg.solve(covariance[np.ix_(unique, unique)] + noise, covariance[unique]).T
+        updated, posterior = (losses + weights @ (surface - losses)[unique], covariance - weights @ covariance[unique])
         # What all targets share decides nothing between them.
         updated += losses[reference] - updated[reference]
         posterior += covariance[reference, reference] - posterior[reference, reference]

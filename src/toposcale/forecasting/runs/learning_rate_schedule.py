@@ -197,8 +197,7 @@ def _refuse_contradiction(
     tolerance = np.where(row_steps < np.argmax(scheduled), np.inf, tolerance)
     too_far = distance - np.minimum(tolerance, LARGEST_DIFFERENCE * peak)
     if len(row_steps) and too_far.max() > 0:
-        worst = int(np.argmax(too_far))
-        step = row_steps[worst]
+        step = row_steps[worst := int(np.argmax(too_far))]
         raise UserError(
             f"schedule: it gives a learning rate of {scheduled[step]:.6g} at step {step:,}, but the log has "
             f"{rates[inside][worst]:.6g}; give the schedule that was run (its peak, warm-up, last step and minimum rate), "

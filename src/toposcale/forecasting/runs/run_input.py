@@ -129,20 +129,19 @@ class RunInput:
     def training_run(
         self,
         assumed: RunFacts = UNKNOWN,
-        default_schedule: LearningRateSchedule | None = None,
+        default: LearningRateSchedule | None = None,
         required: Sequence[str] = tuple(NEEDED),
     ) -> TrainingRun:
         """Return the run of the curve; UserError names what is missing, and what was left out of the curve.
 
-        assumed: facts where neither the user nor the log states them. default_schedule: used with its end if the user
-        states no schedule. required: the facts without which there is an error; of the others only the last step has to be
-        known.
+        assumed: facts where neither the user nor the log states them. default: schedule, with its end, if none is stated.
+        required: facts without which there is an error; of the others only the last step has to be known.
         """
         losses = self.losses
         try:
             facts = self.known_facts.merged(assumed)
-            if default_schedule is not None:
-                facts = facts.with_provenance(Provenance.ASSUMED, final_step=default_schedule.final_step)
+            if default is not None:
+                facts = facts.with_provenance(Provenance.ASSUMED, final_step=default.final_step)
             if missing := [NEEDED[name] for name in required if not facts.is_known(name)]:
                 of = f" of {facts.adapter_of}, of which the weights there are an adapter" if facts.adapter_of else ""
                 unknown = "; ".join(missing).format(of=of)
@@ -150,7 +149,7 @@ class RunInput:
             facts = facts.with_unique_tokens()
             return TrainingRun.of(
                 facts,
-                self._learning_rates(facts, default_schedule),
+                self._learning_rates(facts, default),
                 losses.log(),
                 losses.metric_series(),
                 checkpoints=_trainer_steps(losses),
@@ -160,8 +159,8 @@ class RunInput:
         except UserError as error:
             raise UserError("; ".join((f"{error}", *losses.notes))) from None
 
-    def _learning_rates(self, facts: RunFacts, default_schedule: LearningRateSchedule | None) -> LearningRateSchedule:
-        """Return the schedule of the curve: the one that is stated, or `default_schedule`, or that of its log."""
+    def _learning_rates(self, facts: RunFacts, default: LearningRateSchedule | None) -> LearningRateSchedule:
+        """Return the schedule of the curve: the one that is stated, or `default`, or that of its log."""
         stated, final_step, warmup_steps = self._stated.schedule, int(facts.final_step or 1), facts.warmup_steps
         steps, rates = (self.losses.log()[name] for name in ("step", "learning_rate"))
         if self._stated.is_relative and isinstance(stated, Schedule):
@@ -169,11 +168,10 @@ class RunInput:
         _refuse_late_rows(facts.model, self.losses.columns["step"], facts.tokens_per_step, final_step)
         if warmup_steps and warmup_steps >= final_step:
             raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {final_step:,}")
-        if default_schedule is None or not default_schedule.is_known:
+        if default is None or not default.is_known:
             return LearningRateSchedule.of_log(final_step, steps, rates, stated, warmup_steps)
-        is_logged = bool(np.isfinite(rates).any())
-        given = ScheduleProvenance.GIVEN
-        return replace(default_schedule, stated_warmup=warmup_steps, warmup_logged=is_logged, provenance=given)
+        is_logged, given = bool(np.isfinite(rates).any()), ScheduleProvenance.GIVEN
+        return replace(default, stated_warmup=warmup_steps, warmup_logged=is_logged, provenance=given)
 
 
 def without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,10 +207,7 @@ class _StatedSchedule(NamedTuple):
 
 
 def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _StatedSchedule:
-    """Return the schedule of a file, a shape or fields.
-
-    arguments_of_run: steps and warmup_steps where the user states them beside the schedule; fields take precedence.
-    """
+    """Return the schedule of a file, a shape or fields, which take precedence over the arguments of the run."""
     if states_file(schedule):
         if arguments_of_run and Path(schedule).exists():
             unused = " and ".join(f"{name} (--{name.replace('_', '-')})" for name in arguments_of_run)
@@ -311,13 +306,12 @@ def _logged_facts(losses: LossCurve, count_parameters: CountParameters | None) -
         if count_parameters is not None:
             n_parameters, inner = count_parameters(Path(base) if base else folder)
     logged, epochs = trainer_states.facts(state.content, inner), state.content.get("epoch")
-    final_step = logged["final_step"]
-    epochs_of_run = [epochs / step * final_step for step in _trainer_steps(losses) if epochs and final_step]
+    total = [epochs / step * logged["final_step"] for step in _trainer_steps(losses) if epochs and logged["final_step"]]
     return UNKNOWN.with_provenance(
         Provenance.LOGGED,
         tokens_per_step=float(logged["tokens_per_step"] or np.nan),
-        final_step=final_step,
-        epochs=epochs_of_run[0] if epochs_of_run else np.nan,
+        final_step=logged["final_step"],
+        epochs=total[0] if total else np.nan,
     ).with_provenance(Provenance.WEIGHTS, n_parameters=n_parameters or np.nan, adapter_of=base)
 
 
