@@ -15,8 +15,8 @@ def measure_checkpoints(
 ) -> Iterator[tuple[int, Any]]:
     """Yield the step of each checkpoint of the job and the result of `measure(checkpoint, *arguments)`.
 
-    Of one that cannot be measured `warning_rows` gets a row for the warnings table. An error is raised if it is shared by
-    all checkpoints (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
+    A checkpoint that cannot be measured adds a row for the warnings table to `warning_rows`. An error is raised if all
+    checkpoints share it (`errors.is_shared`), or if the checkpoint was trained here and so can be trained again.
     """
     model = snakemake.wildcards.model
     for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):

@@ -1,4 +1,4 @@
-"""Compare what the tables of a run carry with what it asks for; `_job` does that for every job."""
+"""Compare the digests that the tables of a run carry with the expected ones; `_job` does that for every job."""
 
 import _job
 

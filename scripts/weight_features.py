@@ -10,7 +10,7 @@ from toposcale.io import tables
 
 
 def measure(checkpoint, settings, model, digests, warning_rows):
-    """Return the features and diagrams of a checkpoint by layer, and note what is left out."""
+    """Return the features and diagrams of a checkpoint by layer, and note the tensors that are left out."""
     path = checkpoints.locate(checkpoint)
     opened = checkpoints.Checkpoint(path)
     frozen = opened.frozen(digests)

@@ -37,7 +37,7 @@ def _error(problem: str, names: tuple[str, ...] = ()) -> PydanticCustomError:
 
 
 def _only(right: Callable[[Any], bool]) -> AfterValidator:
-    """Return a validator that refuses what is not right; a key with it says in its schema what would be."""
+    """Return a validator that refuses values of which `right` is false; the schema of the key describes right ones."""
 
     def validate(value: Any) -> Any:
         if not right(value):
@@ -48,14 +48,14 @@ def _only(right: Callable[[Any], bool]) -> AfterValidator:
 
 
 def _exists(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
-    """Refuse the path of what does not exist, where the validation is about files too."""
+    """Refuse a path that does not exist, where files are validated too."""
     if info.context["files_exist"] and not Path(path).exists():
         raise _error("which does not exist; a path is relative to the configuration file that names it")
     return path
 
 
 def _has_losses(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
-    """Refuse a file that is no log with losses, where the validation is about files too."""
+    """Refuse a file that is not a log with losses, where files are validated too."""
     from toposcale.forecasting.logs import loss_curves  # takes half a second, and few runs need it
 
     try:
@@ -68,7 +68,7 @@ def _has_losses(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
 
 
 def _has_metrics(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
-    """Refuse a table without the columns of the metrics, where the validation is about files too."""
+    """Refuse a table without the columns of the metrics, where files are validated too."""
     from toposcale.analysis.user_tables import read_user_table  # as above
     from toposcale.io.schemas import TABLES
 
@@ -81,7 +81,7 @@ def _has_metrics(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
 
 
 def _has_tokenizer(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
-    """Refuse a folder without the files of a tokenizer, where the validation is about files too."""
+    """Refuse a folder without the files of a tokenizer, where files are validated too."""
     from toposcale.checkpoints.sources import TOKENIZERS  # as above
 
     if info.context["files_exist"] and not any((Path(path) / name).is_file() for name in TOKENIZERS):

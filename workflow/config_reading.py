@@ -248,7 +248,7 @@ def explain(mistake: Mapping[str, Any]) -> str:
 
 
 def did_you_mean(word: Any, names: Iterable[str]) -> str:
-    """Return the end of a line: the name that is nearest to a word that is none of them, or nothing."""
+    """Return the end of a message: the name that is nearest to a wrong word, or "" if none is near."""
     near = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) else []
     return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
@@ -260,7 +260,7 @@ def join(*parts: Any) -> str:
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """Return a value as text of at most so many characters."""
+    """Return a value as text of at most `most` characters."""
     try:
         text = json.dumps(value, default=str)
     except (ValueError, TypeError, RecursionError):

@@ -30,7 +30,7 @@ def cause(run: str, since: float) -> str:
 
 @contextmanager
 def mistakes_in_a_line() -> Iterator[None]:
-    """End the run with what a mistake of the user's says, without a traceback."""
+    """End the run with the message of a `UserError`, without a traceback."""
     try:
         yield
     except UserError as error:

@@ -75,7 +75,7 @@ class Inputs:
         return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in others.get(kind, ())}
 
     def weights(self, model: str, step: int) -> str:
-        """Return the source of the weights of a checkpoint: our file, the user's file or folder, or what was fetched."""
+        """Return the source of the weights of a checkpoint: a file of the run, the user's file or folder, or a manifest."""
         if self.plan.models[model].kind == model_kinds.FOLDER:
             return self.plan.models[model].settings["checkpoints"][step]
         pattern = self.paths.manifest if model in self.plan.published else self.paths.checkpoint
@@ -86,7 +86,7 @@ class Inputs:
         return lambda job: self.plan.work[source].steps_of(job.model, job.get("checkpoints", ALL))
 
     def group(self, job: Job) -> str | None:
-        """Return the group of the job that fetches a checkpoint, if it does not stay, and of those that measure it."""
+        """Return the group of the jobs that fetch and measure a checkpoint, if it is removed afterwards."""
         return "checkpoint" if job.model in self.plan.published and not self.keeps else None
 
     def _recipes(self) -> dict[str, Recipe]:
@@ -280,7 +280,7 @@ class Inputs:
         return Part(file, "loss_table" if model in self.plan.loss_curves else producer, Job(model))
 
     def logs(self, model: str) -> list[str]:
-        """Return the parts of the training log of a model, as far as it has come."""
+        """Return the parts of the training log of a model up to now."""
         if model in self.plan.monitored:
             return list(self.monitored("training", [model]))
         return self.parts("training", self.paths.training_log, models=[model])
@@ -303,7 +303,7 @@ class Inputs:
         }
 
     def progress_files(self, model: str) -> dict[str, list[str]]:
-        """Return the files that show the progress of a model, by kind, there or not; globs of those of a monitor."""
+        """Return the files that show the progress of a model, by kind, existing or not; those of a monitor as globs."""
         published = [model] if model in self.plan.published else []
 
         def of(source: str, pattern: str) -> list[str]:

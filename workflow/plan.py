@@ -362,7 +362,7 @@ class Plan:
 
     @staticmethod
     def wildcard_regex(names: Iterable[str]) -> str:
-        """Return a wildcard constraint: one of some names, or nothing where there are none.
+        """Return a wildcard constraint that matches these names alone; without names it matches nothing.
 
         Replicates share a pattern: Snakemake compiles the whole for every output of a rule.
         """
@@ -397,7 +397,7 @@ class Plan:
         }
 
     def _batches(self, section: str) -> dict[str, int]:
-        """Return how many checkpoints a job does, by model: of a folder, as many as fit into `JOB_SECONDS`."""
+        """Return the number of checkpoints per job, by model: for a folder, as many as fit into `JOB_SECONDS`."""
         seconds, draws = SECONDS[section], self.config[section].get("null_draws", 0)
         batches = {}
         for name in self.names_of_kinds(model_kinds.FOLDER):
@@ -428,7 +428,7 @@ def training_settings(training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Return a section of the configuration without some keys: those that change no result of it."""
+    """Return a section of the configuration without some keys, which do not change its results."""
     return {key: value for key, value in section.items() if key not in keys}
 
 

@@ -1,4 +1,4 @@
-"""Recipes: what a rule makes its files with, and the digest of that, which the files carry."""
+"""Recipes of the files of a rule: script, settings and inputs, and the digest of these that the files carry."""
 
 import hashlib
 import json
@@ -15,14 +15,14 @@ from toposcale.io.errors import UserError
 
 
 class Job(NamedTuple):
-    """The wildcards of a job; those of Snakemake serve as well."""
+    """Wildcards of a job, with the interface of those of Snakemake."""
 
     model: str = ""
     checkpoints: str = ALL
     table: str = ""
 
     def get(self, name: str, default: str) -> str:
-        """Return a wildcard, as those of Snakemake do."""
+        """Return a wildcard, like `get` of the wildcards of Snakemake."""
         return str(getattr(self, name, default))
 
 
@@ -76,7 +76,7 @@ class Recipes:
 
     @property
     def rules(self) -> dict[str, Recipe]:
-        """The recipes of the rules that are no more than that, by name."""
+        """The recipes of the rules that are generated from them, by name."""
         return {name: recipe for name, recipe in self._recipes.items() if recipe.outputs}
 
     def inputs(self, name: str) -> Mapping[str, Input | Callable[[Any], Input]]:

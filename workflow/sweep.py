@@ -66,7 +66,7 @@ def seeds_of(configuration: str, seeds: int | list[int], first: int) -> list[int
 
 
 def _training(config: Mapping[str, Any], entry: str, swept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a run is trained: `training:`, then its entry of `models:`, then what is swept; a schedule is whole."""
+    """Return the settings of a run: `training:`, then its entry of `models:`, then swept values; its schedule is whole."""
     model = config["models"][entry]
     training = {**config["training"], **model.get("training", {})}
     schedule = model.get("schedule", training.get("schedule"))
@@ -79,6 +79,6 @@ def _training(config: Mapping[str, Any], entry: str, swept: Mapping[str, Any]) -
 
 
 def trained_schedule(stated: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schedule of a model that is trained here: what it leaves out is that of `training:`."""
+    """Return the schedule of a model that is trained here, with missing fields from `training:`."""
     default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
     return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **stated}

@@ -60,7 +60,7 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; the exit status is 1 for what is wrong with a checkpoint, 2 for a wrong command."""
+    """Run the command line; the exit status is 1 for an error in the input, 2 for a wrong command."""
     # Python looks for garbage among all that is loaded, again and again and at its end: a fifth of the time of `advise`.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""Controls: what a correlation or a test holds fixed, and the question that it answers.
+"""Controls: the covariates that a correlation or a test holds fixed, and the question that it answers.
 
 A new one is an entry of `CONTROLS`. Verdicts, positive controls, answers, figures and pages read the questions, and
 docs/statistics.md tells them.
@@ -36,7 +36,7 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Control:
-    """One control: features of the weights, of the model or of the layer, and maybe the step, that are held fixed."""
+    """Control: the covariates that are held fixed, features of the model or of the layer, and possibly the step."""
 
     name: str
     of_model: tuple[str, ...] = ()
@@ -121,5 +121,5 @@ CONTROLS = {
 
 
 def questions() -> list[Control]:
-    """Return what the questions hold fixed, in the order of the report."""
+    """Return the controls with a question, in the order of the report."""
     return [PLAIN, *(control for control in CONTROLS.values() if control.question)]

@@ -212,7 +212,7 @@ def _against_baseline(
 
 
 def _best_baseline(forecasts: pd.DataFrame) -> str:
-    """Return the best of `BASELINES` that forecasts `MIN_FORECAST_SHARE` of the models; "" if there is none."""
+    """Return the best of `BASELINES` that forecasts at least `MIN_FORECAST_SHARE` of the models; "" without one."""
     judged = forecasts[forecasts["method"].isin(BASELINES)].dropna(subset=["error"])
     if judged.empty:
         return ""

@@ -1,4 +1,4 @@
-"""Rows of a model in the tables models and schedules, from what is stated of it and its files."""
+"""Rows of a model in the tables models and schedules, from its stated facts and its files."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -74,7 +74,7 @@ def rows_of_model(
 
 
 def _facts_of_files(weights: str | Path | None, curve: str | Path | None) -> dict[str, Any]:
-    """Return the columns of a model that its checkpoint and the state of its Trainer tell."""
+    """Return the columns of a model from its checkpoint and the state of its Trainer."""
     count = None if weights is None else checkpoints.Checkpoint(checkpoints.locate(weights)).count
     columns = {"n_parameters": count.total} if count else {}
     if curve is not None and Path(curve).name == trainer_states.FILE_NAME:
@@ -85,7 +85,7 @@ def _facts_of_files(weights: str | Path | None, curve: str | Path | None) -> dic
 
 
 def _warmup_in_log(steps: np.ndarray, rates: np.ndarray, at_most: int | None) -> dict[str, int | None]:
-    """Return the columns of the warm-up, `at_most` so long by other files, as far as the log shows it."""
+    """Return the columns of the warm-up, by the log and by `at_most`, a bound from other files."""
     bounds = [bound for bound in (at_most, longest_warmup(steps, rates)) if bound is not None]
     return {"warmup_steps": warmup_of_log(steps, rates), "warmup_at_most": min(bounds, default=None)}
 

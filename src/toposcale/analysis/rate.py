@@ -25,7 +25,7 @@ class _Line(NamedTuple):
 
 
 class RateForecaster:
-    """Forecasters `topology_rate`, `weight_norm` and `gradient_norm`: the series goes on at its present rate.
+    """Forecasters `topology_rate`, `weight_norm` and `gradient_norm`: the series continues at its present rate.
 
     With u = log(step + warm-up steps), over the later half of the checkpoints seen after the warm-up (at least three, of
     four or more): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares. The paper states

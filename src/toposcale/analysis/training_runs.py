@@ -52,7 +52,7 @@ def trainings_from_tables(
     schedules: pd.DataFrame | None = None,
     vectors: pd.DataFrame | None = None,
 ) -> list[TrainingRun]:
-    """Return a training run for each language model with a size, sorted by model; what a table lacks is missing there too.
+    """Return a training run for each language model with a size, sorted by model; columns that a table lacks stay unknown.
 
     A schedule that is not in `schedules` is that of the log; `vectors` are features, too.
     """
@@ -81,7 +81,7 @@ def trainings_from_tables(
 
 
 def _rows_of(model: str, table: pd.DataFrame | None) -> pd.DataFrame:
-    """Return the rows of a model; none of a missing table."""
+    """Return the rows of a model; an empty frame if the table is missing."""
     return pd.DataFrame() if table is None or table.empty else table[table["model"] == model]
 
 

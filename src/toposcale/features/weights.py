@@ -170,7 +170,7 @@ def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings) -
 def _feed_forward_pair(
     layer: str, weight: np.ndarray, pending: dict[tuple[str, str], tuple[str, np.ndarray]]
 ) -> tuple[str, np.ndarray, np.ndarray] | None:
-    """Return the projection's name and both matrices of the block that this one completes, None if there is none.
+    """Return the projection's name and both matrices of the block that this matrix completes; None if it completes none.
 
     Shapes: (n_hidden, n_in) and (n_out, n_hidden). `pending` maps (block, name in it) to (layer, matrix) of those whose
     partner has not been read yet; this one may join them.

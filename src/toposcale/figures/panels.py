@@ -99,7 +99,7 @@ def missing_figure(reason: str, title: str = "") -> Figure:
 
 
 def say_missing(axes: Axes, reason: str) -> None:
-    """Replace the content of a panel by words that say what is missing."""
+    """Replace the content of a panel by the reason why there is none."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED, wrap=True)
 

@@ -91,7 +91,7 @@ class Appearance(NamedTuple):
 
 
 def mark_of(model: str) -> str:
-    """Return the `gid` of what is drawn of one model, by which a page finds it in the SVG."""
+    """Return the `gid` of the artists of one model, by which a page finds them in the SVG."""
     return f"model={model}"
 
 

@@ -47,7 +47,7 @@ def number(value: Any, what: str, least: float | None, most: float = math.inf, h
 
 
 def parameters(value: Any, what: str) -> float | None:
-    """Return a number of parameters, or None; raise UserError if no language model has so few, or so many."""
+    """Return a number of parameters, or None; raise UserError if it is outside the range of language models."""
     n_parameters = number(value, what, 1, MOST_PARAMETERS)
     if n_parameters is not None and n_parameters < LEAST_PARAMETERS:
         raise UserError(f"{what}: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million")

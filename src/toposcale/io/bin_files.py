@@ -162,7 +162,7 @@ def _check_plain(file: Path, tensors: Any) -> None:
 
 
 def load_content(file: Path) -> tuple[Any, list[str]]:
-    """Return what a `.bin` holds, tensors memory-mapped if possible, and the names of the classes of its stubs.
+    """Return the content of a `.bin`, tensors memory-mapped if possible, and the names of the classes of its stubs.
 
     No code is executed: in place of other objects than tensors stand stubs.
     """

@@ -84,7 +84,7 @@ def chosen_or_only_file(names: Collection[str]) -> list[str]:
 
 
 def folder_with_weights(folder: Path) -> Path | None:
-    """Return a folder with weights, or the only one of some names within it that has some; None if there is none."""
+    """Return a folder if it holds weights, or else its only subfolder of a usual name that does; None without one."""
     folders = [folder, *(folder / name for name in _INNER if (folder / name).is_dir())]
     with_weights = [one for one in folders if chosen_or_only_file(os.listdir(one))]
     return with_weights[0] if with_weights[:1] == [folder] or len(with_weights) == 1 else None

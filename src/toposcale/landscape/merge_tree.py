@@ -337,7 +337,7 @@ TREE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "average_persis
 
 
 def tree_features(tree: MergeTree) -> dict[str, float]:
-    """Return the `TREE_FEATURES` of a merge tree; NaN if no value is finite, since there is no minimum then."""
+    """Return the `TREE_FEATURES` of a merge tree; NaN without a finite value, and so without a minimum."""
     if not np.isfinite(tree.values).any():
         return dict.fromkeys(TREE_FEATURES, float("nan"))
     return {name: float(getattr(tree, name)) for name in TREE_FEATURES}

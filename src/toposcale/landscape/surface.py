@@ -195,7 +195,7 @@ def segment_losses(loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Te
 
 
 def rounding_of(values: np.ndarray, parameters: Mapping[str, Tensor]) -> float:
-    """Return how far losses may differ by rounding: some units in the last place of the parameters' precision."""
+    """Return the rounding error of losses: some units in the last place of the parameters' precision."""
     coarsest = max(torch.finfo(tensor.dtype).eps for tensor in parameters.values())
     return _ROUNDINGS * coarsest * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 

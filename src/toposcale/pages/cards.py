@@ -1,4 +1,4 @@
-"""A card for each model of a run: what it is, where it stands, what changed, what is odd, and what to do."""
+"""A card for each model of a run: its size and progress, its changes, its odd layers, and the advice."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ def _size(row: Mapping[Any, Any]) -> str:
 
 
 def _checkpoints(features: pd.DataFrame, row: Mapping[Any, Any]) -> str:
-    """Return how many checkpoints were measured, and up to which step of how many, where the last one is known."""
+    """Return the number of measured checkpoints, their steps, and the last step of the training where it is known."""
     if features.empty:
         return "none was measured"
     steps = np.unique(features["step"])

@@ -53,7 +53,7 @@ def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
 
 
 def rounded(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:
-    """Round numbers to so many significant digits; None for what is not finite."""
+    """Round numbers to `digits` significant digits; None for a number that is not finite."""
     numbers = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(numbers).tolist()
     return [float(f"{n:.{digits}g}") if ok else None for n, ok in zip(numbers.tolist(), finite, strict=True)]

@@ -85,7 +85,7 @@ def parts(
 
 
 def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces: bool) -> list[str]:
-    """Return notes on what was thinned, and by how much, and on what is missing."""
+    """Return notes on thinned diagrams and surfaces, with the factors, and on missing ones."""
     notes = [
         f"All {total:,} bars of the run are in this page."
         if longest is None

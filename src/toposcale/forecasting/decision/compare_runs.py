@@ -210,7 +210,7 @@ def compare(law: Joint, runs: Sequence[TrainingRun], seed_noise: float | None = 
 def _compare_pair(
     first: TrainingRun, second: TrainingRun, ends: tuple[End, End], seed_noise: float | None, comparisons: int
 ) -> RunPair:
-    """Compare two runs, with intervals that hold for so many comparisons together."""
+    """Compare two runs, with intervals that hold jointly for this number of comparisons."""
     curves = differences.comparable_curves(first, second)
     if seed_noise is None:
         seed_sd = float(np.hypot(differences.seed_deviation(first), differences.seed_deviation(second)))

@@ -149,7 +149,7 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def end_of(law: Joint, run: TrainingRun) -> End:
-    """Return what is known of the final loss of a run."""
+    """Return the end of a run: measured, with the law that forecasts it, or with the reason why it is unknown."""
     if run.facts.provenance("final_step") is Provenance.ASSUMED:
         return End(
             reason=f"{run.model}: its rows end at step {run.progress.step:,}, and its last step is unknown (--steps)"

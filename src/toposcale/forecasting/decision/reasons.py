@@ -41,7 +41,7 @@ _PUBLISHED_RANGE = f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}"
 
 
 def refuse_choice(run: TrainingRun, law: Joint) -> None:
-    """Raise NoForecast where neither published runs nor the family tell how the loss scales with size."""
+    """Raise NoForecast where neither published runs nor the family determine how the loss scales with size."""
     if law.n_sizes < FEWEST_SIZES and decades_away(run.n_parameters) > FURTHEST_SIZE:
         raise NoForecast(
             f"{run.n_parameters:,} parameters are far outside the sizes of published runs, {_PUBLISHED_RANGE}, so how the "
@@ -89,7 +89,7 @@ def _rounded(factor: float) -> str:
 
 
 def _reasons(run: TrainingRun, law: Joint, decision: Decision) -> Iterator[str]:
-    """Yield the reasons for low confidence, but for those of `tracks`."""
+    """Yield the reasons for low confidence, except those of comparisons with other runs."""
     best = decision.best
     if not decision.is_a_choice:
         yield NO_CHOICE

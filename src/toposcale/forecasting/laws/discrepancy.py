@@ -71,7 +71,7 @@ Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Fit(NamedTuple):
-    """MAP estimate of the parameters, and what a forecast needs.
+    """MAP estimate of the parameters, with the arrays that a forecast needs.
 
     x (k,) and its covariance (k, k), by Laplace's approximation; evidence: log of the marginal likelihood. root: Cholesky
     factor of the covariance of the points; residuals and slopes: residuals of the law and its gradient, both whitened.

@@ -30,7 +30,7 @@ FEWEST_POINTS = 6
 
 
 class Curve(NamedTuple):
-    """One training run: `learning_rates` (one a step, from step 0), and `losses` seen at `steps`."""
+    """One training run: `learning_rates` (one a step, from step 0), and `losses` observed at `steps`."""
 
     learning_rates: np.ndarray
     steps: np.ndarray

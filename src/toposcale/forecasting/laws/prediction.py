@@ -1,4 +1,4 @@
-"""Forecast of a loss with its interval, or the reason why there is none; what intervals are made of."""
+"""Forecast of a loss with its interval, or the reason why there is none, and the quantiles of intervals."""
 
 from dataclasses import dataclass
 from typing import Self

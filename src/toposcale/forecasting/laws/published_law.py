@@ -51,7 +51,7 @@ class PublishedLaw(Law):
 
 
 def _run_sd(tokens: np.ndarray) -> np.ndarray:
-    """Return the standard deviations of runs around the level of their family after so many tokens, nats."""
+    """Return the standard deviations of runs around the level of their family after some tokens, nats."""
     return np.hypot(priors.RUN_SD, priors.YOUNG_SD_PER_DECADE * np.maximum(np.log10(priors.YOUNG_TOKENS / tokens), 0.0))
 
 
@@ -91,7 +91,7 @@ def refuse_level(run: TrainingRun) -> None:
 
 
 def _usual_level(run: TrainingRun, step: float) -> float:
-    """Return the loss of a training from scratch after so many steps."""
+    """Return the usual loss of training from scratch at a step."""
     return min(published_loss(run.n_parameters, step * run.tokens_per_step), priors.UNIFORM_LOSS)
 
 
@@ -105,7 +105,7 @@ def _unusual_level(run: TrainingRun, step: float, loss: float) -> str:
 
 
 def refuse_young(run: TrainingRun) -> None:
-    """Raise NoForecast where fewer steps or tokens were seen than a forecast needs."""
+    """Raise NoForecast where a run has taken fewer steps or tokens than a forecast needs."""
     if not has_steps_left(run):
         return
     step, steps = run.progress.step, priors.MIN_STEPS

@@ -142,7 +142,7 @@ FEWEST_NOISY_ROWS, CRITICAL_DEVIATION = 40, 2.33
 
 
 def smoothing_unknown_because(run: TrainingRun) -> str:
-    """Return why the log does not tell whether its losses are smoothed; "" if it does, or none of it is forecast.
+    """Return why it is unknown whether the losses of the log are smoothed; "" if known, or if they are not forecast.
 
     The null hypothesis is independent noise around a smooth curve: an autocorrelation of the differences of -1/2, with a
     variance of 1 / (2 rows). Losses of a fixed text, and means of many batches, may be as smooth as an average.
@@ -185,7 +185,7 @@ def has_steps_left(run: TrainingRun) -> bool:
 
 
 def has_known_rates(run: TrainingRun) -> bool:
-    """Return whether the rate is known as far as a run has come; a checkpoint may follow the last logged row."""
+    """Return whether the rate is known up to the present step; a checkpoint may follow the last logged row."""
     return len(run.schedule.rates) > 0.95 * run.progress.step
 
 
@@ -195,5 +195,5 @@ def in_early_steps(run: TrainingRun) -> bool:
 
 
 def first_half(run: TrainingRun) -> TrainingRun:
-    """Return the run as it stood at half of the observed steps, without outliers as the whole curve tells them."""
+    """Return the run as it stood at half of the observed steps, without the outliers of the whole curve."""
     return run.without_outliers().first(0.5 * run.loss_curve.steps[-1] / run.final_step)

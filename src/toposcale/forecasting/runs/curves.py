@@ -1,4 +1,4 @@
-"""Points of a loss curve, and those that a law reads of a training log."""
+"""Points of a loss curve, and the selection of those that a law is fitted to."""
 
 from typing import NamedTuple, Self
 

@@ -100,7 +100,7 @@ class RunFacts:
         return replace(self, **values, provenances={**self.provenances, **dict.fromkeys(values, provenance)})
 
     def merged(self, other: Self) -> Self:
-        """Return the facts with what is unknown from `other`, such as those of its log.
+        """Return the facts with unknown ones replaced by those of `other`, such as those of its log.
 
         Raise UserError where the user and a file of the run give two numbers of parameters, or of tokens per step.
         """

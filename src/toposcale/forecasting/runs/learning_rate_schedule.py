@@ -178,7 +178,7 @@ ways, and for roundly printed rates; the smaller one is the rounding of 32-bit r
 def _refuse_contradiction(
     schedule: Schedule | ScheduleTable, scheduled: np.ndarray, steps: np.ndarray, rates: np.ndarray
 ) -> None:
-    """Raise UserError where the log goes on after the schedule, or differs from it by more than its printed digits.
+    """Raise UserError where the log continues after the schedule, or differs from it by more than its printed digits.
 
     A log may count its steps from 0 or 1: the rate of the step before or after is as good. Edges are not compared.
     """

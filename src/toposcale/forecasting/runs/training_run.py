@@ -220,7 +220,7 @@ class TrainingRun:
         return Progress(step, float(losses[-1]) if len(losses) else np.nan)
 
     def flop_of_steps(self, steps: float) -> float:
-        """Return the compute of so many steps in FLOP; NaN where the tokens of a step are not known."""
+        """Return the compute of a number of steps in FLOP; NaN where the tokens per step are unknown."""
         return float(flop(self.n_parameters, self.tokens_per_step * steps))
 
     @property
