@@ -682,3 +682,16 @@ def test_a_step_on_the_line_after_each_loss_is_a_question(step, tmp_path):
         read(tmp_path, "\n".join(lines("loss {loss}\n" + step)) + "\n")
     curve = read(tmp_path, "\n".join(lines(step + "\nloss {loss}")) + "\n")
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+
+
+@pytest.mark.parametrize("separator", [",", "_", "'", "\u2019", "\u00a0", "\u202f"])
+def test_thousands_of_a_step_may_be_separated(separator, tmp_path):
+    rows = [(1000 * at, loss) for at, loss in enumerate(LOSSES)]
+    log = "".join(f"step {step:,} | loss {loss}\n".replace(",", separator) for step, loss in rows)
+    assert points(read(tmp_path, log)) == rows
+
+
+def test_thousands_that_a_space_may_separate_are_refused(tmp_path):
+    log = "".join(f"step {step:,} | loss 3.2\n".replace(",", " ") for step in range(1000, 61_000, 1000))
+    with pytest.raises(UserError, match="60 lines with a loss were not understood, the first: line 1 "):
+        read(tmp_path, log)

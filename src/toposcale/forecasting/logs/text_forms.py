@@ -81,7 +81,8 @@ GRAMMARS = {
 LONGEST_LINE, MOST_FORMS = 16384, 10_000
 """Bytes of the longest line that is parsed, and the most forms that are kept."""
 
-_CORE = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
+_THOUSANDS = "(?:,|_|'|\u2019|\u00a0|\u202f)"  # what separates them
+_CORE = rf"[-+]?(?:(?:\d{{1,3}}(?:{_THOUSANDS}\d{{3}})++(?![\d,_])|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
 NUMBER = re.compile(
     r"(?=[-+.\dni])(?:(?<![a-z_\d.])|(?<=step)|(?<=step_)|(?<=iter)|(?<=iteration)|(?<=epoch)|(?<=rank))"
     rf"(?:{_CORE}|(?<!of )(?:nan|inf|n/a|none)(?![a-z_]))",
@@ -254,6 +255,9 @@ def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> st
         form.names[at - 1] = f"smoothed_{column}"
     elif not has_unit and not (is_ratio and {*name.split("_")} & VALIDATION) and (counter := _counter(name, after, at)):
         column = counter if counter not in form.names.values() else ""
+        is_followed = after == " " and at + 2 < len(literals) and not re.match("[a-z%:]", literals[at + 2])
+        if is_followed and any("loss" in literal for literal in literals):
+            form.kind = Kind.LEFT_OUT  # its thousands, perhaps
         most = END if COUNTERS[counter] > COUNTERS["micro_step"] else ""
         following = match[1] if (match := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
     elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
@@ -428,5 +432,5 @@ def _number(text: str | bytes) -> float:
         value = float(text)
     except ValueError:
         text = text.decode() if isinstance(text, bytes) else text
-        return np.nan if text.lower() in ("n/a", "none") else float(text.replace(",", ""))
+        return np.nan if text.lower() in ("n/a", "none") else float(re.sub(_THOUSANDS, "", text))
     return np.inf if value != value else value
