@@ -684,6 +684,37 @@ def test_a_step_on_the_line_after_each_loss_is_a_question(step, tmp_path):
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
 
 
+def bars(text):
+    """Lines of a progress bar, six minutes apart."""
+    for at, (step, loss) in enumerate(zip(STEPS, LOSSES, strict=True), 1):
+        yield text.format(step=step, loss=loss, time=f"{at // 10}:{6 * at % 60:02}:00")
+
+
+@pytest.mark.parametrize(
+    "text", ["{step}it [{time}, 6.02s/it, loss={loss}]", "\rdata: {step}it [{time},  1.6it/s, loss={loss}]"]
+)
+def test_a_bar_without_a_total_counts_steps_and_its_time_none(text, tmp_path):
+    curve = read(tmp_path, "\n".join(bars(text)) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert curve.facts.final_step is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{step} tokens | loss {loss}", "they count tokens"),
+        ("{step} s | loss {loss}", "60 lines have a loss and no step"),
+        ("[{step}, 12000] loss: {loss}", "60 lines have a loss and no step"),  # epoch and batch
+        ("loss: {loss}  [{step:>5}/60000]", "they count samples"),  # the quickstart of PyTorch
+        ("{step} {loss} 12", "no line with a step and a loss"),
+        ("{step}batches [{time}, 1.6batches/s, loss={loss}]", "60 lines have a loss and no step"),
+    ],
+)
+def test_numbers_that_count_something_else_are_no_steps(text, said, tmp_path):
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, "\n".join(bars(text)) + "\n")
+
+
 @pytest.mark.parametrize("separator", [",", "_", "'", "\u2019", "\u00a0", "\u202f"])
 def test_thousands_of_a_step_may_be_separated(separator, tmp_path):
     rows = [(1000 * at, loss) for at, loss in enumerate(LOSSES)]

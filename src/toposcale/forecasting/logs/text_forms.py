@@ -89,20 +89,23 @@ NUMBER = re.compile(
     re.IGNORECASE,
 )
 MARK = "\0"  # in the place of a number
+TIME = "milliseconds since 1970"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
 _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
 _NAME_END = " :=|([{<\"'\t.,#~@\u2026-"
 _SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]|\. ")
-_JUNK, _NEVER, RANKS, _NO_COUNTER = word_sets(
+_JUNK, _NEVER, RANKS, _NO_COUNTER, _UNITS = word_sets(
     "info debug warning root log logger main trainer",
     "best lowest min minimum previous prev last old scale scaler scaling",
     "rank local_rank global_rank worker gpu device",
     "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
     "previous next each ago accumulation accum",
+    "tokens samples sequences examples epochs s sec secs seconds min minutes h hours ms k m b",
 )
 _LEADING_JUNK = re.compile(f"^(?:(?:{'|'.join(sorted(_JUNK))})_)+")
+_PYTORCH_QUICKSTART = r"loss: \0 \[ ?\0/\0\]"
 _MODEL_HAS = re.compile(
     r"(?:^|[^\w ] ?|\b(?:info|the|a|this|our|language|gpt|transformer) )(?:model|network) (?:has|with|contains) $"
 )
@@ -205,7 +208,7 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
             name = _read_number(form, literals, at, name)
     if _starts_with_number(literals) and 0 not in whole and not (form.counts and literals[1][0] != ":"):
         form.names[0] = "rank" if form.counts else "step"
-    form.names = {1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
+    form.names = {0: TIME, 1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
     losses = {at: loss for at, name in form.names.items() if (loss := loss_name(name)) and not loss.is_part}
     if form.kind is Kind.LEFT_OUT or not losses:
         form.decimals = []
@@ -217,6 +220,9 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
         elif form.reason or form.counts:
             form.kind = Kind.LEFT_OUT if form.reason else Kind.STEP
         return form
+    if not form.counts:  # tqdm without a total
+        bars = {at: "iteration" for at in range(len(literals) - 1) if literals[at + 1].startswith("it [")}
+        form.names = dict(sorted((form.names | bars).items()))
     form.losses = tuple(losses)
     has_training = any(loss.split is TRAINING for loss in losses.values())
     form.kind = Kind.TRAINING if has_training else Kind.EVALUATION
@@ -232,7 +238,11 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
 
 def _starts_with_number(literals: Sequence[str]) -> bool:
     """Return whether the number at the start of a line may count the steps."""
-    return len(literals) > 1 and literals[0].strip(" [(#") == "" and bool(re.match(r"[\])]?(?:[ |,]|:.)", literals[1]))
+    if len(literals) < 2 or literals[0].strip(" [(#") or not re.match(r"[\])]?(?:[ |,]|:.)", literals[1]):
+        return False
+    unit = re.match(r" ?([a-z]+)(?![\w=:]|: )", literals[1])
+    is_pair = literals[0].strip() == "[" and literals[1].strip() == ","  # such as [epoch, batch]
+    return not is_pair and (unit is None or unit[1] not in _UNITS)
 
 
 def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> str:
@@ -244,16 +254,20 @@ def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> st
     name, following = _name(before) or given, ""
     has_unit = bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$|\blr\($", before))
     is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
+    is_time = after == ":" and at + 2 < len(literals)
     column = most = ""
     if is_ratio and not name and not before.endswith("/") and not literals[at + 2].startswith("/"):
         counts_samples = re.search(r"\[ ?\0/\0 \(\0%\)", MARK.join(["", before, *literals[at + 1 : at + 4]]))
+        counts_samples = counts_samples or re.fullmatch(_PYTORCH_QUICKSTART, form.key.lower())
         column, most = ("", "") if counts_samples else ("batch", "batches")
     elif at == 0 and not name and _starts_with_number(literals):
         most = END
     elif name == "raw" and loss_name(form.names.get(at - 1, "")):
         column = form.names[at - 1]
         form.names[at - 1] = f"smoothed_{column}"
-    elif not has_unit and not (is_ratio and {*name.split("_")} & VALIDATION) and (counter := _counter(name, after, at)):
+    elif not (has_unit or is_time or (is_ratio and {*name.split("_")} & VALIDATION)) and (
+        counter := _counter(name, after, at)
+    ):
         column = counter if counter not in form.names.values() else ""
         is_followed = after == " " and at + 2 < len(literals) and not re.match("[a-z%:]", literals[at + 2])
         if is_followed and any("loss" in literal for literal in literals):

@@ -14,7 +14,7 @@ import numpy as np
 
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
 from toposcale.forecasting.logs.rows import Log, LogError, half_written
-from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, RANKS, UNREAD, Form, Kind, Lines, LinesByReason
+from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, RANKS, TIME, UNREAD, Form, Kind, Lines, LinesByReason
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import counted
 
@@ -24,6 +24,9 @@ TEXT_LOGS = f"text logs of {', '.join(GRAMMARS)} are read; else make a CSV with 
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
 
+EARLIEST_TIME = 1e12
+"""Milliseconds since 1970 that no metric of MLflow is older than: September 2001."""
+
 _NO_STEP, _OF_OTHERS = "no step", "of another kind"
 """Reasons why lines are left out, beside those of the forms."""
 
@@ -31,9 +34,9 @@ _GIVE_STEPS = f"give a log with both, or the {FILE_NAME} that transformers' Trai
 _WHICH_STEP = f"whether the step of {{}} stands before it or after it is unknown; {_GIVE_STEPS}"
 _DIVIDE = "they count {0}: divide these by the {0} of a step, and give a CSV with the columns step and loss"
 _OTHER_AXES = {
-    r"\[\s*\d+/\d+ \(\d+%\)\]|\bsamples?\b(?!/)": _DIVIDE.format("samples"),
+    r"\[\s*\d+/\d+ \(\d+%\)\]|^loss: \S+\s+\[\s*\d+/\d+\]$|\bsamples?\b(?!/)": _DIVIDE.format("samples"),
     r"\btokens?\b(?!/)": _DIVIDE.format("tokens"),
-    r"\d\s?k?it/": "the progress bar abbreviates its steps (8.00kit): export the losses of the tracker as CSV",
+    r"\d\s?k(?:it\b|/\d)": "the progress bar abbreviates its steps (8.00kit): export the losses of the tracker as CSV",
 }
 """Remedies for lines that count something else than steps, by a pattern of them."""
 
@@ -47,7 +50,7 @@ def read(content: bytes) -> Log:
         content = content.replace(b"}, {", b"}\n{")
     content = _DICTIONARY.sub(lambda found: b" ".join(found[0].split()) + b"\n" * found[0].count(b"\n"), content)
     lines = Lines(content)
-    forms = [form for form in lines.forms.values() if len(form.rows)]
+    forms = [form for form in lines.forms.values() if len(form.rows) and not _is_other_table(form)]
     steps, totals, are_bars = _step_lines(lines.n_rows, [form for form in forms if form.kind is Kind.STEP])
     forms = [form for form in forms if form.kind is not Kind.STEP]
     bar_follows = _bar_follows(np.where(are_bars, steps, np.nan), forms)
@@ -93,6 +96,11 @@ def read(content: bytes) -> Log:
     return Log(
         columns, "text log", notes, [f"{missed}line {unread[0]:,}"] if unread else [], at_lines, headers, program
     )
+
+
+def _is_other_table(form: Form) -> bool:
+    """Return whether lines of three numbers are not those of MLflow, as they do not begin with a time."""
+    return bool(np.any(form.columns.pop(TIME, EARLIEST_TIME) < EARLIEST_TIME))
 
 
 def _step_lines(n: int, forms: Sequence[Form]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
