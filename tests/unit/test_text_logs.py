@@ -715,6 +715,41 @@ def test_numbers_that_count_something_else_are_no_steps(text, said, tmp_path):
         read(tmp_path, "\n".join(bars(text)) + "\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "final_step"),
+    [
+        ("iter {batch}/200 global_step {step} loss {loss}", None),  # the total is that of an epoch
+        ("iter {step}/9000 global_step {step} loss {loss}", 9000),
+        ("epoch=0/micro_step={micro}/global_step={step}, MemAllocated=1.2GB\nloss: {loss}", None),  # DeepSpeed
+        ("Epoch 0/9 ---- {step}/9000 0:01:00 loss: {loss}", None),  # the first of 10 in Lightning, else of 9
+    ],
+)
+def test_steps_are_those_of_the_surest_counter_and_the_total_is_its_own(text, final_step, tmp_path):
+    rows = zip(STEPS, LOSSES, strict=True)
+    log = [text.format(step=step, batch=step % 200, micro=4 * step, loss=loss) for step, loss in rows]
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert curve.facts.final_step == final_step
+
+
+def test_a_counter_that_the_bar_rounds_gives_way_to_that_of_the_bar(tmp_path):
+    """Postfixes of tqdm have three digits where that is shorter: NeMo logs global_step=1.23e+5 for 123456."""
+    bar = "Epoch 0: : {percent}%|# | {step}/900000 [01:00<10:00, reduced_train_loss={loss}, global_step={step:.2e}]"
+    steps = [150_000 + 10 * step + 7 for step in STEPS]
+    log = [bar.format(step=step, loss=loss, percent=step // 9000) for step, loss in zip(steps, LOSSES, strict=True)]
+    assert points(read(tmp_path, "\n".join(log) + "\n")) == list(zip(steps, LOSSES, strict=True))
+
+
+def test_bars_of_the_data_are_not_those_of_the_training(tmp_path):
+    data = "".join(f"\rMap: {at}%|# | {1000 * at}/100000 [00:10<00:10, 2000.5 examples/s]" for at in range(101))
+    rows = zip(STEPS, LOSSES, strict=True)
+    text = f"\r{BAR}\r{ENTRY}\n"
+    log = "".join(text.format(step=step, percent=step // 80, loss=loss, epoch=step / 4000) for step, loss in rows)
+    curve = read(tmp_path, data + "\n" + log)
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert curve.facts.final_step == 8000
+
+
 @pytest.mark.parametrize("separator", [",", "_", "'", "\u2019", "\u00a0", "\u202f"])
 def test_thousands_of_a_step_may_be_separated(separator, tmp_path):
     rows = [(1000 * at, loss) for at, loss in enumerate(LOSSES)]

@@ -92,6 +92,7 @@ MARK = "\0"  # in the place of a number
 TIME = "milliseconds since 1970"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
+_OTHER_BAR = re.compile(r"%\|.*\0 ?(?:examples|tokens|samples|files|[kMG]?B)/s")  # of the data, as those of datasets
 _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
 _NAME_END = " :=|([{<\"'\t.,#~@\u2026-"
@@ -173,6 +174,12 @@ class Form:
     columns: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
+    def counter(self) -> str:
+        """Return the name of the number that counts the updates most surely, "batch" if none has another name."""
+        counters = [name for name in self.names.values() if name in COUNTERS]
+        return max(counters, key=lambda name: COUNTERS[name], default="batch")
+
+    @property
     def counts(self) -> bool:
         """Return whether a number of its lines counts steps."""
         return any(name in COUNTERS or name == "batch" for name in self.names.values())
@@ -182,6 +189,9 @@ class Form:
         rows, lines, *columns = np.frombuffer(self.values).reshape(-1, 2 + len(self.names)).T
         self.rows, self.lines = rows.astype(int), lines.astype(int)
         self.columns = dict(zip(self.names.values(), columns, strict=True))
+        counted = next((self.names.get(at - 1, "") for at, name in self.names.items() if name == END), "")
+        if counted in COUNTERS and np.any(np.abs(self.columns[counted] - self.columns[self.counter]) > 1):
+            del self.columns[END]  # the end of an epoch, or of micro-batches
 
 
 def _template(text: str) -> re.Pattern[str]:
@@ -217,6 +227,8 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
         elif {*form.names.values()} & {*_FACTS.values()}:
             unit = re.match(r"[kmb](?![a-z])", literals[min(form.names) + 1])
             form.kind, form.unit = Kind.FACT, unit[0].upper() if unit else ""
+        elif _OTHER_BAR.search(form.key):
+            form.kind = Kind.OTHER
         elif form.reason or form.counts:
             form.kind = Kind.LEFT_OUT if form.reason else Kind.STEP
         return form
@@ -333,7 +345,7 @@ def _name(before: str) -> str:
     """Return the plain name at the end of the text in front of a number."""
     text = re.sub(r" ?\([^()]*\)", "", before[-200:]).rstrip(_NAME_END)
     text = _WRAPPERS.sub("", text).rstrip(_NAME_END)
-    name = plain_name(_SEPARATORS.split(text)[-1].strip(" -")).removesuffix("_value").removesuffix("_is")
+    name = plain_name(_SEPARATORS.split(text)[-1].strip(" -/")).removesuffix("_value").removesuffix("_is")
     name = _LEADING_JUNK.sub("", name) if re.search("[a-z]", name) else ""
     return {"trl": "train_loss", "tel": "val_loss"}.get(name, name)  # llm.c
 

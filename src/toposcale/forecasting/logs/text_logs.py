@@ -107,8 +107,7 @@ def _step_lines(n: int, forms: Sequence[Form]) -> tuple[np.ndarray, np.ndarray, 
     """Return steps and totals of lines that state them without a loss (n,), and which are bars, without shorter bars."""
     steps, totals, are_bars = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
     for form in forms:
-        counter = next((name for name in form.columns if name in COUNTERS), "batch")
-        steps[form.rows], are_bars[form.rows] = form.columns[counter], counter == "batch"
+        steps[form.rows], are_bars[form.rows] = form.columns[form.counter], form.counter == "batch"
         totals[form.rows] = form.columns.get(END, form.columns.get("batches", np.nan))
     are_shorter = are_bars & (totals < np.maximum.accumulate(np.where(are_bars, totals, 0)))
     steps[are_shorter] = np.nan
@@ -415,8 +414,9 @@ def _count_over_epochs(columns: dict[str, np.ndarray]) -> None:
     batch, batches, epochs, total = (columns.pop(name, missing) for name in ("batch", "batches", "epochs", END))
     counter = next((name for name in columns if name in COUNTERS), "step")
     count, epoch = columns.get(counter, missing), columns.get("epoch", missing)
-    differences = np.abs(count - batch)[np.isfinite(count - batch)]
-    by_batch = np.isfinite(batch).any() and np.sum(differences > 1) <= 0.1 * len(differences)  # not beside updates
+    differences, rounding = np.abs(count - batch), np.maximum(0.006 * count, 1)  # tqdm writes 12345 as 1.23e+4
+    n_apart = np.sum(differences > rounding)
+    by_batch = np.isfinite(batch).any() and n_apart <= 0.1 * np.isfinite(differences).sum()  # not beside updates
     steps, ends = (batch, batches) if by_batch else (count, total)
     known = np.isfinite(epoch) & np.isfinite(steps) & np.isfinite(ends)
     if known.any() and not np.any(epoch[known] % 1):
@@ -427,7 +427,10 @@ def _count_over_epochs(columns: dict[str, np.ndarray]) -> None:
                 raise LogError("its epochs have different numbers of batches; make a CSV with step and loss")
             steps = (epoch - min(epoch[known].min(), 1)) * ends + steps
         if starts_again:  # else they are counted over all epochs
-            ends = ends * max(epochs[np.isfinite(epochs)].tolist(), default=np.nan)
+            of_all = max(epochs[np.isfinite(epochs)].tolist(), default=np.nan)
+            ends = ends * (of_all if epoch[known].min() >= 1 else np.nan)  # 0/9 is the first of 9 or of 10
     if by_batch:
-        steps, ends = np.where(np.isnan(count), steps, count), np.where(np.isnan(total), ends, total)
+        is_rounded = (count % 100 == 0) & (np.abs(count - steps) > 1) & (np.abs(count - steps) <= rounding)
+        steps = np.where(np.isnan(count) | is_rounded, steps, count)
+        ends = np.where(np.isnan(total), ends, total)
     columns |= {counter: steps, **({END: ends} if np.isfinite(ends).any() else {})}
