@@ -750,6 +750,44 @@ def test_bars_of_the_data_are_not_those_of_the_training(tmp_path):
     assert curve.facts.final_step == 8000
 
 
+@pytest.mark.parametrize("added", [" | val loss {value}", " | eval {value}", " | test_loss {value}"])
+def test_a_line_of_the_training_that_adds_a_validation_loss_keeps_its_own(added, tmp_path):
+    log = []
+    for step, loss in zip(STEPS, LOSSES, strict=True):
+        line = f"step {step} | loss {loss}"
+        log.append(line + added.format(value=round(loss + 0.05, 4)) if step % 1000 == 0 else line)
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert [step for step, _ in points(curve, "validation_loss")] == list(range(1000, 6001, 1000))
+
+
+def test_the_training_loss_of_an_evaluation_beside_that_of_its_step_is_a_separate_estimate(tmp_path):
+    log = lines("step {step} | loss {loss}", every=1000, evaluation="step {step} | loss 3.5 | val loss {loss}")
+    curve = read(tmp_path, "\n".join(log) + "\n")
+    assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+    assert len(points(curve, "validation_loss")) == 6
+
+
+def test_two_losses_of_some_steps_in_lines_of_two_forms_are_refused(tmp_path):
+    log = lines("step {step} loss {loss}", every=1000, evaluation="step {step} loss {loss} (val)")
+    with pytest.raises(UserError, match="6 steps have two losses, the first in lines 10 and 11; if one is of an eval"):
+        read(tmp_path, "\n".join(log) + "\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step {step} train/val loss {loss} / {other}",
+        "step {step} | train/val loss: {loss}, {other}",
+        "step {step} loss (train/val): {loss} / {other}",
+        "step {step} loss {other} -> {loss}",
+    ],
+)
+def test_two_losses_under_one_name_are_refused(text, tmp_path):
+    with pytest.raises(UserError, match="60 lines with a loss were not understood, the first: line 1 "):
+        read(tmp_path, "\n".join(lines(text)) + "\n")
+
+
 @pytest.mark.parametrize("separator", [",", "_", "'", "\u2019", "\u00a0", "\u202f"])
 def test_thousands_of_a_step_may_be_separated(separator, tmp_path):
     rows = [(1000 * at, loss) for at, loss in enumerate(LOSSES)]

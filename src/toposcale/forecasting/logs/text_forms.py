@@ -318,8 +318,8 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     is_other = loss is None and bool(words & (_NEVER | VALIDATION | TEST))
     if loss is None and "loss" in words and is_other and "scale" not in words:
         form.reason = "a best or mean loss, or an evaluation on another text"
-    if (loss is None and "loss" in words and not is_other) or (loss and after == "," and at + 2 < len(literals)):
-        form.kind = Kind.LEFT_OUT  # a loss of an unknown kind, or a decimal comma
+    if (loss is None and "loss" in words and not is_other) or (loss and _is_one_of_two(name, literals, at)):
+        form.kind = Kind.LEFT_OUT  # a loss of an unknown kind
     if loss is None:
         return ""
     content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
@@ -330,6 +330,14 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     if is_given and not loss.is_part and at not in form.decimals:
         form.kind = Kind.LEFT_OUT  # two losses of one name, such as those of two splits
     return column
+
+
+def _is_one_of_two(name: str, literals: Sequence[str], at: int) -> bool:
+    """Return whether a loss is the start of a number with a decimal comma, or the first of two numbers under its name."""
+    after = literals[at + 1]
+    is_followed = after == "," or after.strip() in ("/", "->")
+    is_of_two_splits = bool(TRAINING & {*name.split("/")} and VALIDATION & {*re.split("[/_]", name)})
+    return at + 2 < len(literals) and (is_followed or (is_of_two_splits and not re.search("[a-z]", after)))
 
 
 def text_of_evaluation(name: str) -> tuple[str, str] | None:

@@ -58,9 +58,9 @@ def read(content: bytes) -> Log:
     forms = _without_launcher([form for form in forms if len(form.rows)], lines.left_out)
     for form in forms:
         _refuse_wrong_steps(form)
-        _refuse_two_losses(form)
     program = _program(forms)
     forms = _understood(forms, program, lines.left_out)
+    _refuse_two_losses(forms)
     n_read, without_step = _n_rows(forms), lines.left_out.pop(_NO_STEP, [])
     if len(without_step) > n_read:
         text = _line(content, without_step[0])
@@ -255,18 +255,29 @@ def _refuse_wrong_steps(form: Form) -> None:
         )
 
 
-def _refuse_two_losses(form: Form) -> None:
-    """Raise LogError if some steps have two losses in lines of one form, such as those of an evaluation."""
-    if form.kind is not Kind.TRAINING or not form.counts or RANKS & form.columns.keys():
-        return
-    steps = next(values for name, values in form.columns.items() if name in (*COUNTERS, "batch"))
-    losses = next(values for name, values in form.columns.items() if loss_name(name))
-    again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
-    if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
-        raise LogError(
-            f"{len(again):,} steps have two losses, the first in lines {form.lines[again[0] - 1]:,} and "
-            f"{form.lines[again[0]]:,}; if one is of an evaluation, call it val_loss"
+def _refuse_two_losses(forms: Sequence[Form]) -> None:
+    """Raise LogError if some steps have two losses of one name, such as those of an evaluation."""
+    counting = [
+        form for form in forms if form.kind is Kind.TRAINING and form.counts and not RANKS & form.columns.keys()
+    ]
+    for name in {name for form in counting for name in form.columns if loss_name(name)}:
+        named = [form for form in counting if name in form.columns]
+        lines = np.concatenate([form.lines for form in named])
+        order = np.argsort(lines, kind="stable")
+        steps, losses, lines = (
+            np.concatenate(values)[order]
+            for values in (
+                [form.columns[form.counter] for form in named],
+                [form.columns[name] for form in named],
+                [lines],
+            )
         )
+        again = np.flatnonzero((np.diff(steps) == 0) & (losses[1:] != losses[:-1])) + 1
+        if 2 < len(again) < 0.2 * len(steps) and np.all(np.diff(steps) >= 0):
+            raise LogError(
+                f"{len(again):,} steps have two losses, the first in lines {lines[again[0] - 1]:,} and "
+                f"{lines[again[0]]:,}; if one is of an evaluation, call it val_loss"
+            )
 
 
 def _line(content: bytes, number: int) -> str:
@@ -300,10 +311,11 @@ def _understood(forms: Sequence[Form], program: str, left_out: LinesByReason) ->
     alone, both = ([form for form in training if _has_validation(form) is has] for has in (False, True))
     is_logged = any(program in form.programs and not form.is_evaluation for form in both)
     if _n_rows(alone) > _n_rows(both) and not is_logged:
-        for form in both:  # the training loss of an evaluation is a separate estimate
+        estimates = [form for form in both if not _go_on(form, alone)]
+        for form in estimates:  # the training loss of an evaluation is a separate estimate
             form.kind = Kind.EVALUATION
             form.columns = {name: form.columns[name] for name in form.columns if _split(name) is not TRAINING}
-        training = alone
+        training = [form for form in training if form not in estimates]
     rows_of: Counter[str] = Counter()
     for form in training:
         rows_of[form.opening] += len(form.rows)
@@ -318,6 +330,13 @@ def _understood(forms: Sequence[Form], program: str, left_out: LinesByReason) ->
     for form in (*excluded, *several):
         left_out[_OF_OTHERS if form in excluded else "evaluations on several texts"] += form.lines.tolist()
     return [form for form in read if form not in several]
+
+
+def _go_on(form: Form, others: Sequence[Form]) -> bool:
+    """Return whether lines begin like others, at steps that those leave out: they are of the training, too."""
+    alike = [other for other in others if other.opening == form.opening and other.counts]
+    steps = [other.columns[other.counter] for other in alike if form.counts]
+    return bool(steps) and not np.isin(form.columns[form.counter], np.concatenate(steps)).any()
 
 
 def _is_cut(form: Form, whole: Form | None) -> bool:
