@@ -799,3 +799,39 @@ def test_thousands_that_a_space_may_separate_are_refused(tmp_path):
     log = "".join(f"step {step:,} | loss 3.2\n".replace(",", " ") for step in range(1000, 61_000, 1000))
     with pytest.raises(UserError, match="60 lines with a loss were not understood, the first: line 1 "):
         read(tmp_path, log)
+
+
+FAIRSEQ = (
+    "2020 | INFO | train_inner | epoch 001: 1 / 90 loss={smoothed:.3f}, nll_loss={bits:.3f}{ppl}, num_updates={step}"
+)
+
+
+def of_fairseq(*, ppl, smoothing=0.0, base=2.0):
+    text = FAIRSEQ if smoothing else FAIRSEQ.replace(" nll_loss={bits:.3f}", "").replace(",{ppl}", "{ppl}")
+    rows = [(step, loss / np.log(base)) for step, loss in zip(STEPS, LOSSES, strict=True)]
+    perplexities = [f", ppl={base**loss:.4f}" if ppl else "" for _, loss in rows]
+    return "".join(
+        text.format(step=step, smoothed=loss + smoothing, bits=loss, ppl=perplexity) + "\n"
+        for (step, loss), perplexity in zip(rows, perplexities, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "loss_column", "is_read"),
+    [
+        (of_fairseq(ppl=True), None, True),
+        (of_fairseq(ppl=True), "loss", True),
+        (of_fairseq(ppl=True, smoothing=0.3), "nll_loss", True),
+        (of_fairseq(ppl=True, base=np.e), None, True),
+        (of_fairseq(ppl=False, base=np.e), "loss", True),
+        (of_fairseq(ppl=False), None, False),
+    ],
+)
+def test_losses_of_fairseq_are_in_bits_also_where_the_user_names_one(log, loss_column, is_read, tmp_path):
+    (tmp_path / "main.log").write_text(log)
+    if is_read:
+        curve = loss_curves.read(tmp_path / "main.log", loss_column=loss_column)
+        assert curve.columns["loss"] == pytest.approx(LOSSES, abs=1e-3)
+    else:
+        with pytest.raises(UserError, match=r"fairseq logs losses in bits, and no perplexity .* --loss-column loss"):
+            loss_curves.read(tmp_path / "main.log")

@@ -156,8 +156,7 @@ def _curve(log: Log, chosen: Mapping[str, str], run: int | None) -> LossCurve:
     choose_columns(log, chosen)
     measurements.drop_unmeasured(log)
     measurements.mark_failure(log)
-    if "loss" not in chosen:
-        measurements.convert_bits(log)
+    measurements.convert_bits(log, is_named="loss" in chosen)
     labels.read_one_training(log)
     _refuse_epochs(log)
     restarts = segments.keep_one_run(log, run)

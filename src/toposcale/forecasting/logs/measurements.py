@@ -18,6 +18,8 @@ from toposcale.forecasting.logs.rows import Log, LogError, known_cells, numbers_
 from toposcale.forecasting.logs.text_forms import GRAMMARS
 from toposcale.io.errors import counted
 
+_IN_BITS = "if the losses are in bits, multiply them by 0.6931; if in nats, say so with --loss-column {} (loss_column)"
+
 MOST_LOST = 1 / 20
 """Largest share of the losses whose step may be missing."""
 
@@ -103,28 +105,37 @@ def mark_failure(log: Log) -> None:
         log.series["loss"][after[is_empty]] = np.inf
 
 
-def convert_bits(log: Log) -> None:
-    """Convert the losses of a program in bits to nats; raise LogError if those of another are such by a perplexity."""
-    for column in log.columns:
-        if not PERPLEXITY.search(column.lower()):
-            continue
+def convert_bits(log: Log, *, is_named: bool) -> None:
+    """Convert the losses of a program in bits to nats; raise LogError where a perplexity does not tell their unit.
+
+    is_named: whether the user named the loss, and so answered the question.
+    """
+    ratios = [*_perplexity_ratios(log)]
+    if log.program in GRAMMARS and GRAMMARS[log.program].in_bits:
+        if any(abs(ratio - 1) <= 0.02 for *_, ratio in ratios):
+            return
+        if ratios:
+            log.series |= {key: log.series[key] * np.log(2) for key in {"loss", "validation_loss"} & log.series.keys()}
+            log.notes.append(f"losses of {log.program} are in bits: they were multiplied by ln 2")
+        elif not is_named:
+            loss = log.names.get("loss") or log.names["validation_loss"]
+            raise LogError(f"{log.program} logs losses in bits, and no perplexity confirms it: {_IN_BITS.format(loss)}")
+    elif not is_named:
+        for column, loss, ratio in ratios:
+            if abs(ratio - np.log(2)) <= 0.02:
+                raise LogError(f"{column} is 2^{loss}: {_IN_BITS.format(loss)}")
+
+
+def _perplexity_ratios(log: Log) -> Iterator[tuple[str, str, float]]:
+    """Yield a column of perplexities, that of the losses of its split, and the median of log(perplexity) / loss."""
+    for column in (column for column in log.columns if PERPLEXITY.search(column.lower())):
         perplexity = numbers_or_nan(log.columns[column])
         is_of_validation = bool(set(re.split(r"[\W_]+", column.lower())) & VALIDATION)
         for name in ("validation_loss",) if is_of_validation else ("loss", "validation_loss"):
             losses = log.values(name)
             usable = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
-            ratio = np.log(perplexity[usable]) / losses[usable]
-            if usable.sum() < 2 or abs(float(np.median(ratio)) - np.log(2)) > 0.02:
-                continue
-            if log.program not in GRAMMARS or not GRAMMARS[log.program].in_bits:
-                loss = log.names[name]
-                raise LogError(
-                    f"{column} is 2^{loss}: if the losses are in bits, multiply them by 0.6931; if they are "
-                    f"in nats, say so with --loss-column {loss} (loss_column)"
-                )
-            log.series |= {key: log.series[key] * np.log(2) for key in {"loss", "validation_loss"} & log.series.keys()}
-            log.notes.append(f"losses of {log.program} are in bits: they were multiplied by ln 2")
-            return
+            if usable.sum() > 1:
+                yield column, log.names[name], float(np.median(np.log(perplexity[usable]) / losses[usable]))
 
 
 def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:
