@@ -453,6 +453,9 @@ def test_the_name_of_the_file_tells_the_curve_that_tensorboard_exports(name, qua
         "lr-AdamW.csv",
         "run-a-tag-grad_norm.csv",
         "run-a-tag-epoch_loss.csv",
+        "run-a-tag-lm loss vs samples.csv",
+        "run-a-tag-train_aux_loss.csv",
+        "run-a-tag-train_reward.csv",
     ],
 )
 def test_the_export_of_another_curve_than_the_loss_is_refused(name, tmp_path):

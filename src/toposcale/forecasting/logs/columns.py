@@ -17,6 +17,7 @@ from toposcale.forecasting.logs.names import (
     LAST_STEP,
     NO_LOSS,
     NORMS,
+    OF_LOSSES,
     RATES,
     TEST,
     TRAINING,
@@ -73,9 +74,13 @@ def _curve_alone(log: Log, plain_of: Mapping[str, str]) -> dict[str, str]:
     column = next((name for name in plain_of if plain_of[name] == "value"), "")
     if not column or any(labels_of(log, METRICS)):
         return {}
-    run, _, tag = log.file.removesuffix(".gz").removesuffix(".csv").rpartition("-tag-")
+    run, has_tag, tag = log.file.removesuffix(".gz").removesuffix(".csv").rpartition("-tag-")
     highest = np.nanmax(numbers_or_nan(log.columns[column]), initial=0)
-    if NO_LOSS.fullmatch(plain_name(tag)) or 0 < highest < HIGHEST_RATE:
+    loss, plain = loss_name(tag), plain_name(tag)
+    is_other = bool(NO_LOSS.fullmatch(plain)) or (
+        loss.is_part if loss else bool(has_tag) and not OF_LOSSES.search(plain)
+    )
+    if is_other or 0 < highest < HIGHEST_RATE:
         curve = f"{tag or column}, which goes up to {highest:.3g},"
         raise LogError(f"{curve} is not the loss of a step; give its file (or name it: --loss-column {column})")
     return {"loss" if (split_of(tag) or split_of(run)) in (TRAINING, None) else "validation_loss": column}

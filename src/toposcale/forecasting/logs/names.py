@@ -24,7 +24,7 @@ AXIS = re.compile(r"(?:.*(?<!batch)[_/])?(tokens|samples|sequences|examples|epoc
 PERPLEXITY = re.compile(r"(?:^|[\W_])(?:ppl|perplexity)(?:$|[\W_])")
 NO_LOSS = re.compile(
     r"(?!.*loss)(?:.*[\W_])?(?:lr|learning_rate|gnorm|grad_norm|gradient_norm|accuracy)(?:[\W_].*)?|.*(?:(?:\b|_)epoch|"
-    rf"{BITS.pattern}|{PERPLEXITY.pattern}).*"
+    rf"{BITS.pattern}|{PERPLEXITY.pattern}|(?:\b|_)vs_(?:samples|tokens|time)).*"
 )
 """Lower-case names of losses in bits, of what counts in place of steps, of perplexities, and of curves that are no loss."""
 
@@ -71,7 +71,7 @@ _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = word_sets(
     "aux auxiliary z moe router seq load balance balancing mtp kl reg regularization l2 distill commitment penalty",
     "loss step reduced metrics global local current batch per token",
 )
-_LOSS = re.compile(r"loss(?![a-z])|cross_?entropy")
+OF_LOSSES = re.compile(r"loss(?![a-z])|cross_?entropy")
 _KNOWN_WORDS = frozenset().union(TRAINING, VALIDATION, TEST, _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN)
 
 
@@ -97,7 +97,7 @@ def loss_name(name: str) -> LossName | None:
     words = set(re.split(r"[^a-z0-9]+", plain)) - {""}
     if words & _PART and sum(map(str.isdecimal, words)) == 1:  # the loss of one of several heads or layers
         words = {word for word in words if not word.isdecimal()}
-    if not _LOSS.search(plain) or words - _KNOWN_WORDS:
+    if not OF_LOSSES.search(plain) or words - _KNOWN_WORDS:
         return None
     split = VALIDATION if words & VALIDATION else TEST if words & TEST else TRAINING
     return LossName(split, *(bool(words & known) for known in (_CROSS_ENTROPY, _TOTAL, _MEAN, _PART)))
