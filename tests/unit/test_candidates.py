@@ -26,7 +26,7 @@ def test_compute_is_six_n_d():
 
 def test_what_can_be_done_with_the_runs_own_rest():
     live = run("100M", 100_000_000, until=0.5)
-    found = {c.name: c for c in candidates(live, SIZES[1:], None, [2])}
+    found = {c.name: c for c in candidates(live, SIZES[1:], Request(None, [2]))}
     assert set(found) == {"continue", "scale up to 400M", "scale up to 2 x 100M"}
     rest = live.flop_left
     assert found["continue"].steps == FINAL - live.progress.step
@@ -41,7 +41,7 @@ def test_what_can_be_done_with_the_runs_own_rest():
 
 def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
     live = run("100M", 100_000_000, until=0.5)
-    found = {c.name: c for c in candidates(live, [], 3 * live.flop_left, [4])}
+    found = {c.name: c for c in candidates(live, [], Request(3 * live.flop_left, [4]))}
     assert found["extend"].steps == 3 * found["continue"].steps
     assert found["scale up to 4 x 100M"].compute == pytest.approx(3 * live.flop_left, rel=0.01)
     rates = found["extend"].target.learning_rates
@@ -51,7 +51,7 @@ def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
 
 def test_less_compute_presses_the_rest_of_the_plan_together():
     live = run("100M", 100_000_000, until=0.5)
-    [finish] = candidates(live, [], 0.5 * live.flop_left, [])
+    [finish] = candidates(live, [], Request(0.5 * live.flop_left, []))
     assert finish.name == "continue"
     assert finish.steps == (FINAL - live.progress.step) // 2
     assert finish.target.learning_rates[-1] == pytest.approx(wsd()[-1])
@@ -63,7 +63,7 @@ def test_a_size_stands_under_the_run_with_the_same_schedule_and_never_the_first_
     others = [run("aaa", 400_000_000, flat), run("zzz", 400_000_000)]
     assert live.schedule.has_shape_of(others[1].schedule)
     assert not live.schedule.has_shape_of(others[0].schedule)
-    assert "scale up to zzz" in {c.name for c in candidates(live, others, None, [])}
+    assert "scale up to zzz" in {c.name for c in candidates(live, others, Request(None, []))}
 
 
 def test_stretching_keeps_the_course():
@@ -75,7 +75,7 @@ def test_stretching_keeps_the_course():
 
 def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
     live = run("100M", 100_000_000, until=0.5)
-    models = {c.name: c.target.model for c in candidates(live, [], 2 * live.flop_left, [2])}
+    models = {c.name: c.target.model for c in candidates(live, [], Request(2 * live.flop_left, [2]))}
     assert models == {"continue": "100M", "extend": "100M", "scale up to 2 x 100M": ""}
 
 
@@ -92,7 +92,7 @@ def test_what_is_left_out_is_named_with_its_own_reason():
     assert f"pays for {(FINAL - live.progress.step) // 1000} steps" in large.reason
     assert f"at least {SHORTEST_START}" in large.reason
     assert same == ("start same", "it has the size of this run")
-    assert {c.name for c in candidates(live, others, None, (2,))} == {"continue", "scale up to 2 x 100M"}
+    assert {c.name for c in candidates(live, others, Request(None, (2,)))} == {"continue", "scale up to 2 x 100M"}
     endless = dropped(live, [], 1e30, (2,))
     assert [c.name for c in endless] == ["extend", "scale up to 2 x 100M"]
     assert all(f"at most {LONGEST_START:,}" in c.reason for c in endless)
@@ -111,7 +111,7 @@ def test_a_candidate_of_an_implausible_forecast_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("multiples", value) for value in [(0,), (2, -1), (np.nan,), (np.inf,), ("two",), (None,), 2.0, "2", None]),
+        *(("multiples", value) for value in [(0,), (2, -1), (np.nan,), (np.inf,), ("two",), (None,), None]),
         *(("remaining", value) for value in [-1, np.nan, np.inf, "much"]),
         *(("target_loss", value) for value in [0, -1, np.nan, "low"]),
     ],
@@ -124,3 +124,4 @@ def test_a_request_that_is_no_number_is_refused_by_name(field, value):
 def test_a_request_takes_numbers_of_any_kind():
     request = Request(np.float32(2), np.array([2, 4]), "2.5")
     assert (request.remaining, request.multiples, request.target_loss) == (2.0, (2.0, 4.0), 2.5)
+    assert (Request(multiples=3).multiples, Request(multiples="4").multiples) == ((3.0,), (4.0,))

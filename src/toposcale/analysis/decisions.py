@@ -185,7 +185,7 @@ class Hindsight(NamedTuple):
         unstarted = next(other for other in self.larger if other.n_parameters == size).unstarted()
         outcomes = []
         for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-            run_candidates = candidates(run, [unstarted], (1 - share) * run.flop_left, ())
+            run_candidates = candidates(run, [unstarted], Request((1 - share) * run.flop_left, ()))
             start = next((candidate for candidate in run_candidates if candidate.from_scratch), None)
             # Too little is left to start anything: the run is as good as continued.
             outcomes.append(self.outcome(start) if start else Outcome(self.training.progress.loss))
@@ -225,7 +225,7 @@ def _rows_of_decision(
     training, run = hindsight.training, hindsight.training.first(fraction)
     # Of sizes that have not started the schedule alone is known, not one loss.
     other_runs = [*(other.unstarted() for other in hindsight.larger), *smaller]
-    run_candidates = candidates(run, other_runs, multiples=())
+    run_candidates = candidates(run, other_runs, Request(multiples=()))
     starts = [candidate for candidate in run_candidates if candidate.from_scratch]
     point = {
         "model": training.model,

@@ -127,7 +127,7 @@ class FolderSource:
             if not state.exists():
                 continue
             try:
-                trainer_states.content_of(state)
+                trainer_states.read_state(state)
                 return str(state), unread
             except UserError as error:
                 unread[step] = str(error)

@@ -175,7 +175,7 @@ def _last_state(source: checkpoints.FolderSource) -> tuple[str | None, int, list
     if not at_the_end.exists():  # Trainer.save_state writes it, or an earlier training has left it
         return state, reached, [*unread.values()]
     try:
-        last = trainer_states.content_of(at_the_end)["global_step"]
+        last = trainer_states.read_state(at_the_end)["global_step"]
     except UserError as error:
         return state, reached, [*unread.values(), str(error)]
     return (str(at_the_end), last, []) if last >= reached else (state, reached, [*unread.values()])

@@ -151,11 +151,8 @@ def advise(
     family = [_known_run(other, index, training, run_input) for index, other in enumerate(known_runs, 1)]
     starts = {parameters(str(size), "sizes (--sizes)") or 0.0 for size in np.atleast_1d(sizes).tolist()}
     family += [training.unstarted(model=amount(size), n_parameters=round(size)) for size in sorted(starts)]
-    request = Request(
-        remaining=number(remaining, "remaining", None),
-        multiples=() if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES),
-        target_loss=target_loss,
-    )
+    multiples = () if starts else MULTIPLES if curve is not None else (*BEFORE_START, *MULTIPLES)
+    request = Request(number(remaining, "remaining", None), multiples, target_loss)
     return advise_before_start(training, family, request) if curve is None else advise_on(training, family, request)
 
 

@@ -1,6 +1,6 @@
 """Candidates for the remaining compute of a training run."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -10,7 +10,6 @@ import numpy as np
 from toposcale.forecasting.amounts import number
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
 from toposcale.forecasting.runs.training_run import Target, TrainingRun, flop
-from toposcale.io.errors import UserError
 
 SHORTEST_START, LONGEST_START = 50, 2_000_000
 """Steps outside which a run from scratch is not a training."""
@@ -55,13 +54,9 @@ class Request:
     target_loss: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.multiples, str) or not isinstance(self.multiples, Iterable):
-            raise UserError(f"multiples: numbers such as (2, 4), but it is {self.multiples!r:.60}")
-        multiples = tuple(number(multiple, "multiples", None) for multiple in self.multiples)
-        if None in multiples:
-            raise UserError("multiples: None is not a number, for example 2")
-        object.__setattr__(self, "remaining", number(self.remaining, "remaining", 0))
+        multiples = tuple(number(str(multiple), "multiples", None) for multiple in np.atleast_1d(self.multiples))
         object.__setattr__(self, "multiples", multiples)
+        object.__setattr__(self, "remaining", number(self.remaining, "remaining", 0))
         object.__setattr__(self, "target_loss", number(self.target_loss, "target_loss", None))
 
 
@@ -116,22 +111,14 @@ class _Size(NamedTuple):
     template: TrainingRun
 
 
-def candidates(
-    run: TrainingRun,
-    others: Sequence[TrainingRun],
-    remaining: float | None = None,
-    multiples: Sequence[float] = MULTIPLES,
-) -> list[Candidate]:
-    """Return the candidates of a run as it stands now.
+def candidates(run: TrainingRun, others: Sequence[TrainingRun], request: Request = USUAL) -> list[Candidate]:
+    """Return the candidates of a run as it stands now; none where the compute does not pay for one step.
 
     Continue: the schedule to its end; where the compute does not suffice, the rest of it compressed. Extend: the rest of
     the schedule rescaled to use all of the compute. Scale up: every other size of `others`, and multiples of this one, from
     scratch, under its own schedule, or that of `run`, rescaled to the steps that the compute pays for.
-
-    remaining: FLOP that will still be spent; by default what the schedule needs. Empty where they do not pay for one step.
     """
-    every_candidate = all_candidates(run, others, Request(remaining, multiples))
-    return [candidate for candidate in every_candidate if isinstance(candidate, Candidate)]
+    return [candidate for candidate in all_candidates(run, others, request) if isinstance(candidate, Candidate)]
 
 
 def all_candidates(
@@ -161,14 +148,12 @@ def all_candidates(
         if SHORTEST_START <= steps <= LONGEST_START:
             schedule = (template if template.schedule.is_known and template.loss_curve.is_empty else run).schedule
             target = Target(size.n_parameters, rescaled(schedule.every_rate, steps), steps, tokens)
-            compute = flop(target.n_parameters, target.tokens_per_step * target.step)
-            yield Candidate(CandidateKind.SCALE_UP, name, target, steps, compute)
+            yield Candidate(CandidateKind.SCALE_UP, name, target, steps, flop(size.n_parameters, tokens * steps))
         else:
             yield _dropped_for_its_steps(name, steps)
     for other in others:
         if other.n_parameters == run.n_parameters and other.loss_curve.is_empty:
-            name = _name_of_start(run, other.model, other.n_parameters)
-            yield DroppedCandidate(name, "it has the size of this run")
+            yield DroppedCandidate(_name_of_start(run, other.model, other.n_parameters), "it has the size of this run")
 
 
 def _dropped_for_its_steps(name: str, steps: int) -> DroppedCandidate:

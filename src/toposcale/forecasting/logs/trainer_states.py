@@ -47,14 +47,6 @@ def _last_step(state: TrainerState) -> int:
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
-    """Return the content of a trainer_state.json; raise UserError with a remedy if it is none."""
-    try:
-        return content_of(path)
-    except UserError as error:
-        raise UserError(f"{error}; if it was cut short, name that of an earlier checkpoint") from error
-
-
-def content_of(path: str | Path) -> dict[str, Any]:
     """Return the content of a trainer_state.json; raise UserError if it is missing, truncated or something else."""
     try:
         state = parse_json(read_text(path))
@@ -64,7 +56,8 @@ def content_of(path: str | Path) -> dict[str, Any]:
         return state
     except (OSError, ValueError, TypeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: not the state of a Trainer ({why})") from error
+        remedy = "if it was cut short, name that of an earlier checkpoint"
+        raise UserError(f"{path}: not the state of a Trainer ({why}); {remedy}") from error
 
 
 def trainings(states: Iterable[TrainerState]) -> list[list[TrainerState]]:
