@@ -20,6 +20,9 @@ from toposcale.io.errors import UserError
         ("step_{step}k.pt", ["step_1k.pt", "step_20k.pt"], [1_000, 20_000]),
         ("iter{step}M", ["iter2M"], [2_000_000]),
         ("step{step}kept", ["step3kept"], [3]),
+        ("checkpoint-{step}e3", ["checkpoint-1e3", "checkpoint-20e3"], [1_000, 20_000]),
+        ("step{step}e3f", ["step1e3f"], [1]),
+        ("step{step}.pt", ["step500.pt", "step1,000.pt", "step1,00.pt"], [500, 1_000]),
     ],
 )
 def test_steps_by_name(pattern, names, steps):
@@ -41,6 +44,24 @@ def test_steps_by_name(pattern, names, steps):
     ],
 )
 def test_a_number_of_parameters_is_no_step(names, patterns):
+    assert guessed_patterns(names) == patterns
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["checkpoint-1e3.pt", "checkpoint-2e3.pt"], ["checkpoint-{step}e3.pt"]),
+        (["step1e3.pt"], ["step{step}e3.pt"]),
+        (["step1e3.pt", "step1e4.pt"], []),
+        (["step5e2.pt", "step1e3.pt"], []),
+        (["step500.pt", "step1,000.pt"], ["step{step}.pt"]),
+        (["2026-01-01.pt", "2026-01-02.pt"], []),
+        (["w_20260101.pt", "w_20260102.pt"], []),
+        (["2026-01-01_100.pt", "2026-01-02_200.pt"], ["2026-01-{part3}_{step}.pt"]),
+        (["step120260101.pt", "step120260102.pt"], ["step{step}.pt"]),
+    ],
+)
+def test_a_power_and_a_date_are_not_read_as_their_parts(names, patterns):
     assert guessed_patterns(names) == patterns
 
 

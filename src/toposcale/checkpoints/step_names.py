@@ -5,13 +5,18 @@ from collections.abc import Iterable, Mapping
 
 from toposcale.io.errors import UserError
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+_GROUPED = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])"  # 1,000
+_NUMBER = re.compile(rf"{_GROUPED}|\d+(?:\.\d+)*")
+_STEP = f"{_GROUPED}|[0-9]+"
 # What stands before the number of a step, where several numbers of a name vary; the first that fits.
 _UNITS = (re.compile(r"(step|iter|iteration|update)s?[=_-]?$", re.I), re.compile(r"ep(och)?[=_-]?$", re.I))
 
 # What stands behind a number of parameters or of thousands of steps.
 _SIZE = re.compile(r"([kmb])(?![a-z])", re.I)
 _FACTORS = {"k": 1_000, "m": 1_000_000}
+_EXPONENT = re.compile(r"e(\d{1,2})(?![0-9a-z])", re.I)  # of 1e3
+
+_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d([-_]?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?!\d)")
 
 _NO_STEPS = re.compile(r"(seed|fold|trial|run|version|exp|experiment)[=_-]?$", re.I)
 
@@ -36,8 +41,10 @@ def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
     numbers = [list(dict.fromkeys(column)) for column in zip(*rows, strict=True)]
     varying = [index for index, values in enumerate(numbers) if len(values) > 1 or len(rows) == 1]
     named = [index for unit in _UNITS for index in varying if unit.search(texts[index])]
+    others = _numbers_of_dates(texts, rows[0]) | _parts_of_powers(texts, numbers)
     counts = [index for index in varying if index in named or not _SIZE.match(texts[index + 1])]
-    integers = [index for index in counts if all(map(str.isdecimal, numbers[index]))]
+    integers = [index for index in counts if all(one.replace(",", "").isdecimal() for one in numbers[index])]
+    integers = [index for index in integers if index not in others]
     whole = [index for index in integers if not _NO_STEPS.search(texts[index])]
     named = [index for index in named if index in whole]
     if not whole or (len(integers) > 1 and not named):
@@ -50,20 +57,35 @@ def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
     return pattern
 
 
+def _numbers_of_dates(texts: tuple[str, ...], row: list[str]) -> set[int]:
+    """Return the indices of the numbers of a name that are parts of a date."""
+    name = texts[0] + "".join(map(str.__add__, row, texts[1:]))
+    dates = [date.span() for date in _DATE.finditer(name)]
+    starts = [number.start() for number in _NUMBER.finditer(name)]
+    return {index for index, at in enumerate(starts) if any(start <= at < end for start, end in dates)}
+
+
+def _parts_of_powers(texts: tuple[str, ...], numbers: list[list[str]]) -> set[int]:
+    """Return the indices of exponents, as in 1e3, and of the numbers before one that varies: neither is a step alone."""
+    exponents = {index for index in range(1, len(numbers)) if texts[index] in ("e", "E")}
+    return exponents | {index - 1 for index in exponents if len(numbers[index]) > 1}
+
+
 def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
     """Return the names that `pattern` matches, by step, ascending.
 
-    `{step}` stands for an integer, padded or not, and `{step}k` for one in thousands; any other `{group}` for letters,
-    digits and dots, for example `stage1-step{step}-tokens{tokens}B`. Raise UserError if the pattern has no `{step}`,
-    or if two names have one step.
+    `{step}` stands for an integer, padded or not, also as 1,000; `{step}k` and `{step}e3` for one in thousands; any other
+    `{group}` for letters, digits and dots, for example `stage1-step{step}-tokens{tokens}B`. Raise UserError if the pattern
+    has no `{step}`, or if two names have one step.
     """
     expression = _pattern_expression(pattern)
-    unit = _SIZE.match(pattern.partition("{step}")[2])
-    factor = _FACTORS.get(unit[1].lower(), 1) if unit else 1
+    behind = pattern.partition("{step}")[2]
+    unit, power = _SIZE.match(behind), _EXPONENT.match(behind)
+    factor = _FACTORS.get(unit[1].lower(), 1) if unit else 10 ** int(power[1]) if power else 1
     by_step: dict[int, str] = {}
     for name in sorted(names):
         if match := expression.fullmatch(name):
-            step = int(match["step"]) * factor
+            step = int(match["step"].replace(",", "")) * factor
             if step in by_step:
                 raise UserError(
                     f"{pattern}: {by_step[step]} and {name} are both step {step}; "
@@ -97,5 +119,5 @@ def _pattern_expression(pattern: str) -> re.Pattern[str]:
         raise UserError(f"{pattern}: a pattern of checkpoint names must contain {{step}}, as in step{{step}}")
     expression = re.escape(texts[0])
     for group, text in zip(groups, texts[1:], strict=True):
-        expression += rf"(?P<{group}>{'[0-9]+' if group == 'step' else '[0-9A-Za-z.]+'})" + re.escape(text)
+        expression += rf"(?P<{group}>{_STEP if group == 'step' else '[0-9A-Za-z.]+'})" + re.escape(text)
     return re.compile(expression)
