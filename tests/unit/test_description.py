@@ -716,3 +716,33 @@ def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeyp
     (tmp_path / name).write_text('{"model_type": "gpt2"}')
     with pytest.raises(UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"):
         toposcale.features_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("convert", [pd.DataFrame, memoryview, np.ndarray.tolist])
+def test_what_is_an_array_to_numpy_is_one(convert):
+    matrix = np.arange(12.0).reshape(4, 3)
+    table = toposcale.describe({"w": convert(matrix)}, features="norms")
+    assert table.loc["w", "frobenius_norm"] == np.linalg.norm(matrix)
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(UserError, match="w: a masked array; fill in its values"):
+        toposcale.describe({"w": np.ma.masked_array(np.eye(3), mask=np.eye(3))})
+
+
+def test_a_matrix_without_a_name_is_one_like_others():
+    table = toposcale.describe({"": np.eye(3), "v": np.ones((2, 3))}, features="norms")
+    assert table["frobenius_norm"].tolist() == pytest.approx([3**0.5, 6**0.5, 3])
+
+
+def test_the_features_of_some_names_are_those_alone():
+    table = toposcale.features_of({"w": np.eye(4)}, names=["frobenius_norm", "h0_count"])
+    assert sorted(set(table["feature"])) == ["frobenius_norm", "h0_count"]
+    with pytest.raises(UserError, match=r"^names: frobenius: no feature of this name is registered"):
+        toposcale.features_of({"w": np.eye(4)}, names=["frobenius"])
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_points", 1.5), ("max_dimension", "1"), ("seed", None)])
+def test_a_setting_that_is_no_integer_is_named(name, value):
+    with pytest.raises(TypeError, match=f"^{name} must be an integer, got {value!r}$"):
+        toposcale.describe({"w": np.eye(3)}, **{name: value})

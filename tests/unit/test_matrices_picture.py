@@ -9,6 +9,7 @@ import toposcale
 from toposcale.__main__ import main
 from toposcale.features.feature import SUMMARY
 from toposcale.figures.matrices import draw
+from toposcale.io.errors import UserError
 
 KINDS = {"self_attn.q_proj": (18, 18), "mlp.down_proj": (18, 40)}
 
@@ -137,3 +138,10 @@ def test_the_commands_write_it_beside_the_table(file, tmp_path, capsys, ending):
 def test_what_cannot_be_drawn_is_refused_before_anything_is_measured(options, message, capsys):
     assert main(["describe", "no-such-checkpoint", *options]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [None, lambda table: table.reset_index(), lambda table: table.drop(columns="shape")])
+def test_what_has_no_layers_or_shapes_is_refused(change):
+    table = toposcale.describe({"w": np.eye(3)}, features="norms")
+    with pytest.raises(UserError, match=r"a table of toposcale\.describe or toposcale\.compare is needed"):
+        draw(change(table) if change else None)

@@ -39,7 +39,9 @@ def layers_of_model(features: Mapping[str, Features]) -> dict[str, Features]:
 
 def products(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """Return the shapes (n_out, n_in) of the products of the factors among matrices of these shapes, by name."""
-    pairs = ((product_of(first), first, second) for first in shapes if (second := second_factor(first)) in shapes)
+    pairs = (
+        (product_of(first), first, second) for first in shapes if (second := second_factor(first)) and second in shapes
+    )
     return {
         name: (shapes[second][0], shapes[first][1])
         for name, first, second in pairs

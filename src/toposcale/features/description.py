@@ -14,6 +14,7 @@ from toposcale.checkpoints import Checkpoint, FolderSource, matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.features.adapters import adapter_sentences, is_product, products
 from toposcale.features.feature import SUMMARY
+from toposcale.features.registry import group_of
 from toposcale.features.roles import odd_layers
 from toposcale.io import tables, weight_files
 from toposcale.io.bin_files import unwrap_weights
@@ -122,24 +123,31 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
     >>> float(features["square", "h0_total"]), float(features["square", "h1_count"])
     (3.0, 1.0)
     """
+    for name in names:
+        try:
+            group_of(name)
+        except LookupError as error:
+            raise UserError(f"names: {error}") from None
     if by_step := checkpoints_of(source):
         steps, missing = FolderSource(Path(source)).usable_steps()
         by_step = {step: by_step[step] for step in steps}
         unchanged = _unchanged_digests(map(_open_checkpoint, by_step.values()))
         tables_by_step = {
-            step: _long_table(_measure(_open_checkpoint(path), names, unchanged, **options))
+            step: _long_table(_measure(_open_checkpoint(path), names, unchanged, **options), names)
             for step, path in by_step.items()
         }
         last_notes = tables_by_step[max(tables_by_step)].attrs["notes"]
         table = pd.concat(tables_by_step, names=["step"]).reset_index("step").reset_index(drop=True)
         table.attrs["notes"] = last_notes + [f"left out: {reason}" for reason in missing.values()]
         return table
-    return _long_table(_measure(_open_checkpoint(source), names, **options))
+    return _long_table(_measure(_open_checkpoint(source), names, **options), names)
 
 
-def _long_table(measurement: "_Measurement") -> pd.DataFrame:
-    """Return the features in long form, with the notes."""
+def _long_table(measurement: "_Measurement", names: Collection[str]) -> pd.DataFrame:
+    """Return the features, or those of these names, in long form, with the notes."""
     table = _values(measurement.features, "value").reset_index()
+    if names:
+        table = table[table["feature"].isin(names)].reset_index(drop=True)
     table.attrs["notes"] = measurement.notes
     return table
 
@@ -342,9 +350,11 @@ def _as_arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping):
             raise UserError(f"{name}: not an array, but a {type(value).__name__}; give the weights alone")
         with as_user_error(name, "not an array", ValueError):
-            arrays[name] = value if hasattr(value, "shape") else np.asarray(value)
+            arrays[name] = value if hasattr(value, "dtype") else np.asarray(value)
         if (kind := getattr(arrays[name].dtype, "kind", "")) in ("S", "U", "O"):
             raise UserError(f"{name}: not an array of numbers, but of {'objects' if kind == 'O' else 'text'}")
+        if isinstance(arrays[name], np.ma.MaskedArray):
+            raise UserError(f"{name}: a masked array; fill in its values, for instance with filled(0)")
     return arrays
 
 

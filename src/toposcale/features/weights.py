@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -40,7 +41,10 @@ _EXPANSION_OF = {projection: expansion for expansion, projection in _PROJECTION_
 
 @dataclass(frozen=True)
 class WeightSettings:
-    """Choice of features and matrices; the fields are the keys of `weights:` in the configuration."""
+    """Choice of features and matrices; the fields are the keys of `weights:` in the configuration.
+
+    TypeError: a number that is not an integer.
+    """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
@@ -51,6 +55,11 @@ class WeightSettings:
     surrogate_draws: int = 0
     whole_layers: bool = False
     seed: int = 42
+
+    def __post_init__(self) -> None:
+        for name in ("max_points", "max_dimension", "null_draws", "surrogate_draws", "seed"):
+            if not isinstance(value := getattr(self, name), Integral) or isinstance(value, bool):
+                raise TypeError(f"{name} must be an integer, got {value!r}")
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> Self:

@@ -79,9 +79,9 @@ def plot_matrices(table: pd.DataFrame, path: str | os.PathLike[str] | None = Non
 @styled
 def draw(table: pd.DataFrame) -> Figure:
     """Return the figure of `plot_matrices`."""
-    matrices = table.drop(index=ALL_LAYERS, errors="ignore")
+    matrices = table.drop(index=ALL_LAYERS, errors="ignore") if isinstance(table, pd.DataFrame) else pd.DataFrame()
     features = [name for name in SUMMARY if name in matrices]
-    if not features or matrices.empty:
+    if not features or matrices.empty or matrices.index.name != "layer" or "shape" not in matrices:
         raise UserError("plot_matrices: a table of toposcale.describe or toposcale.compare is needed")
     has_blocks = any(re.search(r"\d", layer) for layer in matrices.index)
     if has_blocks:

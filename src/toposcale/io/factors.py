@@ -8,11 +8,11 @@ PRODUCT = "lora_BA"
 """Last part of the name of a product."""
 
 
-def second_factor(first: str) -> str:
-    """Return the name of the factor that completes a first one; "" for any other matrix."""
+def second_factor(first: str) -> str | None:
+    """Return the name of the factor that completes a first one; None for any other matrix."""
     match = _FACTOR.fullmatch(first)
     if match is None or match["factor"] not in _SECOND:
-        return ""
+        return None
     start, end = match.span("factor")
     return first[:start] + _SECOND[match["factor"]] + first[end:]
 
