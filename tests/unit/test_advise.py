@@ -310,6 +310,7 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
     ("curve", "given", "line"),
     [
         (np.ones((2, 3)), {}, "an array (n, 2) of steps and losses, or a list of rows by name, but it is a ndarray"),
+        ("", {}, "curve: a file, a folder, columns by name such as a data frame, a series"),
         (None, {"known": ["f.csv"]}, 'known run 1: a mapping such as {"curve": "losses.csv"'),
         (None, {"schedule": pd.DataFrame({"step": [1]})}, "a mapping of its fields, or a file, but it is a DataFrame"),
         (None, {"schedule": SCHEDULE | {"shape": "constant", "decay_start": None}}, "final: not used by constant"),
@@ -319,6 +320,20 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
         ({"step": [1, 2], "loss": [1.0]}, {}, "not of one length: step 2, loss 1"),
         ({"step": [1, 2], "loss": ["a", "b"]}, {}, "column loss contains values that are not numbers"),
         (None, {"n_parameters": "many"}, "n_parameters: 'many' is not a number"),
+        (
+            None,
+            {"n_parameters": pd.Series([1e7, 2e7])},
+            "n_parameters: 0 10000000.0 1 20000000.0 dtype: float64 is not a",
+        ),
+        (None, {"n_parameters": 10**400}, "is not a number"),
+        (None, {"target_loss": True}, "target_loss: True is not a number"),
+        (None, {"name": ["a"]}, "name: a name such as"),
+        (None, {"schedule": {"at": [0, 4000]}}, "schedule: unknown field at"),
+        (
+            None,
+            {"schedule": {"at": [0, 4000], "values": [1e-3]}},
+            "schedule: step: ascending from 0 or 1, in two rows at least, and a",
+        ),
         (None, {"known": {"n_parameters": 4e8}}, "known run 1: a run has a curve and n_parameters"),
         (None, {"schedule": {"shape": "cosine", "warmup": 2}}, "schedule: unknown field warmup"),
         (None, {"schedule": {"warmup_steps": 2}}, "schedule: shape is missing"),

@@ -149,3 +149,8 @@ def test_the_keys_of_a_state_without_losses_are_named(tmp_path, capsys):
     assert capsys.readouterr().err.endswith(
         "no entry of its log_history has a step and a loss (as numbers); its keys are step, train_loss, loss\n"
     )
+
+
+def test_no_curve_is_nothing_to_check():
+    with pytest.raises(UserError, match=r"^curve: None is no loss curve to check$"):
+        list(toposcale.check_curve(None, "run"))

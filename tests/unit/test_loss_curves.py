@@ -410,6 +410,37 @@ def test_a_file_of_another_kind_is_one_printable_line(tmp_path, name, content, l
     assert str(error.value).isprintable()
 
 
+DATES = np.arange("2026-01-01", "2026-01-06", dtype="M8[D]")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "row"),
+    [
+        ("step", DATES, "row 1 has '2026-01-01'"),
+        ("step", DATES - DATES[0], "row 1 has '0 days'"),
+        ("step", pd.Series(pd.to_timedelta(np.arange(5), unit="s").as_unit("s")), "row 1 has '0 seconds'"),
+        ("loss", np.ones(5, dtype=bool), "row 1 has 'True'"),
+        ("loss", np.arange(5) + 2j, r"row 1 has '2j'"),
+        ("loss", pd.Series(["3", "2", "x", "1", "1"], index=range(7, 12)), "row 3 has 'x'"),
+    ],
+)
+def test_a_column_of_dates_or_truth_values_is_no_column_of_numbers(name, values, row):
+    columns = {"step": np.arange(5), "loss": np.linspace(3, 2, 5), name: values}
+    with pytest.raises(UserError, match=f"column {name} contains values that are not numbers \\({row}\\)"):
+        loss_curves.of_columns(columns)
+
+
+def test_a_masked_entry_is_missing():
+    losses = np.ma.masked_array([9.0, 4.0, 3.0], mask=[True, False, False])
+    assert loss_curves.of_columns({"step": [1, 2, 3], "loss": losses}).log()["loss"].tolist() == [4.0, 3.0]
+
+
+@pytest.mark.parametrize("loss", [{0: 3.0, 1: 2.0}, np.array(3.0)])
+def test_a_mapping_or_a_number_is_no_column(loss):
+    with pytest.raises(UserError, match="no column for loss; its columns are step"):
+        loss_curves.of_columns({"step": [0, 1], "loss": loss})
+
+
 def events(folder, tag, points, *, as_tensors=False):
     """Write an event file with the package that reads it."""
     pytest.importorskip("tensorboard")

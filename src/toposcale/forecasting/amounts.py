@@ -4,7 +4,7 @@ import math
 import re
 from typing import Any
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, one_line
 
 UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}
 
@@ -35,9 +35,9 @@ def number(value: Any, what: str, least: float | None, most: float = math.inf, h
     if value is None:
         return None
     try:
-        parsed = number_of(value) if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        raise UserError(f"{what}: {value!r} is not a number, for example 25e6") from None
+        parsed = number_of(str(value)) if isinstance(value, str | bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{what}: {one_line(repr(value)):.60} is not a number, for example 25e6") from None
     high_enough = parsed > 0 if least is None else parsed >= least
     if not (high_enough and math.isfinite(parsed) and parsed <= most):
         limits = "above 0" if least is None else f"at least {least:g}"

@@ -50,6 +50,8 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
       no advice       it has fewer than 5 losses after the warm-up
     """
     run_input = RunInput(curve, name, **arguments)
+    if run_input.curve is None:
+        raise UserError("curve: None is no loss curve to check")
     losses = run_input.losses
     yield from _columns(losses, name)
     yield from _facts(run_input.known_facts)

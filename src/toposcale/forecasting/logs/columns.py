@@ -28,7 +28,7 @@ from toposcale.forecasting.logs.names import (
     plain_name,
     split_of,
 )
-from toposcale.forecasting.logs.rows import Log, LogError, known_cells, numbers_or_nan
+from toposcale.forecasting.logs.rows import Log, LogError, as_numbers, known_cells, numbers_or_nan
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import listed
 
@@ -121,16 +121,15 @@ def _make_series(log: Log) -> None:
 def _floats(log: Log, name: str) -> np.ndarray:
     """Return a column as numbers; raise LogError that names the first cell that is none."""
     values = log.columns[name]
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        row = next((row for row, value in enumerate(values) if value is not None and float_or_none(value) is None), 0)
-        reason = f"{log.place(row)} has {str(values[row])[:40]!r}" if len(values) else str(error).splitlines()[0]
-        fault = f"contains values that are not numbers ({reason}); mend or delete it"
-        raise LogError(f"column {name} {fault}") from error
-    if numbers.ndim != 1:
+    cells = np.asarray(values)
+    if cells.ndim != 1:
         raise LogError(f"column {name} is not a list of numbers")
-    return numbers
+    try:
+        return as_numbers(values)
+    except (TypeError, ValueError) as error:
+        row = next((row for row, cell in enumerate(cells) if cell is not None and float_or_none(cell) is None), 0)
+        reason = f"{log.place(row)} has {str(cells[row])[:40]!r}" if len(cells) else str(error).splitlines()[0]
+        raise LogError(f"column {name} contains values that are not numbers ({reason}); mend or delete it") from error
 
 
 def _counter_of_updates(log: Log, counters: Mapping[str, Any]) -> str:

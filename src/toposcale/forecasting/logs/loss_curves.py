@@ -112,7 +112,7 @@ def of_columns(
     run: int | None = None,
 ) -> LossCurve:
     """Return the loss curve of columns under their names in a tracker; the options are those of `read`."""
-    columns = {name: values for name in columns if hasattr(values := _as_column(columns[name]), "__len__")}
+    columns = {name: values for name in columns if np.ndim(values := _as_column(columns[name]))}
     with _faults_of("the loss curve"):
         return _curve(Log(columns), _chosen(loss_column, step_column), run)
 
@@ -199,8 +199,8 @@ def _last_number(column: np.ndarray | None) -> int | None:
 
 
 def _as_column(values: Any) -> Any:
-    """Return a list or tensors of PyTorch as an array, other objects unchanged."""
-    if hasattr(values, "detach"):
+    """Return a list or tensors of PyTorch as an array, masked entries as missing, other objects unchanged."""
+    if hasattr(values, "detach") or isinstance(values, np.ma.MaskedArray):
         values = values.tolist()
     if not isinstance(values, list | tuple):
         return values

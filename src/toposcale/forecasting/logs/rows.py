@@ -157,13 +157,19 @@ class RowGatherer:
         return columns
 
 
+def as_numbers(values: Any) -> np.ndarray:
+    """Return a column as numbers (rows,); raise TypeError or ValueError for others, also dates, which NumPy converts."""
+    if (cells := np.asarray(values)).ndim != 1 or cells.dtype.kind not in "iufOSU":
+        raise TypeError("not a column of numbers")
+    return np.asarray(values, dtype=np.float64)
+
+
 def numbers_or_nan(values: Any) -> np.ndarray:
     """Return a column as numbers (rows,), all NaN if it holds something else."""
     try:
-        numbers = np.asarray(values, dtype=np.float64)
+        return as_numbers(values)
     except (TypeError, ValueError):
-        numbers = np.empty((0, 0))
-    return numbers if numbers.ndim == 1 else np.full(len(values), np.nan)
+        return np.full(len(values), np.nan)
 
 
 def known_cells(values: Any) -> np.ndarray:

@@ -121,6 +121,6 @@ def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
 def float_or_none(value: Any) -> float | None:
     """Return a number, which some programs log as text; None for anything else."""
     try:
-        return None if isinstance(value, bool) else float(value)
+        return None if isinstance(value, bool | complex) else float(value)
     except (TypeError, ValueError):
         return None

@@ -68,7 +68,7 @@ class RunInput:
     @cached_property
     def facts(self) -> RunFacts:
         """Facts that are stated."""
-        for argument, example in {"optimizer": "adamw", "objective": "next-token"}.items():
+        for argument, example in {"name": "25M", "optimizer": "adamw", "objective": "next-token"}.items():
             if not isinstance(text := getattr(self, argument), str):
                 raise UserError(f'{argument}: a name such as "{example}", but it is {text!r:.60}')
         of_a_step = ": a step reads sequences x tokens per sequence (--tokens-per-step)"
@@ -106,7 +106,7 @@ class RunInput:
         curve = self.curve
         if curve is None:
             return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
-        if isinstance(curve, str | Path):
+        if isinstance(curve, str | Path) and str(curve):
             losses = read(curve, **self._reader_arguments)
             _refuse_without_losses(losses)
             subject = losses.trainer.path if losses.trainer else curve

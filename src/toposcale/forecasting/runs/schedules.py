@@ -110,8 +110,8 @@ class ScheduleTable:
 
     def __post_init__(self) -> None:
         steps, rates = np.array(self.at), np.array(self.values)
-        if len(steps) < 2 or steps[0] not in (0, 1) or np.any(np.diff(steps) <= 0):
-            raise ValueError("step: ascending from 0 or 1, in two rows at least")
+        if len(rates) != len(steps) or len(steps) < 2 or steps[0] not in (0, 1) or np.any(np.diff(steps) <= 0):
+            raise ValueError("step: ascending from 0 or 1, in two rows at least, and a learning_rate in each")
         if steps[-1] > MOST_STEPS:
             raise ValueError(f"step: {steps[-1]:,}, but a training has at most {MOST_STEPS:,} steps")
         if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
@@ -138,7 +138,7 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
     """
     try:
         if isinstance(source, Mapping):
-            if "at" in source:
+            if {"at", "values"} <= source.keys():
                 return ScheduleTable(tuple(source["at"]), tuple(source["values"]))
             needed = {field.name: field.default is MISSING for field in fields(Schedule)}
             if unknown := [name for name in source if name not in needed]:
