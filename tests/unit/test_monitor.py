@@ -736,3 +736,15 @@ print(outcome.error, {{"scipy.optimize", "toposcale.forecasting.decision.advice"
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["set()"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "line"),
+    [
+        ("settings", {"max_points": 9}, "settings must be a WeightSettings"),
+        ("on_alert", "print", "on_alert must be a func"),
+    ],
+)
+def test_an_argument_that_would_fail_in_the_training_is_refused_at_its_start(tmp_path, argument, value, line):
+    with pytest.raises(TypeError, match=f"^{line}"):
+        TopologyMonitor(tmp_path, **{argument: value})

@@ -141,6 +141,8 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     ValueError
         If a count is not an integer of at least 1 (`start`: 0), `timeout` is not in (0, 1e6], or `when_busy` is neither of
         the two.
+    TypeError
+        If `settings` or `on_alert` is something else.
 
     Examples
     --------
@@ -186,6 +188,10 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
         if not 0 < timeout <= 1e6:
             raise ValueError(f"timeout must be more than 0 and at most 1e6 seconds, got {timeout}")
+        if settings is not None and not isinstance(settings, WeightSettings):
+            raise TypeError(f"settings must be a WeightSettings, got {settings!r}")
+        if on_alert is not None and not callable(on_alert):
+            raise TypeError(f"on_alert must be a function of an Alert, got {on_alert!r}")
         self.folder = Folder(Path(folder).absolute(), name)  # the training may change its working directory
         self.every, self.max_rows, self.when_busy, self.timeout = every, max_rows, when_busy, timeout
         self.settings = settings or WeightSettings()
