@@ -189,6 +189,10 @@ def _external_model(
     if model.kind == model_kinds.FOLDER:
         source = _folder(settings)
         steps, missing = source.usable_steps(inspected)
+        if (end := settings.get("final_step")) and steps[-1] > end:
+            raise UserError(
+                f"models.{name}.final_step holds {end:,}, but a checkpoint is of step {steps[-1]:,} ({source.path})"
+            )
         paths = {step: str(source.checkpoint(step)) for step in steps}
         inspections = [inspected(Path(path)) for path in paths.values()]
         last = inspections[-1]

@@ -187,6 +187,12 @@ def test_two_trainings_in_a_folder_are_refused(inputs_of, folder, tmp_path):
         found.plan.check_folders()
 
 
+def test_a_checkpoint_after_the_stated_end_is_refused(inputs_of, folder):
+    assert inputs_of(models={"f": {**folder, "final_step": 5}}).plan.models["f"].steps == (1, 5)
+    with pytest.raises(UserError, match=r"^models\.f\.final_step holds 4, but a checkpoint is of step 5 \(.*mine\)$"):
+        inputs_of(models={"f": {**folder, "final_step": 4}})
+
+
 def test_a_damaged_last_state_of_a_trainer_is_a_warning(inputs_of, folder, tmp_path):
     for step in (1, 5):
         checkpoint = tmp_path / "out" / f"checkpoint-{step}"
