@@ -145,6 +145,8 @@ def test_the_command_tells_what_python_does(tmp_path, capsys):
     assert "one for each of the 2 curves (- for none)" in capsys.readouterr().err
     assert main(arguments[:2]) == 1
     assert "give two or more" in capsys.readouterr().err
+    assert main(["curves", *[str(tmp_path / "a.csv")] * 27]) == 1
+    assert "give at most 26, one for each letter; here are 27" in capsys.readouterr().err
     assert main([*arguments, "--steps", "10000", "--schedule", "cosine", "-", "--final", "0.1"]) == 1
     assert "b.csv: --final: not used without --schedule" in capsys.readouterr().err
 

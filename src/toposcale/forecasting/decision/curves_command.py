@@ -1,6 +1,7 @@
 """`toposcale curves`: which of several training runs is better."""
 
 import argparse
+from string import ascii_uppercase
 from typing import Any
 
 from toposcale import compare_runs
@@ -23,6 +24,8 @@ def run(options: argparse.Namespace) -> None:
     count = len(options.curves)
     if count < 2:
         raise UserError("curves: give two or more; advise forecasts one")
+    if count > len(ascii_uppercase):
+        raise UserError(f"curves: give at most {len(ascii_uppercase)}, one for each letter; here are {count}")
     stated = {name: values for name in run_options.OPTIONS if (values := getattr(options, name))}
     if wrong := [name for name, values in stated.items() if len(values) not in (1, count)]:
         raise UserError(
