@@ -434,6 +434,13 @@ def test_shards(tmp_path):
     assert checkpoints.Checkpoint(tmp_path).count.total == 3 * MATRIX.size
 
 
+def test_a_tensor_that_a_shard_lacks_is_named(tmp_path):
+    save_shards(tmp_path, SHARDS)
+    assert checkpoints.Checkpoint(tmp_path).left_out() == []
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": SHARDS | {"d": SHARDS["a"]}}))
+    assert checkpoints.Checkpoint(tmp_path).left_out() == ["missing, though the index of the shards names them: d"]
+
+
 def test_a_missing_shard_is_named(tmp_path):
     save_shards(tmp_path, SHARDS)
     (tmp_path / SHARDS["b"]).unlink()

@@ -24,6 +24,7 @@ from toposcale.io.weight_files import (
     choose_weight_files,
     copies_among,
     count_weights,
+    names_in_index,
     open_weights,
     weight_files,
 )
@@ -164,7 +165,9 @@ class Checkpoint:
         in_memory = [part for part in self.parts if isinstance(part, Arrays)]
         names = sorted({name for part in in_memory for name in part.foreign})
         beside = [key for part in in_memory for key in weights_beside(part.content)]
+        missing = sorted(names_in_index(self.files) - self.tensors.keys())
         return [
+            *([f"missing, though the index of the shards names them: {listed(missing, 3)}"] if missing else []),
             *([f"not read: further weights in the file, under {listed(beside, 3)}"] if beside else []),
             *([f"not loaded, and not needed: objects of {listed(names, 3)}"] if names else []),
             *left_out(self.tensors, frozen, wants),

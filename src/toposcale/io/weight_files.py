@@ -126,10 +126,23 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     return files
 
 
+def names_in_index(files: Sequence[Path]) -> set[str]:
+    """Return the names of the tensors in the index of these shards; none for a file that is no shard."""
+    of_shards = [single for single, shard in _FORMATS.items() if files and shard.fullmatch(files[0].name)]
+    indices = [index for single in of_shards if (index := files[0].with_name(f"{single}.index.json")).is_file()]
+    return {name for index in indices for name in _weight_map(index)}
+
+
+def _weight_map(index: Path) -> dict[str, Any]:
+    """Return the shard of each tensor by name; raise UserError if the file is no index."""
+    with as_user_error(index, "not an index of weight files", remedy="fetch it again"):
+        return dict(parse_json(read_text(index))["weight_map"].items())
+
+
 def _shards(index: Path) -> list[Path]:
     """Return the shards that an index file names; raise UserError if one is missing or in another folder."""
     with as_user_error(index, "not an index of weight files", remedy="fetch it again"):
-        names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
+        names = sorted(set(_weight_map(index).values()))
     for name in names:
         if not isinstance(name, str) or not any(shard.fullmatch(name) for shard in _FORMATS.values()):
             raise UserError(f"{index}: it names {name!r}, which is not a shard in the same folder")
