@@ -189,6 +189,11 @@ def _external_model(
     if model.kind == model_kinds.FOLDER:
         source = _folder(settings)
         steps, missing = source.usable_steps(inspected)
+        if steps[-1] >= 10**STEP_DIGITS:
+            raise UserError(
+                f"models.{name}: a checkpoint is of step {steps[-1]:,} ({source.path}), but steps have up to {STEP_DIGITS} "
+                "digits; if the names count tokens, rename the checkpoints to steps"
+            )
         if (end := settings.get("final_step")) and steps[-1] > end:
             raise UserError(
                 f"models.{name}.final_step holds {end:,}, but a checkpoint is of step {steps[-1]:,} ({source.path})"

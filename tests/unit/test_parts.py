@@ -193,6 +193,17 @@ def test_a_checkpoint_after_the_stated_end_is_refused(inputs_of, folder):
         inputs_of(models={"f": {**folder, "final_step": 4}})
 
 
+def test_a_step_of_more_digits_than_names_of_files_hold_is_refused(inputs_of, folder, tmp_path):
+    last = tmp_path / "mine/step-99999999.safetensors"
+    save_file({"w": np.ones((3, 4), dtype=np.float32)}, last)
+    assert inputs_of(models={"f": folder}).plan.models["f"].steps == (1, 5, 99_999_999)
+    last.rename(tmp_path / "mine/step-100000000.safetensors")
+    with pytest.raises(
+        UserError, match=r"^models\.f: a checkpoint is of step 100,000,000 \(.*; if the names count tokens"
+    ):
+        inputs_of(models={"f": folder})
+
+
 def test_a_damaged_last_state_of_a_trainer_is_a_warning(inputs_of, folder, tmp_path):
     for step in (1, 5):
         checkpoint = tmp_path / "out" / f"checkpoint-{step}"
