@@ -232,6 +232,11 @@ def test_the_state_of_a_trainer_is_read(tmp_path):
         ({"num_input_tokens_seen": 20 * 512, "total_flos": 1.0}, 512),
         ({"num_input_tokens_seen": 0, "total_flos": 0}, None),
         ({"total_flos": 6 * 1000 * 20 * 512.5}, None),
+        ({"num_input_tokens_seen": -512}, None),
+        ({"num_input_tokens_seen": [512], "total_flos": 6 * 1000 * 20 * 512}, 512),
+        ({"num_input_tokens_seen": float("inf")}, None),
+        ({"total_flos": "x"}, None),
+        ({"total_flos": float("inf")}, None),
         ({}, None),
     ],
 )

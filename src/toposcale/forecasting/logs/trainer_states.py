@@ -98,12 +98,12 @@ def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> 
     steps = int(state.get("global_step") or 0)
     if steps < 1:
         return None
-    if counted := float(state.get("num_input_tokens_seen") or 0):
+    if 0 < (counted := float_or_none(state.get("num_input_tokens_seen")) or 0) < float("inf"):
         return max(round(counted / steps), 1)
     if not non_embedding_parameters:
         return None
-    each = float(state.get("total_flos") or 0) / (6 * non_embedding_parameters) / steps
-    return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
+    each = (float_or_none(state.get("total_flos")) or 0) / (6 * non_embedding_parameters) / steps
+    return round(each) if 1 <= each < float("inf") and abs(each - round(each)) <= 1e-6 * each else None
 
 
 def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
