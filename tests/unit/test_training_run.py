@@ -78,6 +78,7 @@ def test_a_last_checkpoint_without_a_loss_leaves_the_loss_that_was_measured_befo
     ("change", "named"),
     [
         ({"losses": np.ones(3)}, "losses"),
+        ({"losses": np.ones((FINAL, 1)), "steps": np.arange(FINAL), "gradient_norms": np.empty(0)}, "losses"),
         ({"checkpoint_losses": np.ones(3)}, "checkpoint_losses"),
         ({"steps": np.ones(FINAL)}, "steps"),
         ({"features": {"weights/h0_total": np.ones(2)}}, "h0_total"),

@@ -116,9 +116,9 @@ class TrainingRun:
         if not len(self.gradient_norms):
             object.__setattr__(self, "gradient_norms", read_only(np.full(len(self.steps), np.nan)))
         for name in ("losses", "gradient_norms"):
-            if len(getattr(self, name)) != len(self.steps):
+            if (values := getattr(self, name)).ndim != 1 or len(values) != len(self.steps):
                 raise ValueError(f"{name}: one for each of the {len(self.steps)} steps of {self.model}")
-        if len(self.checkpoint_losses) != len(self.checkpoint_steps):
+        if self.checkpoint_losses.ndim != 1 or len(self.checkpoint_losses) != len(self.checkpoint_steps):
             raise ValueError(f"checkpoint_losses: one for each of the {len(self.checkpoint_steps)} of {self.model}")
         for name in ("steps", "checkpoint_steps"):
             values = getattr(self, name)
