@@ -74,9 +74,10 @@ class Chromium:
         """Load a page, a file or an address, in a window of that size, and forget the events of the one before."""
         phone = width < 600
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
-        self.events.clear()
         # From one place in a page to another in the same page would not load it again.
         self.call("Page.navigate", url="about:blank")
+        self.wait_for("location.href === 'about:blank' && document.readyState === 'complete'")
+        self.events.clear()
         self.call("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         self.wait_for("document.readyState === 'complete'")
 
