@@ -202,8 +202,8 @@ def _external_model(
         inspections = [inspected(Path(path)) for path in paths.values()]
         last = inspections[-1]
         numbers = {step: inspection.numbers for step, inspection in zip(steps, inspections, strict=True)}
-        state, unread_states = source.trainer_state()
-        facts = {"checkpoints": paths, "trainer_state": state, **_architecture(paths[steps[-1]], name)}
+        state = source.last_trainer_state()
+        facts = {"checkpoints": paths, "trainer_state": state.path, **_architecture(paths[steps[-1]], name)}
         facts |= _facts_inside(numbers)
         if source.steps_inside:
             facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the steps: as saved in the checkpoints"]))
@@ -213,7 +213,7 @@ def _external_model(
             settings={**facts, **settings},
             steps=steps,
             missing=missing,
-            unread_states={} if settings.get("losses") else unread_states,
+            unread_states={} if settings.get("losses") else state.unread,
             without_step=tuple(source.without_step),
             numbers=numbers,
             not_runnable=last.not_runnable_with_tokenizer if "tokenizer" in settings else last.not_runnable,

@@ -255,12 +255,12 @@ def test_the_last_whole_state_of_a_trainer_counts(tmp_path):
     for step, state in ((10, whole), (20, whole), (30, whole[:9])):
         saved(tmp_path / f"checkpoint-{step}" / "model.safetensors", w=MATRIX)
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
-    state, unread = source.trainer_state()
+    state, unread = source.last_trainer_state()
     assert state == str(tmp_path / "checkpoint-20" / "trainer_state.json")
     assert list(unread) == [30]
     assert unread[30].startswith(f"{tmp_path / 'checkpoint-30' / 'trainer_state.json'}: not the state of a Trainer (")
-    assert checkpoints.FolderSource(tmp_path, wanted=(30,)).trainer_state() == (None, unread)
-    assert checkpoints.FolderSource(tmp_path, wanted=(10, 20)).trainer_state() == (state, {})
+    assert checkpoints.FolderSource(tmp_path, wanted=(30,)).last_trainer_state() == (None, unread)
+    assert checkpoints.FolderSource(tmp_path, wanted=(10, 20)).last_trainer_state() == (state, {})
 
 
 def states(folder, **logs):

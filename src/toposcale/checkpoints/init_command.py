@@ -37,8 +37,7 @@ def run(given: argparse.Namespace) -> None:
     for name, (steps, missing) in usable.items():
         span = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
         print(f"{name}: {counted(len(steps), 'checkpoint')}, {span}")
-        _, unread = sources[name].trainer_state()
-        for reason in (*missing.values(), *unread.values()):
+        for reason in (*missing.values(), *sources[name].last_trainer_state().unread.values()):
             print(f"  left out: {reason}")
     print(f"{given.output}: look it over, then: make run CONFIG={given.output}")
 
@@ -67,7 +66,7 @@ def entry_of(name: str, source: FolderSource, steps: Sequence[int], base: Path) 
     if source.pattern:
         lines.append(f"    pattern: {source.pattern!r}")
     last = source.checkpoint(steps[-1])
-    state, _ = source.trainer_state()
+    state = source.last_trainer_state().path
     if not state and not LOSSES.keys() & saved_numbers(Checkpoint(last).content):
         lines += losses_of(source.path, base)
     if reason := missing_parts(last):

@@ -24,6 +24,13 @@ TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "voc
 _BLOCK = 4096  # bytes
 
 
+class LastTrainerState(NamedTuple):
+    """Path of a state of transformers' Trainer, None if there is none; unread: by step, why later states are not read."""
+
+    path: str | None
+    unread: dict[int, str]
+
+
 @dataclass(frozen=True)
 class FolderSource:
     """Checkpoints of one training run in a folder, each a file or a folder.
@@ -116,11 +123,8 @@ class FolderSource:
             missing[step] = f"{self.checkpoint(step)}: its tensors have other names or shapes than in most checkpoints"
         return tuple(frequent), missing
 
-    def trainer_state(self) -> tuple[str | None, dict[int, str]]:
-        """Return the path of the last readable Trainer state, which holds the log so far, and why later ones are not read.
-
-        None if there is none. The reasons are by step.
-        """
+    def last_trainer_state(self) -> LastTrainerState:
+        """Return the last readable state of transformers' Trainer, which holds the log so far."""
         unread: dict[int, str] = {}
         for step in reversed(self.steps()):
             state = self.checkpoint(step) / trainer_states.FILE_NAME
@@ -128,10 +132,10 @@ class FolderSource:
                 continue
             try:
                 trainer_states.read_state(state)
-                return str(state), unread
+                return LastTrainerState(str(state), unread)
             except UserError as error:
                 unread[step] = str(error)
-        return None, unread
+        return LastTrainerState(None, unread)
 
     def check_one_training(self) -> None:
         """Raise UserError if the Trainer states are of two trainings, since their losses do not belong to all weights."""

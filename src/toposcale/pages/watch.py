@@ -170,15 +170,18 @@ class Follower:
 
 def _last_state(source: checkpoints.FolderSource) -> tuple[str | None, int, list[str]]:
     """Return the path of the last readable state of a Trainer, the last step done, and why later states are not read."""
-    (state, unread), reached = source.trainer_state(), max(source.steps())
+    last, reached = source.last_trainer_state(), max(source.steps())
+    unread = list(last.unread.values())
     at_the_end = source.path / trainer_states.FILE_NAME
-    if not at_the_end.exists():  # Trainer.save_state writes it, or an earlier training has left it
-        return state, reached, [*unread.values()]
-    try:
-        last = trainer_states.read_state(at_the_end)["global_step"]
-    except UserError as error:
-        return state, reached, [*unread.values(), str(error)]
-    return (str(at_the_end), last, []) if last >= reached else (state, reached, [*unread.values()])
+    if at_the_end.exists():
+        try:
+            step = trainer_states.read_state(at_the_end)["global_step"]
+        except UserError as error:
+            unread.append(str(error))
+        else:  # written by Trainer.save_state, or left by an earlier training
+            if step >= reached:
+                return str(at_the_end), step, []
+    return last.path, reached, unread
 
 
 def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
