@@ -89,7 +89,8 @@ NUMBER = re.compile(
     re.IGNORECASE,
 )
 MARK = "\0"  # in the place of a number
-TIME = "milliseconds since 1970"
+_TIME = "milliseconds since 1970"
+_EARLIEST_TIME = 1e12  # September 2001, before any metric of MLflow
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BAR = re.compile(r"%\|[^|]*+\|")  # progress bar of tqdm
 _OTHER_BAR = re.compile(r"%\|.*\0 ?(?:examples|tokens|samples|files|[kMG]?B)/s")  # of the data, as those of datasets
@@ -185,10 +186,12 @@ class Form:
         return any(name in COUNTERS or name == "batch" for name in self.names.values())
 
     def finish(self) -> None:
-        """Make rows, lines and columns of the values."""
+        """Make rows, lines and columns of the values; no rows if three numbers in a line do not begin with a time."""
         rows, lines, *columns = np.frombuffer(self.values).reshape(-1, 2 + len(self.names)).T
         self.rows, self.lines = rows.astype(int), lines.astype(int)
         self.columns = dict(zip(self.names.values(), columns, strict=True))
+        if np.any(self.columns.pop(_TIME, _EARLIEST_TIME) < _EARLIEST_TIME):  # not a metric of MLflow
+            self.rows = self.rows[:0]
         counted = next((self.names.get(at - 1, "") for at, name in self.names.items() if name == END), "")
         if counted in COUNTERS and np.any(np.abs(self.columns[counted] - self.columns[self.counter]) > 1):
             del self.columns[END]  # the end of an epoch, or of micro-batches
@@ -218,7 +221,7 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
             name = _read_number(form, literals, at, name)
     if _starts_with_number(literals) and 0 not in whole and not (form.counts and literals[1][0] != ":"):
         form.names[0] = "rank" if form.counts else "step"
-    form.names = {0: TIME, 1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
+    form.names = {0: _TIME, 1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
     losses = {at: loss for at, name in form.names.items() if (loss := loss_name(name)) and not loss.is_part}
     if form.kind is Kind.LEFT_OUT or not losses:
         form.decimals = []

@@ -14,7 +14,7 @@ import numpy as np
 
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
 from toposcale.forecasting.logs.rows import Log, LogError, half_written
-from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, RANKS, TIME, UNREAD, Form, Kind, Lines, LinesByReason
+from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, RANKS, UNREAD, Form, Kind, Lines, LinesByReason
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import counted
 
@@ -23,9 +23,6 @@ TEXT_LOGS = f"text logs of {', '.join(GRAMMARS)} are read; else make a CSV with 
 
 MOST_UNREAD = 1 / 20
 """Largest share of the lines with a loss that may be of no known form."""
-
-EARLIEST_TIME = 1e12
-"""Milliseconds since 1970 that no metric of MLflow is older than: September 2001."""
 
 _NO_STEP, _OF_OTHERS = "no step", "of another kind"
 """Reasons why lines are left out, beside those of the forms."""
@@ -50,7 +47,7 @@ def read(content: bytes) -> Log:
         content = content.replace(b"}, {", b"}\n{")
     content = _DICTIONARY.sub(lambda found: b" ".join(found[0].split()) + b"\n" * found[0].count(b"\n"), content)
     lines = Lines(content)
-    forms = [form for form in lines.forms.values() if len(form.rows) and not _is_other_table(form)]
+    forms = [form for form in lines.forms.values() if len(form.rows)]
     steps, totals, are_bars = _step_lines(lines.n_rows, [form for form in forms if form.kind is Kind.STEP])
     forms = [form for form in forms if form.kind is not Kind.STEP]
     bar_follows = _bar_follows(np.where(are_bars, steps, np.nan), forms)
@@ -96,11 +93,6 @@ def read(content: bytes) -> Log:
     return Log(
         columns, "text log", notes, [f"{missed}line {unread[0]:,}"] if unread else [], at_lines, headers, program
     )
-
-
-def _is_other_table(form: Form) -> bool:
-    """Return whether lines of three numbers are not those of MLflow, as they do not begin with a time."""
-    return bool(np.any(form.columns.pop(TIME, EARLIEST_TIME) < EARLIEST_TIME))
 
 
 def _step_lines(n: int, forms: Sequence[Form]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
