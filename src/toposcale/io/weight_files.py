@@ -133,18 +133,17 @@ def names_in_index(files: Sequence[Path]) -> set[str]:
     return {name for index in indices for name in _weight_map(index)}
 
 
-def _weight_map(index: Path) -> dict[str, Any]:
+def _weight_map(index: Path) -> dict[str, str]:
     """Return the shard of each tensor by name; raise UserError if the file is no index."""
     with as_user_error(index, "not an index of weight files", remedy="fetch it again"):
-        return dict(parse_json(read_text(index))["weight_map"].items())
+        return {name: str(shard) for name, shard in parse_json(read_text(index))["weight_map"].items()}
 
 
 def _shards(index: Path) -> list[Path]:
     """Return the shards that an index file names; raise UserError if one is missing or in another folder."""
-    with as_user_error(index, "not an index of weight files", remedy="fetch it again"):
-        names = sorted(set(_weight_map(index).values()))
+    names = sorted(set(_weight_map(index).values()))
     for name in names:
-        if not isinstance(name, str) or not any(shard.fullmatch(name) for shard in _FORMATS.values()):
+        if not any(shard.fullmatch(name) for shard in _FORMATS.values()):
             raise UserError(f"{index}: it names {name!r}, which is not a shard in the same folder")
         if not (index.parent / name).is_file():
             raise UserError(f"{index.parent / name}: missing, but {index.name} names it; fetch it again")
