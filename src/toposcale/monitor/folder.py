@@ -18,7 +18,7 @@ from toposcale.io.files import parse_json, read_text, write_text
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KINDS = ("metrics/monitor", "training", "features/weights", "diagrams/weights")
-"""Files of a model in the order of reading, the reverse of that of writing: what is read of a step finds the rest there."""
+"""Kinds of files of a model, read in this order and written in the reverse one: no step is read without its features."""
 _FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
 
 

@@ -45,7 +45,7 @@ def write_snapshot(
     """Compute and write the features and diagrams of one snapshot; return the features of the whole model."""
     features, diagrams = weights.compute_features(matrices, settings, largest_elsewhere=largest_elsewhere)
     where: dict[str, Any] = {"model": folder.model, "step": step, "source": "weights"}
-    # In the reverse order of KINDS: who sees the features of a step finds its diagrams there too.
+    # Diagrams before features, the reverse order of KINDS: a reader that finds the features of a step finds its diagrams.
     tables.write(tables.diagram_rows(diagrams, **where), folder.file("diagrams/weights", step), metadata)
     tables.write(tables.feature_rows(features, **where), folder.file("features/weights", step), metadata)
     return features[schemas.ALL_LAYERS]

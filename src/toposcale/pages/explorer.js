@@ -26,7 +26,7 @@ async function loadModel(number) {
 
 const model = (side) => loaded.get(+$("#" + side).value);
 
-/** Whether both models have come, of the version of the run's part: columns of another version have other numbers. */
+/** True once both models are loaded in the version of the run's part: each version numbers its columns anew. */
 const isLoaded = () => SIDES.map(model).every((one) => one && one.version === run.version);
 
 const chosen = () => ({ source: $("#source").value, layer: $("#layer").value, feature: $("#feature").value });

@@ -15,7 +15,7 @@ async function firstModel() {
   }
 }
 
-/** Ask the server again and again; what is new is drawn, once all of its parts have come. */
+/** Poll the server; draw a new version once all of its parts are loaded. */
 async function follow() {
   try {
     const latest = await part("run");
@@ -23,7 +23,7 @@ async function follow() {
     if (latest.version !== run.version) {
       const numbers = distinct(SIDES.map((side) => +$("#" + side).value));
       const models = await Promise.all(numbers.map((number) => part("model-" + number)));
-      // A part of a later version has other columns: the next call finds all of them.
+      // A part may already be of a later version, whose columns differ; the next poll loads all of that version.
       if (models.every((one) => one.version === latest.version)) {
         run = latest;
         loaded = new Map(numbers.map((number, k) => [number, { ...run.models[number], ...models[k] }]));
