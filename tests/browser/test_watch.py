@@ -90,24 +90,32 @@ class Trained:
         (folder / "trainer_state.json").write_text(json.dumps(state))
 
 
+def reach_step_500(training):
+    for step in range(100, 600, 100):
+        training.reach(step)
+
+
+def wait_for_step(browser, step):
+    browser.wait_for(f"document.querySelector('#step').value === '{step}'")
+
+
 @pytest.mark.parametrize("kind", [Monitored, Trained])
 def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
     training = kind(tmp_path / "training")
-    for step in range(100, 600, 100):
-        training.reach(step)
+    reach_step_500(training)
     with watching(tmp_path / "training") as address:
         browser.open(address)
         browser.wait_for("document.body.dataset.ready === 'yes'")
         drawn = "document.querySelector('[data-side=left][data-kind=loss] .chart').data"
         browser.wait_for(f"Boolean({drawn})")
-        browser.wait_for("document.querySelector('#step').value === '500'")
+        wait_for_step(browser, 500)
         forecast = f"{drawn}.find((trace) => trace.name === 'forecast')?.customdata.at(-1)[0]"
         assert browser.run(forecast) == FINAL_STEP
         assert f"step 500 of {FINAL_STEP:,} " in browser.run("document.querySelector('#left-name p').textContent")
         norm = "line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')"
         before = browser.run(norm)
         training.reach(600)
-        browser.wait_for("document.querySelector('#step').value === '600'")
+        wait_for_step(browser, 600)
         after = browser.run(norm)
         assert after["steps"] == [*before["steps"], 600]
         expected = np.sqrt(sum((value**2).sum() for value in matrices(600).values()))
@@ -118,11 +126,10 @@ def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
 
 def test_parts_of_two_versions_are_never_drawn_together(tmp_path, browser):
     training = Monitored(tmp_path / "training")
-    for step in range(100, 600, 100):
-        training.reach(step)
+    reach_step_500(training)
     with watching(tmp_path / "training") as address:
         browser.open(address)
-        browser.wait_for("document.querySelector('#step').value === '500'")
+        wait_for_step(browser, 500)
         # The first answers on the model are those of before.
         browser.run("""(() => {
             const old = loaded.get(0), real = fetchPart;
@@ -134,7 +141,7 @@ def test_parts_of_two_versions_are_never_drawn_together(tmp_path, browser):
         })()""")
         training.log.metric(600, "a_metric_that_comes_first", 1.0)  # the numbers of all other columns change
         training.reach(600)
-        browser.wait_for("document.querySelector('#step').value === '600'")
+        wait_for_step(browser, 600)
         assert browser.run("late") >= 3
         assert browser.run("drawnOfTwo") == 0
         norm = browser.run("line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')")["values"]
@@ -202,8 +209,7 @@ def test_a_checkpoint_that_is_cut_is_told_and_read_when_it_is_whole(tmp_path):
 )
 def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_path, noted, expected):
     training = Monitored(tmp_path)
-    for step in range(100, 600, 100):
-        training.reach(step)
+    reach_step_500(training)
     plan = {"at": [0, 600, FINAL_STEP], "values": [noted, noted, 0.0]}
     training.folder.write_facts(schedule=plan)
     follower = watch.Follower(tmp_path)
@@ -215,8 +221,7 @@ def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_
 @pytest.mark.parametrize("listing", range(1 + len(KINDS)))
 def test_a_step_that_is_written_during_the_reading_is_never_without_its_features(listing, tmp_path, monkeypatch):
     training = Monitored(tmp_path)
-    for step in range(100, 600, 100):
-        training.reach(step)
+    reach_step_500(training)
     follower = watch.Follower(tmp_path)
     real = Folder.files
     calls = itertools.count()
@@ -278,8 +283,7 @@ def test_a_finished_training_is_shown_as_finished_wherever_its_log_ends(logged_e
 def test_the_state_that_an_earlier_training_left_does_not_count(tmp_path):
     training = Trained(tmp_path)
     training.write_state(30, tmp_path, max_steps=30)
-    for step in range(100, 600, 100):
-        training.reach(step)
+    reach_step_500(training)
     follower = watch.Follower(tmp_path)
     follower.refresh()
     assert f"step 500 of {FINAL_STEP:,} " in follower.parts["model-0"]["advice"]
