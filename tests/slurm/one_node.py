@@ -25,7 +25,7 @@ from pathlib import Path
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "setpriv")
 HOSTS = Path("/etc/hosts")
-PATIENCE = 30.0  # seconds that a daemon may take to come up, or to end
+PATIENCE = 120.0  # seconds that a daemon may take to come up, or to end, on a busy machine
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 # linuxproc and task/none stand in for cgroups. The CPUs and the memory of the node are claimed, not checked: it is as large
@@ -179,13 +179,23 @@ def _end_jobs(environment: dict[str, str]) -> None:
 
 
 def _end_processes(folder: Path) -> None:
-    """End what outlived its job: without control groups, SLURM loses sight of a process whose parent ended first."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"SLURM_CONF={folder}/" in (process / "environ").read_text(errors="replace"):
-                os.kill(int(process.name), signal.SIGKILL)
-        except OSError:
-            pass  # it has ended
+    """End what outlived its job, and wait until it has ended.
+
+    Without control groups, SLURM loses sight of a process whose parent ended first.
+    """
+
+    def killed() -> list[int]:
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"SLURM_CONF={folder}/" in (process / "environ").read_text(errors="replace"):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    found.append(int(process.name))
+            except OSError:
+                pass  # it has ended
+        return found
+
+    _within(PATIENCE, lambda: not killed())
 
 
 @contextmanager

@@ -267,8 +267,11 @@ def test_nothing_is_left_of_a_cluster():
         other = Cluster(environment)
         for _ in range(2):
             other.call("sbatch", "--output=/dev/null", "--wrap", "sleep 1000")
-        running = wait_for(lambda: other.jobs("", "RUNNING")[1:])
-        other.call("scancel", "--full", "--signal=STOP", running[0].number)
+        # A job is RUNNING before its script has begun, and a script that is stopped then never does.
+        wait_for(lambda: [line for line in processes(f"{folder}/") if line.startswith("sleep 1000")][1:])
+        running = other.jobs("", "RUNNING")
+        assert len(running) == 2
+        other.call("scancel", "--full", "--signal=STOP", running[1].number)
         before = " ".join(processes(f"{folder}/"))
         for name in ("munged", "slurmctld", "slurmd", "sleep 1000"):
             assert name in before
