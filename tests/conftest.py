@@ -6,9 +6,14 @@ import signal
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from toposcale.io.job_files import locked
 from workspace import Workspace, code_block, copy_project, new_workspace, small_configuration, with_landscapes
+
+# A busy machine is no fault. The checks of a change replace this profile: see .ci/run.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # Whoever starts the tests in the background has them, and what they start, ignore an interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

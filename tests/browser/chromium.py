@@ -23,7 +23,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds that an answer may take on a busy machine."""
 
 
@@ -188,9 +188,9 @@ class Chromium:
 
     def _read(self) -> dict:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._answers], [], [], PATIENCE)
+            ready, _, _ = select.select([self._answers], [], [], 2 * PATIENCE)
             if not ready:
-                raise TimeoutError(f"Chromium said nothing for {PATIENCE:.0f} s")
+                raise TimeoutError(f"Chromium said nothing for {2 * PATIENCE:.0f} s")
             data = os.read(self._answers, 1 << 20)
             if not data:
                 raise EOFError("Chromium ended")

@@ -38,7 +38,7 @@ def watching(folder):
         yield address.group(1)
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 0
     assert errors == ""
 

@@ -484,7 +484,7 @@ def test_one_format_is_chosen(names, chosen):
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")
     file = folder / "model.safetensors"

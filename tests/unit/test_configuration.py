@@ -4,7 +4,7 @@ import re
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -188,7 +188,6 @@ anything = st.recursive(
 known = st.sampled_from([*config_reading.schema()["properties"], "extra"])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(known, anything, max_size=4))
 def test_any_configuration_is_resolved_or_explained(keys):
     try:

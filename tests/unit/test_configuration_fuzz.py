@@ -98,9 +98,7 @@ def planned_or_explained(keys):
     return models
 
 
-QUICK = settings(
-    deadline=None, derandomize=True, max_examples=100, suppress_health_check=list(HealthCheck), database=None
-)
+QUICK = settings(derandomize=True, max_examples=100, suppress_health_check=list(HealthCheck), database=None)
 
 
 @QUICK

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toposcale.io.errors import UserError
@@ -36,7 +36,6 @@ def files(tmp_path):
     return {"train": str(tmp_path / "train.txt"), "validation": str(tmp_path / "valid.txt")}
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_characters_keep_ascii_and_count_the_rest(text):
     tokens, dropped = encode_characters(text)

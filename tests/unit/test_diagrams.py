@@ -55,7 +55,7 @@ def test_summary_of_a_descending_diagram_is_the_neural_persistence():
     assert total / 29 == pytest.approx(neural_persistence(weight), rel=1e-13)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.floats(1e-3, 1e3))
 def test_summary_scales(seed, n_bars, factor):
     diagram = random_diagram(seed, n_bars)

@@ -41,7 +41,7 @@ bars = st.tuples(st.integers(0, 20), st.integers(1, 20)).map(lambda bar: (bar[0]
 small_diagrams = st.lists(bars, max_size=4).map(lambda rows: np.array(rows, float).reshape(-1, 2))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(small_diagrams, small_diagrams, st.sampled_from(KINDS))
 def test_equals_the_best_of_all_matchings(a, b, kind):
     # Quarters are exact in binary, so only the square root and its sum may round.
@@ -53,7 +53,7 @@ def random_diagram(rng, n_bars):
     return np.column_stack([births, births + rng.exponential(0.2, n_bars)])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 2**32 - 1))
 def test_equals_hera(n_first, n_second, seed):
     rng = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ def test_equals_hera(n_first, n_second, seed):
         assert diagram_distance(a, b, kind=f"wasserstein_{order}") == pytest.approx(hera, rel=1.1e-7)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**32 - 1), st.booleans())
 def test_alignment_of_bars_of_one_birth_equals_assignment(n_first, n_second, seed, tied):
     rng = np.random.default_rng(seed)
@@ -78,7 +78,7 @@ def test_alignment_of_bars_of_one_birth_equals_assignment(n_first, n_second, see
     assert diagram_distances(a, b) == pytest.approx(assigned, rel=1e-12, abs=1e-14)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.02, 0.2, 1.0]), st.booleans())
 def test_pairs_in_order_are_taken_only_where_no_alignment_costs_less(n_bars, seed, change, tied):
     rng = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def test_descending_diagrams_are_measured_alike():
         assert flipped == diagram_distance(a, b, kind=kind)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS))
 def test_metric_properties(seed, kind):
     rng = np.random.default_rng(seed)

@@ -61,7 +61,7 @@ def one_by_one(model: LanguageModel, texts):
 
 @pytest.mark.parametrize("bias", [False, True])
 @given(st.integers(1, 12), st.integers(1, 200), st.integers(1, 50), st.integers(0, 5))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_batches_and_blocks_change_nothing(bias, count, batch_tokens, vocabulary_block, seed):
     model = causal_model(bias=bias)
     texts = [*random_texts(count, seed), [1, 2]]
@@ -201,7 +201,7 @@ def cloud(seed: int, n_points: int = 30, dimension: int = 12) -> np.ndarray:
 
 
 @given(st.integers(0, 20), st.floats(0.01, 100))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_moving_turning_and_growing(seed, factor):
     points = cloud(seed)
     rng = np.random.default_rng(seed)

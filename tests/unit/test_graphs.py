@@ -91,7 +91,7 @@ def nearest(points):
     return edges
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=60))
 def test_aknn8_matches_definition_with_ties_and_twins(points):
     points = np.array(points, dtype=float)

@@ -49,7 +49,7 @@ def assert_matches_definition(values, edges):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 3))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_threshold_keeps_the_pairs_above_it_and_a_whole_tree(seed, threshold):
     values = np.random.default_rng(seed).normal(size=(6, 6))
     edges = grid_edges((6, 6), "grid8")
@@ -141,7 +141,7 @@ def test_nonfinite_vertex_enters_last_and_stays_in_the_tree(wall):
 values_with_ties = st.integers(0, 3).map(float) | st.sampled_from([np.nan, np.inf, -np.inf])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_any_graph_matches_the_definition(data):
     count = data.draw(st.integers(1, 9))

@@ -105,7 +105,7 @@ def test_a_forecast_that_cannot_be_made_is_nan_with_a_reason(method, case, every
         assert np.isnan(prediction.high)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     values=st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(np.nan), st.just(np.inf)), min_size=0, max_size=12),
     method=st.sampled_from(["power_law", "multi_power_law", "topology_rate", "combined", "gradient_norm"]),

@@ -224,7 +224,7 @@ def test_a_killed_background_process_is_told_and_started_again(tmp_path, capfd):
         kill_worker(watching)
         watching.step(model)
         watching.step(model)
-        watching._receive(timeout=60)
+        watching._receive(timeout=300)
         kill_worker(watching)  # with no snapshot in work
         for _ in range(3):
             watching.step(model)
@@ -267,7 +267,7 @@ def test_a_frozen_background_process_is_waited_for_until_the_timeout(tmp_path, c
     if when_busy == "wait":
         watching.step(model)
         assert watching._worker._process is not frozen
-        watching.timeout = 60
+        watching.timeout = 300
     watching.close()
     assert frozen.returncode == -signal.SIGKILL
     first, _cost = capfd.readouterr().err.splitlines()
@@ -390,7 +390,7 @@ os.kill(os.getpid(), 9)
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    pid, give_up = int(done.stdout), time.monotonic() + 30
+    pid, give_up = int(done.stdout), time.monotonic() + 300
     while is_running(pid):
         assert time.monotonic() < give_up, "the background process outlives the training"
         time.sleep(0.02)

@@ -110,7 +110,7 @@ def test_losses_that_are_not_finite_are_left_out():
     assert one(rates, steps).tobytes() == other(rates, steps).tobytes()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     level=st.floats(0.5, 8),
     slope=st.floats(-1e-3, 1e-3),

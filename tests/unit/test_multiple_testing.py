@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
@@ -18,7 +18,6 @@ def test_by_hand():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
-@settings(deadline=None)
 def test_benjamini_hochberg_agrees_with_scipy(p):
     np.testing.assert_allclose(benjamini_hochberg(p), scipy.stats.false_discovery_control(p), rtol=1e-12)
 

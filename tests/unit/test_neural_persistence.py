@@ -55,13 +55,13 @@ finite32 = st.floats(-(2.0**100), 2.0**100, width=32)
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=finite32)))
 def test_tree_equals_prim_on_any_small_matrix(weight):
     assert_exact_tree(weight)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     rows=st.integers(2, 60),
     columns=st.integers(2, 60),
@@ -146,7 +146,7 @@ def test_the_tree_and_the_matrix_have_one_value():
     assert neural_persistence_of_tree(tree, p=2) == neural_persistence(weight, p=2)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), factor=st.floats(1e-3, 1e3))
 def test_invariances(seed, factor):
     rng = np.random.default_rng(seed)

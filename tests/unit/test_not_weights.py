@@ -87,7 +87,7 @@ def test_what_weights_start_as_is_a_weight(start):
     assert judged(start) == ""
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 40), min_size=1, max_size=4))
 def test_no_random_tensor_is_taken_for_a_buffer(seed, shape):
     rng = np.random.default_rng(seed)

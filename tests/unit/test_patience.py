@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toposcale.statistics.patience import MODES, patience_stop
@@ -19,7 +19,6 @@ def test_by_hand():
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=30), st.integers(1, 4), st.sampled_from(MODES))
-@settings(deadline=None)
 def test_later_values_do_not_matter(values, patience, mode):
     stop = patience_stop(values, patience, mode=mode)
     if stop is not None:

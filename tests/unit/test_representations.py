@@ -57,7 +57,7 @@ def test_as_an_independent_program_has_it(seed):
     assert representation_topology_divergence(first, second) == pytest.approx(expected, rel=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), factor=st.floats(1e-3, 1e3))
 def test_moving_turning_and_scaling_change_nothing(seed, factor):
     first, second = clouds(seed)

@@ -62,7 +62,7 @@ def test_regular_hexagon_and_octahedron():
     np.testing.assert_allclose(h2, [[math.sqrt(2.0), 2.0]], rtol=1e-15)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(clouds, st.sampled_from([0, 1, 2]))
 def test_equals_the_full_simplex_tree(shape_and_seed, maxdim):
     points = draw_cloud(shape_and_seed)
@@ -88,7 +88,7 @@ def test_equals_ripser_to_its_float32():
         np.testing.assert_allclose(np.sort(ours, axis=0), np.sort(theirs, axis=0), atol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
 def test_invariant_under_permutation_translation_and_covariant_under_scale(seed, factor):
     rng = np.random.default_rng(seed)
@@ -147,7 +147,7 @@ def test_dividing_a_diagram_is_scaling_the_cloud():
         np.testing.assert_allclose(diagram / mean, scaled, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(clouds)
 def test_lifetimes_are_the_h0_bars(shape_and_seed):
     points = draw_cloud(shape_and_seed)
@@ -217,7 +217,7 @@ def test_nearest_distances_of_exact_small_cases():
         assert np.isnan(nearest_distances([[1.0, 2.0]])).tolist() == [True]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
 def test_the_nearest_distance_follows_the_scale_and_no_motion(seed, factor):
     rng = np.random.default_rng(seed)

@@ -50,7 +50,7 @@ def test_a_schedule_in_a_file(tmp_path):
         schedule_of(str(file))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sampled_from(SHAPES), st.integers(0, 5000), st.integers(100, 30000))
 def test_at_most_2000_rows_are_the_schedule(shape, warmup, steps):
     plan = Schedule(shape, 3e-4, steps, min(warmup, steps // 2), 3e-5, decay_start=steps * 3 // 4).rates()

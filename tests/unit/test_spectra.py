@@ -154,7 +154,7 @@ def test_small_singular_values_keep_their_digits_in_the_nuclear_norm():
     np.testing.assert_allclose(spectra.singular_values(left * values @ right), values, rtol=0, atol=1e-15)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 14), st.integers(1, 40), st.integers(0, 30))
 def test_the_nuclear_norm_is_that_of_the_singular_values_however_small_they_are(seed, decades, rank, longer):
     rng = np.random.default_rng(seed)
@@ -172,7 +172,7 @@ def test_singular_values_are_computed_only_where_roots_of_eigenvalues_are_inexac
         assert weight_spectra(nearly_singular)["nuclear_norm"] == -1.0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
 def test_the_nuclear_norm_follows_the_scale_and_no_rotation(seed, factor):
     rng = np.random.default_rng(seed)
@@ -223,7 +223,7 @@ def plain_fit(eigenvalues):
     return best[1]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(FEWEST_EIGENVALUES, 40), st.integers(0, 2**32 - 1))
 def test_powerlaw_fit_equals_a_plain_loop(n_values, seed):
     eigenvalues = np.random.default_rng(seed).exponential(1.0, n_values) ** 2

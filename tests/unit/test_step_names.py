@@ -66,7 +66,7 @@ def test_a_power_and_a_date_are_not_read_as_their_parts(names, patterns):
 
 
 @given(st.lists(st.integers(0, 10**9), unique=True, max_size=20), st.integers(0, 12))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_padding_of_names_does_not_matter(steps, digits):
     names = [f"x{step:0{digits}d}.y" for step in steps]
     assert list(steps_by_name("x{step}.y", names)) == sorted(steps)

@@ -24,7 +24,7 @@ CONTENT = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(CONTENT, st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=3))
 def test_round_trip_through_the_reference_reader(tmp_path_factory, content, metadata):
     path = tmp_path_factory.mktemp("tensors") / "some" / "file.safetensors"

@@ -60,7 +60,7 @@ def test_schedule_at_its_corners():
     assert settings.rates.rate(5000) == 0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(1, 300), st.integers(0, 300))
 def test_schedule_rises_then_falls_within_bounds_whatever_the_lengths(steps, warmup):
     settings = TrainingSettings(steps=steps, warmup_steps=warmup)

@@ -47,7 +47,7 @@ def test_variance_over_blocks_is_that_of_the_whole(shape):
     assert homology.weight_variance(weight.astype(np.float16)) == pytest.approx(expected, rel=1e-2)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(weight=matrices.filter(lambda weight: weight.size > 1))
 def test_concentration_is_that_of_the_definition(weight):
     assert homology.spatial_concentration(weight) == pytest.approx(concentration(weight), abs=1e-12)
@@ -62,7 +62,7 @@ def test_concentration_of_a_large_matrix_is_within_the_error_of_its_sample():
     assert homology.spatial_concentration(rng.standard_normal((100, 120))) < 0.1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 10**6), ties=st.booleans())
 def test_two_layers_are_the_neural_persistence_of_their_product(seed, ties):
     rng = np.random.default_rng(seed)

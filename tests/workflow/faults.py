@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from environment import NO_CAUSE_RECORDED
+from loaded import PATIENCE
 from workspace import Workspace, new_workspace
 
 PLANTED = Path(__file__).parent / "planted"
@@ -58,7 +59,7 @@ def run(workspace: Workspace, *arguments: str, fault: dict[str, Any] | None = No
         done = workspace.snakemake(*arguments, cores=cores, check=False)
         return done.returncode, done.stdout + done.stderr
     process = start(workspace, *arguments, fault=fault, cores=cores)
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=PATIENCE)
     return process.returncode, said
 
 

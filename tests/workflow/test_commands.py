@@ -20,6 +20,7 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
+from loaded import PATIENCE
 from paths import ROOT
 from small_hub import Repository, SmallHub
 from tiny_model import save_checkpoints
@@ -161,7 +162,7 @@ def started(place, command, **variables):
 def shell(place, command, **variables):
     """Run a command as it is printed, to its end."""
     process = started(place, command, **variables)
-    output, _ = process.communicate(timeout=1500)
+    output, _ = process.communicate(timeout=2 * PATIENCE)
     return subprocess.CompletedProcess(command, process.returncode, output)
 
 
@@ -257,7 +258,7 @@ def watched(place, command):
         return process.stdout.readline()
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_the_library_alone_as_the_page_has_it(place):

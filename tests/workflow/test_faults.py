@@ -20,6 +20,7 @@ import pytest
 
 import faults
 from faults import TARGET
+from loaded import PATIENCE
 from toposcale.io import tensor_files
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
@@ -107,9 +108,9 @@ def test_two_runs_in_one_folder_and_a_job_that_outlives_its_snakemake(undisturbe
     lines = iter(second.stdout.readline, "")
     assert any("Topology of the weights of one, step-00000002" in line for line in lines)
     hold.write_text("go on")
-    rest, _ = second.communicate(timeout=300)
+    rest, _ = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, rest
-    first.communicate(timeout=300)
+    first.communicate(timeout=PATIENCE)
     faults.assert_same_bytes(copy, undisturbed)
 
 
@@ -128,7 +129,7 @@ def in_a_mount_namespace(script):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     return done.stdout
@@ -257,13 +258,13 @@ def test_ctrl_c_says_interrupted(copy):
     process = subprocess.Popen(
         copy.command(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not log.exists() or not log.stat().st_size:
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
     said = process.stderr.readlines()
-    assert process.wait(timeout=120) != 0
+    assert process.wait(timeout=PATIENCE) != 0
     assert said[-1].startswith("toposcale: interrupted"), "".join(said[-20:])
     assert "Traceback" not in "".join(said)

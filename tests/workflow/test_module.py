@@ -6,6 +6,7 @@ import sys
 import pytest
 import yaml
 
+from loaded import PATIENCE
 from paths import ROOT
 
 pytestmark = pytest.mark.workflow
@@ -39,7 +40,7 @@ def outer(workspace, *arguments):
     (workspace.path / "outer.smk").write_text(OUTER.format(snakefile=str(ROOT / "workflow" / "Snakefile")))
     (workspace.path / "outer.yaml").write_text(yaml.safe_dump({"toposcale": workspace.config}))
     command = [sys.executable, "-m", "snakemake", "--snakefile", "outer.smk", "--cores", "2", *arguments]
-    return subprocess.run(command, cwd=workspace.path, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(command, cwd=workspace.path, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_another_workflow_uses_this_one_as_a_module(workspace):

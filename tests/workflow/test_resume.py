@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from loaded import PATIENCE
 from paths import ROOT
 from workspace import new_workspace
 
@@ -40,7 +41,7 @@ def start_and_kill(workspace, wanted, pattern, command=None, environment=()):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    give_up = time.monotonic() + 120
+    give_up = time.monotonic() + PATIENCE
     while len(list(workspace.results.glob(pattern))) < wanted:
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < give_up
