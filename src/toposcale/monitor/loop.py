@@ -14,22 +14,17 @@ from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.matrices import left_out, measured_layouts, split
 from toposcale.features.weights import WeightSettings
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
-from toposcale.homology import subsample_rows
-from toposcale.io.bin_files import plain_names
 from toposcale.io.errors import UserError, one_line, reason_of
-from toposcale.io.not_weights import is_buffer
-from toposcale.io.tensor_files import Stored
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
 from toposcale.monitor.folder import Folder
+from toposcale.monitor.monitored_weights import MonitoredWeights, monitored_weights
 from toposcale.monitor.worker import Job, Snapshot, Worker, lay_out
 
 if TYPE_CHECKING:
@@ -358,7 +353,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
                 "(every), fewer rows or layers (max_rows, settings), or set when_busy='wait'",
             )
         else:
-            self._hand_over(step, *self._matrices(model))
+            self._hand_over(step, self._chosen(model))
 
     def _write_log(self) -> None:
         """Write the rows that are kept, and report the alerts that begin in them."""
@@ -375,41 +370,21 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
             except Exception as error:
                 self._say_once("on_alert", f"on_alert failed ({type(error).__name__}: {error})")
 
-    def _matrices(self, model: nn.Module) -> tuple[dict[str, Tensor], float]:
-        """Return the chosen matrices by name, cut to `max_rows`, and the largest |weight| of what is not copied."""
-        parameters = plain_names(dict(model.named_parameters()))
-        if any(hasattr(value, "full_tensor") for value in parameters.values()):
-            raise UserError("the weights are spread over several processes (FSDP); the monitor needs whole weights")
-        self.folder.write_facts(n_parameters=sum(value.numel() for value in parameters.values()))
-        named = {name: value.detach() for name, value in parameters.items() if value.requires_grad}
-        if not named:  # nothing is trained, so nothing is left out
-            named = {name: value.detach() for name, value in parameters.items()}
-        stored = {name: Stored(tuple(value.shape), str(value.dtype)) for name, value in parameters.items()}
-        frozen = parameters.keys() - named.keys()
-        for sentence in left_out(stored, frozen):
+    def _chosen(self, model: nn.Module) -> MonitoredWeights:
+        """Choose the weights of a snapshot, and name the weights of the model that are not measured."""
+        weights = monitored_weights(model, self.settings, self.max_rows)
+        self.folder.write_facts(n_parameters=weights.n_parameters)
+        for sentence in weights.left_out:
             self._say_once(sentence, sentence)
-        weights = {
-            part: matrix
-            for name, layout in measured_layouts(stored, frozen).items()
-            if named[name].is_floating_point() and not is_buffer(name)
-            for part, matrix in split(name, named[name], layout)
-        }
-        chosen = {name: self._some_rows(name, value) for name, value in weights.items() if self.settings.wants(name)}
-        if not chosen:
+        if not weights.matrices:
             raise UserError("there is no matrix to monitor: the settings exclude all of them, or the model has none")
-        not_copied = [value for name, value in weights.items() if chosen.get(name) is not value]
-        return chosen, float(np.max([_largest_entry(value) for value in not_copied], initial=0.0))
+        return weights
 
-    def _some_rows(self, name: str, matrix: Tensor) -> Tensor:
-        if self.max_rows is None or len(matrix) <= self.max_rows:
-            return matrix
-        rows = subsample_rows(len(matrix), self.max_rows, seed=(self.settings.seed, name, "monitor"))
-        return matrix.index_select(0, torch.from_numpy(rows).to(matrix.device))
-
-    def _hand_over(self, step: int, matrices: dict[str, Tensor], largest_elsewhere: float) -> None:
+    def _hand_over(self, step: int, weights: MonitoredWeights) -> None:
+        """Copy the weights where the background process reads them; start one that knows their shapes if there is none."""
         slots = lay_out(
             (name, str(value.dtype).removeprefix("torch."), (value.shape[0], value.shape[1]))
-            for name, value in matrices.items()
+            for name, value in weights.matrices.items()
         )
         if self._worker is None or self._worker.slots != slots:
             if self._worker is not None:
@@ -421,10 +396,10 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
                 "versions": json.dumps({"toposcale": __version__, "torch": torch.__version__}),
             }
             self._worker = Worker(Job(self.folder, slots, self.settings, metadata), self._worker_log)
-        for slot, value in zip(slots, matrices.values(), strict=True):
+        for slot, value in zip(slots, weights.matrices.values(), strict=True):
             copy = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
             copy.view(value.shape).copy_(value)
-        self._worker.submit(Snapshot(step, largest_elsewhere, forecast=step >= self._next_forecast))
+        self._worker.submit(Snapshot(step, weights.largest_elsewhere, forecast=step >= self._next_forecast))
         self._next_forecast = max(self._next_forecast, PROGRESS * step)
 
     def _receive(self, timeout: float = 0) -> None:
@@ -502,12 +477,6 @@ def _whole_number(argument: str, count: float, least: int = 1) -> int:
 def _copied(value: Any) -> Any:
     """Copy a tensor's value without waiting for it: the training may write over the tensor."""
     return value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def _largest_entry(weight: Tensor) -> float:
-    """Return max|weight|; NaN stays."""
-    low, high = torch.aminmax(weight.float() if weight.element_size() == 1 else weight)
-    return float(torch.maximum(-low, high))
 
 
 def _is_first_process() -> bool:
