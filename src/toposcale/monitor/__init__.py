@@ -12,15 +12,17 @@ from toposcale.io.lazy_names import lazy_names
 if TYPE_CHECKING:
     from toposcale.monitor.alerts import Alert, AlertKind
     from toposcale.monitor.callback import TopologyCallback
+    from toposcale.monitor.cost import Cost
     from toposcale.monitor.lightning import LightningTopologyCallback
-    from toposcale.monitor.loop import Cost, TopologyMonitor
+    from toposcale.monitor.loop import TopologyMonitor
 
 __all__ = ["Alert", "AlertKind", "Cost", "LightningTopologyCallback", "TopologyCallback", "TopologyMonitor"]
 
 _MODULES = {
     **dict.fromkeys(("Alert", "AlertKind"), "alerts"),
-    **dict.fromkeys(("Cost", "TopologyMonitor"), "loop"),
+    "Cost": "cost",
     "LightningTopologyCallback": "lightning",
     "TopologyCallback": "callback",
+    "TopologyMonitor": "loop",
 }
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

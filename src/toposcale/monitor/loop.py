@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError, one_line, reason_of
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
+from toposcale.monitor.cost import Cost
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.monitored_weights import MonitoredWeights, monitored_weights
 from toposcale.monitor.worker import Job, Snapshot, Worker, lay_out
@@ -34,39 +35,6 @@ Number = Tensor | float
 
 PROGRESS = 1.05
 """Steps from one forecast to the next, as a factor: the law reads some 40 points of a curve."""
-
-
-@dataclass
-class Cost:
-    """Overhead of the monitoring.
-
-    Parameters
-    ----------
-    seconds, wall, background : float
-        Seconds in calls of the monitor (on a GPU an upper bound, with waiting for work that the training had queued), of
-        the training, and of the background process beside it.
-    snapshots, dropped : int
-        Number of snapshots, and of those without features.
-    """
-
-    seconds: float = 0.0
-    wall: float = 0.0
-    snapshots: int = 0
-    dropped: int = 0
-    background: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """Fraction of the wall time that was spent in the monitor, 0 to 1."""
-        return self.seconds / self.wall if self.wall else 0.0
-
-    def __str__(self) -> str:
-        """Return the overhead in one line."""
-        seconds_each = self.background / max(1, self.snapshots)
-        return (
-            f"{self.snapshots} snapshots, {self.dropped} dropped; {self.seconds:.2f} s of {self.wall:.1f} s "
-            f"({self.share:.1%}) spent in the monitor, {seconds_each:.2f} s a snapshot in the background"
-        )
 
 
 def _guarded(method: Callable[..., None]) -> Callable[..., None]:
