@@ -108,14 +108,15 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
     with monitor(tmp_path, every=3, final_step=8, tokens_per_step=64) as watching:
         watching.snapshot(model)
         for step in range(1, 8):
-            loss = torch.tensor(float(step))
-            watching.step(model, loss, learning_rate=0.1, gradient_norm=torch.tensor(2.0))
-            loss.zero_()  # a loop may use the tensor again
+            loss, norm, rate = torch.tensor(float(step)), torch.tensor(2.0), torch.tensor(0.25)
+            watching.step(model, loss, learning_rate=rate, gradient_norm=norm)
+            for value in (loss, norm, rate):
+                value.zero_()  # a loop, or an optimizer with capturable=True, may use the tensor again
         watching.log(validation_loss=0.5)
     folder = Folder(tmp_path, "tiny")
     assert folder.steps() == [0, 3, 6]
     log = tables.gather(schemas.TABLES["training"], folder.files("training").values()).to_pylist()
-    assert log == [{"step": step, "loss": step, "gradient_norm": 2.0, "learning_rate": 0.1} for step in range(1, 8)]
+    assert log == [{"step": step, "loss": step, "gradient_norm": 2.0, "learning_rate": 0.25} for step in range(1, 8)]
     assert metrics(tmp_path) == {(3, "training_loss"): 3, (6, "training_loss"): 6, (7, "validation_loss"): 0.5}
     n_parameters = sum(value.numel() for value in model.parameters())
     assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8, "schedule": None}

@@ -203,7 +203,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         loss: Number | None = None,
         *,
         gradient_norm: Number | None = None,
-        learning_rate: float | None = None,
+        learning_rate: Number | None = None,
     ) -> None:
         """Count a step; call it after every update.
 
@@ -213,12 +213,12 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
             The model, or what wraps it: the names of wrappers are left out.
         loss, gradient_norm : Tensor or float, optional
             Loss, in nats per token, and gradient norm of the batch. The values of tensors are not waited for.
-        learning_rate : float, optional
+        learning_rate : Tensor or float, optional
             Learning rate of the update.
         """
         self.last_step += 1
         if loss is not None:
-            self._log.training(self.last_step, _copied(loss), _copied(gradient_norm), learning_rate)
+            self._log.training(self.last_step, loss, gradient_norm, learning_rate)
         self._receive()
         if self.last_step % self.every == 0:
             self._take(model)
@@ -232,16 +232,16 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     def log(self, **metrics: Number) -> None:
         """Record metrics of the weights as they are now, for instance ``validation_loss=2.31``."""
         for name, value in metrics.items():
-            self._log.metric(self.last_step, name, _copied(value))
+            self._log.metric(self.last_step, name, value)
         if VALIDATION_LOSS in metrics:
             self._compare_with_snapshots()
 
     @_guarded
     def log_loss(
-        self, loss: Number, *, gradient_norm: Number | None = None, learning_rate: float | None = None
+        self, loss: Number, *, gradient_norm: Number | None = None, learning_rate: Number | None = None
     ) -> None:
         """Record the loss of the last step, where `step` was not given it; arguments as there."""
-        self._log.training(self.last_step, _copied(loss), _copied(gradient_norm), learning_rate)
+        self._log.training(self.last_step, loss, gradient_norm, learning_rate)
 
     @_guarded
     def tell(self, **facts: Any) -> None:
@@ -440,11 +440,6 @@ def _whole_number(argument: str, count: float, least: int = 1) -> int:
     if not is_whole:
         raise ValueError(f"{argument} must be a whole number of at least {least}, got {count!r}")
     return int(count)
-
-
-def _copied(value: Any) -> Any:
-    """Copy a tensor's value without waiting for it: the training may write over the tensor."""
-    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _is_first_process() -> bool:

@@ -55,7 +55,8 @@ def write_snapshot(
 class Log:
     """Losses and metrics that are measured and not yet written.
 
-    A loss may be a tensor on a GPU, and reading its value makes the training wait: it is read when it is written.
+    A loss may be a tensor on a GPU, and reading its value makes the training wait: it is read when it is written. Until
+    then a copy is kept, since the training may write over the tensor.
     """
 
     folder: Folder
@@ -65,11 +66,12 @@ class Log:
 
     def training(self, step: int, loss: Any, gradient_norm: Any, learning_rate: Any) -> None:
         """Keep one row of the training log."""
-        self._training[step] = {"loss": loss, "gradient_norm": gradient_norm, "learning_rate": learning_rate}
+        row = {"loss": loss, "gradient_norm": gradient_norm, "learning_rate": learning_rate}
+        self._training[step] = {name: _copied(value) for name, value in row.items()}
 
     def metric(self, step: int, name: str, value: Any) -> None:
         """Keep one metric of one step."""
-        self._metrics.append((step, name, value))
+        self._metrics.append((step, name, _copied(value)))
 
     def write(self, step: int) -> dict[int, float]:
         """Write all that is kept as the files of `step`; the loss of a snapshot is a metric, too. Return losses by step."""
@@ -84,6 +86,11 @@ class Log:
         self._training.clear()
         self._metrics.clear()
         return {past: row["loss"] for past, row in log.items()}
+
+
+def _copied(value: Any) -> Any:
+    """Copy a tensor without waiting for its value."""
+    return value.detach().clone() if hasattr(value, "detach") else value
 
 
 def _number(value: Any) -> float:
