@@ -107,7 +107,7 @@ ANSWERS = TESTS | DECISIONS | modules("analysis: answers\nfeatures: names")
 LOGS = modules("""
     forecasting: amounts
     forecasting/logs: columns event_files json_logs labels log_files loss_curves measurements names rows segments
-    forecasting/logs: table_files text_forms text_logs trainer_states
+    forecasting/logs: table_files text_forms text_lines text_logs trainer_states
 """)
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")

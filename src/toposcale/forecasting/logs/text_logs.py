@@ -1,6 +1,6 @@
 """Text logs: the standard output of training programs.
 
-The lines of each form are read alike (`text_forms`), and rows are made of those of one program: of an unknown one the
+The lines of each form are read alike (`text_lines`), and rows are made of those of one program: of an unknown one the
 training lines must have one form up to the loss.
 """
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from toposcale.forecasting.logs.names import COUNTERS, END, PARAMETERS, PER_STEP, TEST, TRAINING, VALIDATION, loss_name
 from toposcale.forecasting.logs.rows import Log, LogError, half_written
-from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, RANKS, UNREAD, Form, Kind, Lines, LinesByReason
+from toposcale.forecasting.logs.text_forms import GRAMMARS, MARK, RANKS, UNREAD, Form, Kind
+from toposcale.forecasting.logs.text_lines import Lines, LinesByReason
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import counted
 
