@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from paths import files_of_models
-from plan import ALL, Plan, checkpoint_name, step_of, training_settings
+from plan import Plan, training_settings
+from producers import ALL, checkpoint_name, step_of
 from recipes import Input, Job, Part, Recipe
 from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds

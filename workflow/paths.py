@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Paths:
-    """Path patterns of a run, with its folder in front; `plan.Producer` says what {checkpoints} stands for."""
+    """Path patterns of a run, with its folder in front; `producers.Producer` says what {checkpoints} stands for."""
 
     run: str
 

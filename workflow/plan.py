@@ -1,8 +1,8 @@
-"""The plan of a run: its models and checkpoints, under which names, and how the work on them is cut into jobs."""
+"""The plan of a run: its models and checkpoints, under which names, and the work on them."""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import sweep
 from inspections import Inspections
 from paths import Paths
+from producers import STEP_DIGITS, Producer
 from toposcale.checkpoints import FolderSource, Inspection, inspect, model_kinds, saved_numbers
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.runs.metrics import metric_name
@@ -20,8 +21,6 @@ from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 
-STEP_DIGITS = 8
-ALL = "all"
 # Columns of the models table that may be known before anything is read.
 _FACTS = (
     *("d_model", "n_layers", "n_heads", "n_parameters", "tokens_per_step", "unique_tokens", "optimizer"),
@@ -260,57 +259,6 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
     return (*range(0, last, training["checkpoint_every"]), last)
 
 
-@dataclass(frozen=True)
-class Producer:
-    """The work of a rule that trains or measures, cut into jobs that write one file of each kind.
-
-    The part of a model's checkpoints that a job does stands in the names of its files as {checkpoints}: `all` of them, or
-    so many from one on (`step-00000100`). steps: the checkpoints, by model. whole: the models of which one job does all
-    checkpoints. batches: how many consecutive checkpoints of other models a job does, one if left out. monitor_folders: by
-    model, with files of one checkpoint under the names that a run gives them. run: the folder of the run, with which
-    patterns begin.
-    """
-
-    steps: Mapping[str, tuple[int, ...]]
-    whole: Set[str] = frozenset()
-    batches: Mapping[str, int] = field(default_factory=dict)
-    monitor_folders: Mapping[str, str] = field(default_factory=dict)
-    run: str = ""
-
-    def steps_of(self, model: str, checkpoints: str) -> list[int]:
-        """Return the checkpoints that a job does."""
-        steps = self.steps[model]
-        if checkpoints == ALL:
-            return list(steps)
-        first = steps.index(step_of(checkpoints))
-        return list(steps[first : first + self.batches.get(model, 1)])
-
-    def jobs(self, models: Iterable[str] | None = None) -> list[tuple[str, str]]:
-        """Return the model and the checkpoints of all jobs, or of those on some models."""
-        return [
-            (model, checkpoints)
-            for model in (self.steps if models is None else models)
-            for checkpoints in (
-                [ALL] if model in self.whole else map(checkpoint_name, self.steps[model][:: self.batches.get(model, 1)])
-            )
-        ]
-
-    def file(self, pattern: str, model: str, checkpoints: str, **wildcards: str) -> str:
-        """Return the file of a pattern with {model} and {checkpoints}."""
-        name = pattern.removeprefix(self.run).format(model=model, checkpoints=checkpoints, **wildcards)
-        return self.monitor_folders.get(model, self.run) + name
-
-    @property
-    def job_title(self) -> str:
-        """Pattern of the checkpoints that a job does, for its message."""
-        several = any(batch > 1 for batch in self.batches.values())
-        return "from {wildcards.checkpoints} on" if several else "{wildcards.checkpoints}"
-
-    def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
-        """Return the files of all jobs, or of those on some models."""
-        return [self.file(pattern, *job, **wildcards) for job in self.jobs(models)]
-
-
 class Plan:
     """Work that a resolved configuration asks for: the models by name, lists of their names, and the work of each producer.
 
@@ -439,26 +387,3 @@ def training_settings(training: Mapping[str, Any]) -> dict[str, Any]:
 def _without(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Return a section of the configuration without some keys, which do not change its results."""
     return {key: value for key, value in section.items() if key not in keys}
-
-
-def training_rules(work: Producer) -> dict[tuple[str, ...], list[str]]:
-    """Return the models of each rule that trains, by the names of the checkpoints that its jobs leave.
-
-    A checkpoint a job, one rule serves all. A model a job, Snakemake wants a list of the checkpoints that the job makes, so
-    models with different checkpoints have rules of their own.
-    """
-    any_checkpoint = ("{checkpoints}",)
-    models: dict[tuple[str, ...], list[str]] = {} if work.whole else {any_checkpoint: []}
-    for model, steps in work.steps.items():
-        models.setdefault(tuple(map(checkpoint_name, steps)) if work.whole else any_checkpoint, []).append(model)
-    return dict(sorted(models.items()))
-
-
-def checkpoint_name(step: int) -> str:
-    """Return the name of one checkpoint; padded, so that names sort as numbers do."""
-    return f"step-{step:0{STEP_DIGITS}d}"
-
-
-def step_of(name: str) -> int:
-    """Return the step of the checkpoint of a name, or of the first that a job does."""
-    return int(name.removeprefix("step-"))

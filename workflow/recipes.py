@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from fingerprint import fingerprint
-from plan import ALL
+from producers import ALL
 from toposcale.io import tables
 from toposcale.io.errors import UserError
 

@@ -3,6 +3,7 @@ import time
 
 import parts
 import plan
+import producers
 import run_tables
 from fingerprint import code_of
 from parts import on_attempt
@@ -27,7 +28,7 @@ by_size = INPUTS.by_size
 
 wildcard_constraints:
     model=PLAN.wildcard_regex(PLAN.models),
-    checkpoints=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
+    checkpoints=rf"{producers.ALL}|step-\d{{{producers.STEP_DIGITS}}}",
     # Analyses write theirs as CSV, too; these are large, and made only where they are asked for.
     table="|".join([*TABLES.parts_of_tables, "vectors", "metrics", "models", "schedules"]),
 

@@ -2,9 +2,9 @@
 
 
 # rule train; with several lists of checkpoints and a job a model, also rule train_2 and so on.
-for number, (outputs, models) in enumerate(plan.training_rules(PLAN.work["training"]).items(), 1):
+for number, (outputs, models) in enumerate(producers.training_rules(PLAN.work["training"]).items(), 1):
     whole = bool(PLAN.work["training"].whole)
-    checkpoints = plan.ALL if whole else "{checkpoints}"
+    checkpoints = producers.ALL if whole else "{checkpoints}"
 
     rule:
         name:
