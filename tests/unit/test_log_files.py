@@ -110,6 +110,31 @@ def test_the_same_log_in_every_form(tmp_path, name, content, note):
 
 
 @pytest.mark.parametrize(
+    ("totals", "final_step"),
+    [
+        ({"total_steps": 9000}, 9000),
+        ({"max_steps": -1}, None),  # as the arguments of a Trainer say that it is not limited
+        ({"max_steps": -1, "total_steps": 9000}, 9000),
+        ({"total_steps": 9000, "max_steps": 9000}, 9000),
+        ({"total_steps": None, "max_steps": 9000, "train_iters": 0}, 9000),
+    ],
+)
+def test_the_last_step_is_what_all_totals_say(tmp_path, totals, final_step):
+    curve = read(tmp_path, "totals.jsonl", "".join(json.dumps(row | totals) + "\n" for row in ROWS))
+    assert curve.facts.final_step == final_step
+    assert curve.notes == ()
+
+
+def test_the_last_step_is_unknown_where_two_totals_contradict_each_other(tmp_path):
+    totals = {"max_steps": 9000, "num_training_steps": None, "total_steps": 18000}
+    curve = read(tmp_path, "totals.jsonl", "".join(json.dumps(row | totals) + "\n" for row in ROWS))
+    assert curve.facts.final_step is None
+    assert curve.notes == (
+        "the last step is not read, since max_steps 9,000 and total_steps 18,000 contradict each other",
+    )
+
+
+@pytest.mark.parametrize(
     ("steps", "losses", "expected"),
     [
         (

@@ -114,8 +114,22 @@ def _make_series(log: Log) -> None:
         for name, values in log.columns.items()
         if name not in (*log.names.values(), *log.metrics) and getattr(values, "ndim", 1) == 1 and len(values) == n_rows
     }
-    log.totals = next(iter(log.others(LAST_STEP).values()), None)
+    log.totals = _totals(log, n_rows)
     log.drop_empty_loss()
+
+
+def _totals(log: Log, n_rows: int) -> np.ndarray:
+    """Return the last step of the training that each row states; NaN where none is, and if two contradict each other."""
+    unknown = np.full(n_rows, np.nan)
+    stated = {name: np.where(values > 0, values, np.nan) for name, values in log.others(LAST_STEP).items()}
+    highest, lowest = (extreme.reduce([unknown, *stated.values()]) for extreme in (np.fmax, np.fmin))
+    contradictory = np.flatnonzero(highest > lowest)
+    if len(contradictory):
+        row = {name: values[contradictory[0]] for name, values in stated.items()}
+        totals = " and ".join(f"{name} {total:,.0f}" for name, total in row.items() if total > 0)
+        log.notes.append(f"the last step is not read, since {totals} contradict each other")
+        return unknown
+    return highest
 
 
 def _floats(log: Log, name: str) -> np.ndarray:

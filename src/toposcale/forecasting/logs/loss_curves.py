@@ -14,7 +14,7 @@ import numpy as np
 from toposcale.forecasting.logs import event_files, labels, log_files, measurements, segments, trainer_states
 from toposcale.forecasting.logs.columns import choose_columns
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
-from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries, numbers_or_nan
+from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries, last_number, numbers_or_nan
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.forecasting.runs.facts import UNKNOWN, Provenance, RunFacts
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
@@ -173,9 +173,9 @@ def _curve(log: Log, chosen: Mapping[str, str], run: int | None) -> LossCurve:
         unread=tuple(name for name in log.columns if plain_name(name) not in read),
         facts=UNKNOWN.with_provenance(
             Provenance.LOGGED,
-            final_step=_last_number(log.totals),
+            final_step=last_number(log.totals),
             tokens_per_step=float(measurements.tokens_per_step(log.steps, of_batch) or np.nan),
-            n_parameters=_last_number(next(iter(parameters.values()), None)) or np.nan,
+            n_parameters=last_number(next(iter(parameters.values()), np.empty(0))) or np.nan,
         ),
     )
 
@@ -190,12 +190,6 @@ def _refuse_epochs(log: Log) -> None:
                 "the steps start again in each epoch; name a column that counts them over all epochs "
                 "(--step-column), or make one: (epoch - 1) x batches + batch"
             )
-
-
-def _last_number(column: np.ndarray | None) -> int | None:
-    """Return the last number of a column, if above 0."""
-    numbers = np.empty(0) if column is None else column[np.isfinite(column)]
-    return int(numbers[-1]) if len(numbers) and numbers[-1] > 0 else None
 
 
 def _as_column(values: Any) -> Any:

@@ -30,7 +30,7 @@ class Log:
     each row, if known. headers: the rows before which a header stands, for each kind of header. program: training program
     of a text log. metrics: columns that are other metrics than losses. needs_losses: whether it is refused without a step
     and a loss. names, series: once they are chosen, the names of the columns and float arrays (rows,) by quantity;
-    `columns` are the others then. totals: total steps that each row states, (rows,).
+    `columns` are the others then, and `totals` the total steps that each row states, (rows,).
     """
 
     columns: dict[str, Any]
@@ -45,7 +45,7 @@ class Log:
     needs_losses: bool = True
     names: dict[str, str] = field(default_factory=dict)
     series: dict[str, np.ndarray] = field(default_factory=dict)
-    totals: np.ndarray | None = None
+    totals: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @property
     def steps(self) -> np.ndarray:
@@ -75,12 +75,18 @@ class Log:
         self.series = {name: values[rows] for name, values in self.series.items()}
         self.columns = {name: np.asarray(values)[rows] for name, values in self.columns.items()}
         self.lines = None if self.lines is None else self.lines[rows]
-        self.totals = None if self.totals is None else self.totals[rows]
+        self.totals = self.totals[rows]
         self.headers = [frozenset(np.searchsorted(rows, [*before]).tolist()) for before in self.headers]
 
     def place(self, row: int) -> str:
         """Return where a row stands, for a message."""
         return f"row {row + 1:,}" if self.lines is None else f"line {self.lines[row]:,}"
+
+
+def last_number(values: np.ndarray) -> int | None:
+    """Return the last number above 0 of a column as an integer; None if it holds none."""
+    known = values[np.isfinite(values) & (values > 0)]
+    return int(known[-1]) if len(known) else None
 
 
 class RowGatherer:

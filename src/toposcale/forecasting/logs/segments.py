@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from toposcale.forecasting.logs.rows import Log, LogError
+from toposcale.forecasting.logs.rows import Log, LogError, last_number
 from toposcale.forecasting.runs.series import noise_of
 from toposcale.io.errors import counted
 
@@ -81,13 +81,6 @@ def _keep(log: Log, rows: np.ndarray, stray: np.ndarray) -> None:
         log.keep(kept)
 
 
-def _total(log: Log, rows: np.ndarray) -> float | None:
-    """Return the last total of steps that rows state; None if they state none."""
-    known = np.empty(0) if log.totals is None else log.totals[rows]
-    known = known[np.isfinite(known)]
-    return float(known[-1]) if len(known) else None
-
-
 def _logs(losses: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(losses, 1e-12))
 
@@ -137,7 +130,7 @@ def _jumps(log: Log, logged: np.ndarray) -> list[int]:
             continue
         before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
         intervals = float(np.median(before)), float(np.median(after))
-        totals = _total(log, logged[at - 3 : at]), _total(log, logged[at : at + 3])
+        totals = last_number(log.totals[logged[at - 3 : at]]), last_number(log.totals[logged[at : at + 3]])
         between = range(int(logged[at - 1]) + 1, int(logged[at]) + 1)
         has_header = any(len(rows) < 8 and not rows.isdisjoint(between) for rows in log.headers)
         if has_header or totals[0] != totals[1] or intervals[0] != intervals[1]:
@@ -190,7 +183,7 @@ def _runs(log: Log, segments: Sequence[np.ndarray]) -> list[Run]:
 
 def _resumes(log: Log, one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether rows go on with the run before them: from inside it, with its total of steps, and at its level."""
-    totals = _total(log, one), _total(log, other)
+    totals = last_number(log.totals[one]), last_number(log.totals[other])
     if _starts_again(log, one, other) or (None not in totals and totals[0] != totals[1]):
         return False
     one, other = (rows[np.isfinite(log.main[rows])] for rows in (one, other))
@@ -223,7 +216,7 @@ def _chosen(log: Log, runs: Sequence[Run], number: int | None) -> Run:
 def _are_told_apart(log: Log, runs: Sequence[Run]) -> bool:
     """Return whether a header that seldom stands elsewhere precedes the last run, or its total of steps is another one."""
     before, last = runs[-2:]
-    totals = _total(log, before.rows), _total(log, last.rows)
+    totals = last_number(log.totals[before.rows]), last_number(log.totals[last.rows])
     if None not in totals and totals[0] != totals[1]:
         return True
     boundary = range(int(before.logged[-1]) + 1, int(last.logged[0]) + 1)
