@@ -781,6 +781,8 @@ def test_two_losses_of_some_steps_in_lines_of_two_forms_are_refused(tmp_path):
         "step {step} | train/val loss: {loss}, {other}",
         "step {step} loss (train/val): {loss} / {other}",
         "step {step} loss {other} -> {loss}",
+        "step {step} loss [{loss}, {other}]",
+        "step {step} loss: ({loss}, {other}, {other}), lr 0.1",
     ],
 )
 def test_two_losses_under_one_name_are_refused(text, tmp_path):

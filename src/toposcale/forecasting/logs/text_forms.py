@@ -328,9 +328,9 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
 
 
 def _is_one_of_two(name: str, literals: Sequence[str], at: int) -> bool:
-    """Return whether a loss is the start of a number with a decimal comma, or the first of two numbers under its name."""
+    """Return whether a loss is the start of a number with a decimal comma, or the first of several under its name."""
     after = literals[at + 1]
-    is_followed = after == "," or after.strip() in ("/", "->")
+    is_followed = after == "," or after.strip() in ("/", "->") or (after == ", " and literals[at][-1:] in ("[", "("))
     is_of_two_splits = bool(TRAINING & {*name.split("/")} and VALIDATION & {*re.split("[/_]", name)})
     return at + 2 < len(literals) and (is_followed or (is_of_two_splits and not re.search("[a-z]", after)))
 
