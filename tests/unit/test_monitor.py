@@ -685,6 +685,32 @@ time.sleep(600)
             os.kill(child, signal.SIGKILL)
 
 
+def test_a_forked_child_does_not_keep_the_background_process_alive(tmp_path):
+    program = f"""
+import os, signal, subprocess, time, torch
+from toposcale.monitor import TopologyMonitor
+watching = TopologyMonitor({str(tmp_path)!r}, "tiny", when_busy="wait", tensorboard=False)
+watching.snapshot(torch.nn.Linear(4, 3))
+child = os.fork()
+if child == 0:
+    time.sleep(600)  # a worker of a data loader
+try:
+    first = watching._worker._process
+    watching.snapshot(torch.nn.Linear(4, 5))  # another shape, so another process
+    print(first.wait(60))
+finally:
+    os.kill(child, signal.SIGKILL)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert done.stdout == "0\n", done.stderr
+
+
 def test_a_scheduler_of_which_nothing_is_known_beforehand_has_no_schedule():
     rates = [1.0, 0.5, 0.0]
     scheduler = types.SimpleNamespace(base_lrs=[0.1], lr_lambdas=[rates.__getitem__])

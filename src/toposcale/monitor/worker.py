@@ -100,6 +100,8 @@ class Worker:
         file = _nameless_file(job.slots[-1].offset + job.slots[-1].n_bytes)
         self.buffer = memoryview(mmap.mmap(file.fileno(), 0))
         self._channel, theirs = Pipe()
+        # The process ends when the channel closes, which a forked worker of a data loader would keep open.
+        os.register_at_fork(after_in_child=self._channel.close)
         log.parent.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(filter(None, [str(_SOURCES), os.environ.get("PYTHONPATH")]))
         descriptors = theirs.fileno(), file.fileno()
