@@ -32,14 +32,48 @@ class StopAt(TrainerCallback):
         control.should_training_stop = state.global_step >= self.step
 
 
-def train(path, stop_at, resume_from=None):
-    """A real Trainer on a tiny GPT-2, with the callback."""
+class Norms(TrainerCallback):
+    """Keeps the norm of one matrix after each step."""
+
+    def __init__(self):
+        self.at = {}
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.at[state.global_step] = float(model.transformer.wte.weight.detach().double().norm())
+
+
+def tiny_gpt2_and_texts():
     torch.manual_seed(0)
     model = GPT2LMHeadModel(
         GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
     )
     texts = (torch.arange(8) + torch.arange(64)[:, None]) % 16
     data = [{"input_ids": text, "labels": text} for text in texts]
+    return model, data
+
+
+def short_training(path, *others, callback=None, **options):
+    """A real Trainer that makes 10 steps from a small GPT-2, with the callback; return the callback."""
+    model, data = tiny_gpt2_and_texts()
+    quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True}
+    arguments = TrainingArguments(
+        str(path / "trainer"), **({"max_steps": 10, "save_strategy": "no", "logging_steps": 1} | quiet | options)
+    )
+    callback = callback or TopologyCallback(path / "topology", NAME, every=4, when_busy="wait", tensorboard=False)
+    Trainer(model, arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[*others, callback]).train()
+    return callback
+
+
+def norm_at(path, step):
+    """The norm of the embedding in the snapshot of a step."""
+    rows = tables.read(schemas.TABLES["features"], Folder(path / "topology", NAME).file("features/weights", step))
+    by_name = rows.to_pandas().set_index(["layer", "feature"])["value"]
+    return by_name["transformer.wte.weight", "frobenius_norm"]
+
+
+def train(path, stop_at, resume_from=None):
+    """A real Trainer on a tiny GPT-2, with the callback."""
+    model, data = tiny_gpt2_and_texts()
     arguments = TrainingArguments(
         str(path / "trainer"),
         max_steps=STEPS,
@@ -137,3 +171,12 @@ def test_a_training_that_goes_on_takes_up_its_rows(monitored):
     assert folder.steps() == [*range(0, STOPPED_AT + 1, EVERY), STEPS]
     log = tables.gather(schemas.TABLES["training"], folder.files("training").values())
     assert log["step"].to_pylist() == list(range(1, STEPS + 1))
+
+
+def test_the_last_snapshot_is_of_the_last_step_though_the_trainer_loads_the_best_weights(tmp_path):
+    norms = Norms()
+    each_other_step = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True}
+    short_training(tmp_path, norms, learning_rate=1e-2, **each_other_step, **best)
+    assert Folder(tmp_path / "topology", NAME).steps() == [0, 4, 8, 10]
+    assert [norm_at(tmp_path, step) for step in (4, 8, 10)] == pytest.approx([norms.at[step] for step in (4, 8, 10)])

@@ -13,7 +13,8 @@ from toposcale.monitor.hooks import TrainerHooks, guarded_hook
 class TopologyCallback(TrainerHooks, TrainerCallback):
     """Monitor the model of a transformers Trainer.
 
-    There is a snapshot at the start, every `every` steps and at the end. Losses, gradient norms and learning rates come
+    There is a snapshot at the start, every `every` steps and at the end, before `load_best_model_at_end` brings back the
+    weights of an earlier step. Losses, gradient norms and learning rates come
     from the log of the Trainer, so let `logging_steps` divide `every`. The metric `eval_loss` becomes `validation_loss`,
     and any other `eval_NAME` that is a number becomes `NAME`.
 
@@ -70,10 +71,20 @@ class TopologyCallback(TrainerHooks, TrainerCallback):
         self.monitor.log(**trainer_states.evaluated(metrics or {}))
 
     @guarded_hook
+    def on_epoch_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Take a snapshot of the final weights, if the Trainer will load others before the training ends."""
+        is_taken = self.monitor.last_snapshot == self.monitor.last_step
+        if args.load_best_model_at_end and control.should_training_stop and not is_taken:
+            self.monitor.snapshot(kwargs["model"])
+
+    @guarded_hook
     def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Take a snapshot of the final weights and close the monitor."""
         self._write_tokens(state, kwargs["model"])
-        self.monitor.finish(kwargs["model"])
+        if args.load_best_model_at_end:  # the weights are those of an earlier step by now
+            self.monitor.close()
+        else:
+            self.monitor.finish(kwargs["model"])
 
     def _write_tokens(self, state: TrainerState, model: Any) -> None:
         """Record the tokens per step, once the Trainer knows them and unless the user has given them."""
