@@ -180,3 +180,33 @@ def test_the_last_snapshot_is_of_the_last_step_though_the_trainer_loads_the_best
     short_training(tmp_path, norms, learning_rate=1e-2, **each_other_step, **best)
     assert Folder(tmp_path / "topology", NAME).steps() == [0, 4, 8, 10]
     assert [norm_at(tmp_path, step) for step in (4, 8, 10)] == pytest.approx([norms.at[step] for step in (4, 8, 10)])
+
+
+class OutOfMemory(TrainerCallback):
+    """Runs out of memory once, in the sixth step."""
+
+    def __init__(self):
+        self.begun = 0
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.begun += 1
+        if self.begun == 6:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_a_training_that_begins_again_with_smaller_batches_replaces_its_rows(tmp_path):
+    norms = Norms()
+    short_training(tmp_path, norms, OutOfMemory(), auto_find_batch_size=True, learning_rate=1e-2)
+    folder = Folder(tmp_path / "topology", NAME)
+    assert folder.steps() == [0, 4, 8, 10]
+    assert [norm_at(tmp_path, step) for step in (4, 8, 10)] == pytest.approx([norms.at[step] for step in (4, 8, 10)])
+    log = tables.gather(schemas.TABLES["training"], folder.files("training").values())
+    assert log["step"].to_pylist() == list(range(1, 11))
+
+
+def test_a_callback_that_follows_a_second_training_records_its_tokens(tmp_path):
+    options = {"every": 4, "when_busy": "wait", "tensorboard": False, "overwrite": True}
+    callback = TopologyCallback(tmp_path / "topology", NAME, **options)
+    for _ in range(2):
+        short_training(tmp_path, callback=callback)
+        assert Folder(tmp_path / "topology", NAME).facts()["tokens_per_step"] == 8 * 8

@@ -45,11 +45,17 @@ class TopologyCallback(TrainerHooks, TrainerCallback):
     """
 
     _tokens_per_step: int | None = None
+    _batch_size = 0  # of the training under way
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Open the monitor and take a snapshot of the initial weights."""
-        if state.is_world_process_zero:
-            self._open(kwargs["model"], lambda: kwargs.get("lr_scheduler"), state.global_step, state.max_steps)
+        if not state.is_world_process_zero:
+            return
+        # With auto_find_batch_size a training that ran out of memory begins again with smaller batches.
+        batch_size = state.train_batch_size or 0
+        is_retry = args.auto_find_batch_size and 0 < batch_size < self._batch_size
+        self._batch_size, self._tokens_per_step = batch_size, None
+        self._open(kwargs["model"], lambda: kwargs.get("lr_scheduler"), state.global_step, state.max_steps, is_retry)
 
     @guarded_hook
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
@@ -80,6 +86,7 @@ class TopologyCallback(TrainerHooks, TrainerCallback):
     @guarded_hook
     def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Take a snapshot of the final weights and close the monitor."""
+        self._batch_size = 0
         self._write_tokens(state, kwargs["model"])
         if args.load_best_model_at_end:  # the weights are those of an earlier step by now
             self.monitor.close()

@@ -18,12 +18,15 @@ class TrainerHooks:
         self._arguments, self._options = (folder, name), options
         self.monitor: Any = None  # the hooks are called with a monitor only
 
-    def _open(self, model: Any, find_scheduler: Callable[[], Any], start: int, final_step: int | None) -> None:
-        """Open the monitor of a training, and take a snapshot of the initial weights."""
+    def _open(
+        self, model: Any, find_scheduler: Callable[[], Any], start: int, final_step: int | None, is_retry: bool = False
+    ) -> None:
+        """Open the monitor of a training, and take a snapshot of the initial weights; a retry replaces what failed."""
         if self.monitor is not None:
             self.monitor.close()  # of a training that was interrupted
         steps = {"start": start, "final_step": final_step}
-        self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options))
+        again = {"overwrite": True} if is_retry else {}
+        self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options | again))
         with self.monitor.guard():
             self.monitor.tell(schedule=schedule_of(find_scheduler(), final_step or 0))
         if start == 0:
