@@ -210,3 +210,8 @@ def test_a_callback_that_follows_a_second_training_records_its_tokens(tmp_path):
     for _ in range(2):
         short_training(tmp_path, callback=callback)
         assert Folder(tmp_path / "topology", NAME).facts()["tokens_per_step"] == 8 * 8
+
+
+def test_a_training_without_a_step_is_not_stopped(tmp_path):
+    short_training(tmp_path, max_steps=-1, num_train_epochs=0)
+    assert Folder(tmp_path / "topology", NAME).steps() == [0]

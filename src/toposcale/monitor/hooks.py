@@ -24,7 +24,7 @@ class TrainerHooks:
         """Open the monitor of a training, and take a snapshot of the initial weights; a retry replaces what failed."""
         if self.monitor is not None:
             self.monitor.close()  # of a training that was interrupted
-        steps = {"start": start, "final_step": final_step}
+        steps = {"start": start, "final_step": final_step or None}  # a training of no epochs has no step
         again = {"overwrite": True} if is_retry else {}
         self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options | again))
         with self.monitor.guard():
