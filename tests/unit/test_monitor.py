@@ -443,6 +443,24 @@ def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
     assert log["step"].to_pylist() == [1, 2, 3]
 
 
+def test_what_is_logged_once_more_of_a_step_replaces_the_row_before(tmp_path):
+    model = small_model()
+    with monitor(tmp_path, every=2) as watching:
+        for step in range(1, 6):
+            watching.step(model, float(step))
+            watching.log(validation_loss=step / 10)
+    with monitor(tmp_path, every=2, start=4) as watching:
+        watching.log(validation_loss=0.9)  # evaluated before it goes on
+        watching.step(model, 50.0)
+        watching.snapshot(model)
+        watching.log_loss(55.0)
+    log = tables.gather(schemas.TABLES["training"], Folder(tmp_path, "tiny").files("training").values())
+    assert log.select(["step", "loss"]).to_pydict() == {"step": [1, 2, 3, 4, 5], "loss": [1, 2, 3, 4, 55]}
+    rows = tables.gather(schemas.TABLES["metrics"], Folder(tmp_path, "tiny").files("metrics/monitor").values())
+    evaluated = [(row["step"], row["value"]) for row in rows.to_pylist() if row["metric"] == "validation_loss"]
+    assert evaluated == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.9)]
+
+
 @pytest.mark.parametrize(
     ("model", "settings", "reason"),
     [

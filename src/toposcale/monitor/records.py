@@ -34,6 +34,19 @@ def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]])
     tables.write(tables.from_rows(table, by_key.values()), path)
 
 
+def add_logged(folder: Folder, kind: str, step: int, rows: list[dict[str, Any]]) -> None:
+    """Add the rows since the last file to the file of `step`; those of the step of the last file go into that one.
+
+    It may hold them already, as where a training that goes on evaluates once more the weights that it starts from.
+    """
+    first = min((row["step"] for row in rows), default=step)
+    if first < step and folder.file(kind, first).exists():
+        add(folder, kind, first, [row for row in rows if row["step"] == first])
+        rows = [row for row in rows if row["step"] > first]
+    if rows:
+        add(folder, kind, step, rows)
+
+
 def write_snapshot(
     folder: Folder,
     step: int,
@@ -76,13 +89,11 @@ class Log:
     def write(self, step: int) -> dict[int, float]:
         """Write all that is kept as the files of `step`; the loss of a snapshot is a metric, too. Return losses by step."""
         log = {past: {name: _number(value) for name, value in row.items()} for past, row in self._training.items()}
-        if log:
-            add(self.folder, "training", step, [{"step": past, **row} for past, row in log.items()])
+        add_logged(self.folder, "training", step, [{"step": past, **row} for past, row in log.items()])
         metrics = self._metrics + [(past, "training_loss", log[past]["loss"]) for past in log if past in self.snapshots]
-        if metrics:
-            key = {"model": self.folder.model}
-            rows = [key | {"step": past, "metric": name, "value": _number(value)} for past, name, value in metrics]
-            add(self.folder, "metrics/monitor", step, rows)
+        key = {"model": self.folder.model}
+        rows = [key | {"step": past, "metric": name, "value": _number(value)} for past, name, value in metrics]
+        add_logged(self.folder, "metrics/monitor", step, rows)
         self._training.clear()
         self._metrics.clear()
         return {past: row["loss"] for past, row in log.items()}
