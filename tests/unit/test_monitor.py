@@ -523,6 +523,20 @@ def test_tensorboard_shows_the_features_of_the_whole_model(tmp_path):
     assert events.Scalars("topology/monitor_share_of_time")
 
 
+@pytest.mark.parametrize(("again", "shown"), [({"overwrite": True}, [1]), ({"start": 2}, [1, 2, 3])])
+def test_tensorboard_shows_no_step_that_was_removed(tmp_path, again, shown):
+    with monitor(tmp_path, tensorboard=True) as watching:
+        for _ in range(4):
+            watching.step(small_model())
+    time.sleep(1.1)  # TensorBoard reads the files in the order of the seconds in their names
+    with monitor(tmp_path, tensorboard=True, **again) as watching:
+        watching.step(small_model())
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "tiny")).Reload()
+    assert [point.step for point in events.Scalars("topology/h0_total")] == shown == Folder(tmp_path, "tiny").steps()
+
+
 def test_without_tensorboard_one_line_says_so(tmp_path, monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with monitor(tmp_path, tensorboard=True) as watching:

@@ -296,12 +296,13 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
 
     def _prepare(self, start: int, tensorboard: bool | SummaryWriter, **facts: int | None) -> None:
         """Remove the rows of another training, so that none is mixed with those of this one, and open the writer."""
-        records.drop_after(self.folder, start if start else -1)
+        last_kept = start or -1
+        records.drop_after(self.folder, last_kept)
         if start == 0:
             self.folder.facts_file.unlink(missing_ok=True)
         self.folder.write_facts(**facts)
         curves = self.folder.path / "tensorboard" / self.folder.model
-        self._writer = writers.tensorboard_writer(curves) if tensorboard is True else tensorboard or None
+        self._writer = writers.tensorboard_writer(curves, last_kept + 1) if tensorboard is True else tensorboard or None
         if tensorboard is True and self._writer is None:
             self._say("tensorboard is not installed, so only tables are written (pip install tensorboard)")
 

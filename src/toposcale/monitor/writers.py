@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 PREFIX = "topology/"
 
 
-def tensorboard_writer(folder: Path) -> SummaryWriter | None:
-    """Return a writer of event files into `folder`, None if the package tensorboard is not installed."""
+def tensorboard_writer(folder: Path, first_step: int) -> SummaryWriter | None:
+    """Return a writer of event files into `folder`, None if the package tensorboard is not installed.
+
+    TensorBoard no longer shows what earlier files have from `first_step` on.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(log_dir=str(folder))
+    return SummaryWriter(log_dir=str(folder), purge_step=first_step)
 
 
 def show(step: int, values: Mapping[str, float], writer: SummaryWriter | None) -> None:
