@@ -203,6 +203,19 @@ def test_a_snapshot_that_is_due_too_early_is_dropped_and_said_so_once(tmp_path, 
     assert metrics(tmp_path)[3, "training_loss"] == 3.0
 
 
+@pytest.mark.parametrize("last_step", [2, 3])
+def test_the_final_weights_are_measured_though_the_snapshot_before_is_in_work(tmp_path, last_step):
+    model = small_model()
+    watching = monitor(tmp_path, every=2, when_busy="drop")
+    watching.snapshot(model)
+    os.kill(watching._worker._process.pid, signal.SIGSTOP)  # in work until the training ends
+    for _ in range(last_step):
+        watching.step(model)
+    os.kill(watching._worker._process.pid, signal.SIGCONT)
+    watching.finish(model)
+    assert Folder(tmp_path, "tiny").steps() == [0, last_step]
+
+
 def test_an_error_in_the_background_is_a_line_and_the_next_snapshot_has_its_chance(tmp_path, capfd):
     model = small_model()
     (tmp_path / "features").write_text("in the way")

@@ -249,8 +249,10 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         self.folder.write_facts(**facts)
 
     def finish(self, model: nn.Module) -> None:
-        """Take a snapshot of the final weights, unless one fell due at the last step, and close the monitor."""
-        if self.last_snapshot != self.last_step:
+        """Take a snapshot of the final weights, unless one was taken at the last step, and close the monitor."""
+        if self._active and (self._worker is None or self._worker.step != self.last_step):
+            with self.guard():
+                self._receive(self.timeout)  # close() would wait too, and this one must not be dropped for it
             self.snapshot(model)
         self.close()
 
