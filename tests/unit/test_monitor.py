@@ -506,6 +506,8 @@ def test_wrong_arguments(tmp_path, arguments):
 def test_a_name_that_is_no_file_name(tmp_path):
     with pytest.raises(UserError, match="cannot name a model"):
         monitor(tmp_path, name="../up")
+    with pytest.raises(UserError, match="3 cannot name a model"):
+        monitor(tmp_path, name=3)
 
 
 def test_the_cost_is_measured_and_printed(tmp_path, capfd):

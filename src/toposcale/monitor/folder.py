@@ -35,7 +35,7 @@ class Folder:
     model: str
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.model):
+        if not isinstance(self.model, str) or not _NAME.fullmatch(self.model):
             raise UserError(
                 f"{self.model!r} cannot name a model: up to 64 letters, digits, dots, underscores and hyphens, "
                 "starting with a letter or digit"
