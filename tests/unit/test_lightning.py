@@ -53,13 +53,13 @@ class Regression(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
 
 
-def fit(path, *, every=6, interval="step", resume_from=None, epochs=EPOCHS, **options):
-    """A fit with the callback: the module and its trainer."""
+def fit(path, *, every=6, module=None, resume_from=None, epochs=EPOCHS, more=(), callback=None, **options):
+    """A fit with the callback, its further options, and more callbacks: the module and its trainer."""
     lightning.seed_everything(0, verbose=False)
     inputs = torch.randn(8 * BATCHES, 4)
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
-    module = Regression(interval)
-    callback = LightningTopologyCallback(
+    module = module or Regression()
+    monitored = LightningTopologyCallback(
         path / "topology",
         "mine",
         every=every,
@@ -67,11 +67,12 @@ def fit(path, *, every=6, interval="step", resume_from=None, epochs=EPOCHS, **op
         tensorboard=False,
         settings=weights.WeightSettings(max_points=8),
         tokens_per_step=64,
+        **(callback or {}),
     )
     trainer = lightning.Trainer(
         max_epochs=epochs,
         accelerator="cpu",
-        callbacks=[callback],
+        callbacks=[monitored, *more],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -120,8 +121,58 @@ def test_a_step_of_several_batches_counts_once(tmp_path):
     assert Folder(tmp_path / "topology", "mine").steps() == [0, 3, 6, 9, 12]
 
 
+class TwoOptimizers(Regression):
+    """Manual optimization: every `batches` batches each of the two layers has an update of its own optimizer."""
+
+    automatic_optimization = False
+
+    def __init__(self, batches=1):
+        super().__init__()
+        self.batches = batches
+
+    def training_step(self, batch, index):
+        loss = super().training_step(batch, index)
+        self.manual_backward(loss)
+        if (index + 1) % self.batches == 0:
+            for optimizer in self.optimizers():
+                optimizer.step()
+                optimizer.zero_grad()
+        return loss
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(layer.parameters(), lr=0.05) for layer in (self.inner[0], self.inner[2])]
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_each_update_of_several_optimizers_counts_as_in_lightning(tmp_path, batches):
+    module, trainer = fit(tmp_path, module=TwoOptimizers(batches), every=3, limit_val_batches=0)
+    steps = list(range(2, 2 * STEPS // batches + 1, 2))
+    assert trainer.global_step == steps[-1]
+    log = rows(tmp_path, "training", "training")
+    assert log["step"].tolist() == steps
+    np.testing.assert_allclose(log["loss"], np.mean(np.reshape(module.losses, (-1, batches)), axis=1), rtol=1e-6)
+    folder = Folder(tmp_path / "topology", "mine")
+    # A multiple of 3, or the first step after one that falls between two updates.
+    assert folder.steps() == [0, *(step for step in steps if step % 3 < 2)]
+    # How many updates a batch has is the module's own.
+    assert folder.facts()["final_step"] is None
+
+
+def test_the_last_step_of_several_optimizers_is_that_of_max_steps(tmp_path):
+    fit(tmp_path, module=TwoOptimizers(), epochs=None, max_steps=8, limit_val_batches=0)
+    folder = Folder(tmp_path / "topology", "mine")
+    assert (folder.steps()[-1], folder.facts()["final_step"]) == (8, 8)
+
+
+def test_the_last_step_is_not_known_where_the_batches_of_an_update_change(tmp_path):
+    changes = lightning.callbacks.GradientAccumulationScheduler({0: 1, 1: 4})
+    _, trainer = fit(tmp_path, more=[changes], limit_val_batches=0)
+    assert trainer.global_step == BATCHES + BATCHES // 4
+    assert Folder(tmp_path / "topology", "mine").facts()["final_step"] is None
+
+
 def test_a_schedule_by_epochs_is_no_plan_of_steps(tmp_path):
-    fit(tmp_path, every=24, interval="epoch", limit_val_batches=0)
+    fit(tmp_path, every=24, module=Regression("epoch"), limit_val_batches=0)
     assert Folder(tmp_path / "topology", "mine").facts()["schedule"] is None
 
 

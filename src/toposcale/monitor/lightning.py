@@ -27,15 +27,17 @@ def _callback_class() -> Any:
 class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignore[misc]
     """Monitor the module of a Lightning Trainer.
 
-    A step is an update, whatever the number of batches in it. There is a snapshot at the start, every `every` steps and at
-    the end. The loss is what `training_step` returns, averaged over the batches of the update. What is logged in the
-    validation as `val_loss` (or with valid, validation or eval, and with _, / or . after it) becomes the metric
-    `validation_loss`, and any other `val_NAME` becomes `NAME`. The learning-rate schedule comes from a LambdaLR by steps.
+    The steps are those of `trainer.global_step`: a step is an update, whatever the number of batches in it, and each of
+    several optimizers counts its own. There is a snapshot at the start, every `every` steps and at the end. The loss is
+    what `training_step` returns, averaged over the batches of the update. What is logged in the validation as `val_loss`
+    (or with valid, validation or eval, and with _, / or . after it) becomes the metric `validation_loss`, and any other
+    `val_NAME` becomes `NAME`. The learning-rate schedule comes from a LambdaLR by steps.
 
     Parameters
     ----------
     folder, name, **options
-        As in `TopologyMonitor`. By default `start` and `final_step` come from the Trainer.
+        As in `TopologyMonitor`. By default `start` and `final_step` come from the Trainer. It does not know the last step
+        of a number of epochs where the optimization is manual or the number of batches of an update changes.
 
     Raises
     ------
@@ -61,9 +63,7 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         if not trainer.is_global_zero:
             return
         self._losses: list[Tensor] = []
-        expected = float(trainer.estimated_stepping_batches)
-        final_step = int(expected) if math.isfinite(expected) and expected > 0 else None
-        self._open(pl_module, lambda: _scheduler_by_steps(trainer), trainer.global_step, final_step)
+        self._open(pl_module, lambda: _scheduler_by_steps(trainer), trainer.global_step, _final_step(trainer))
 
     @guarded_hook
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -72,10 +72,14 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         if isinstance(loss, Tensor):
             # Lightning divides the loss of a batch by the number of batches of an update.
             self._losses.append(loss.detach() * trainer.accumulate_grad_batches)
-        if trainer.global_step > self.monitor.last_step:
+        before, now = self.monitor.last_step, trainer.global_step
+        if now > before:
             mean = sum(self._losses) / len(self._losses) if self._losses else None
             rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
+            self.monitor.last_step = now - 1  # several optimizers may have made an update each
             self.monitor.step(pl_module, mean, learning_rate=float(rates[0]) if rates else None)
+            if now // self.monitor.every > before // self.monitor.every and self.monitor.last_snapshot != now:
+                self.monitor.snapshot(pl_module)
             self._losses.clear()
 
     @guarded_hook
@@ -93,6 +97,17 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Take a snapshot of the final weights and close the monitor."""
         self.monitor.finish(pl_module)
+
+
+def _final_step(trainer: Any) -> int | None:
+    """Return the last step of the training; None if it is not known."""
+    # Lightning counts a manual update a batch, and as many batches an update as at the start.
+    changes = any(hasattr(callback, "going_to_accumulate_grad_batches") for callback in trainer.callbacks)
+    if trainer.lightning_module.automatic_optimization and not changes:
+        expected = float(trainer.estimated_stepping_batches)
+    else:
+        expected = trainer.max_steps if trainer.max_epochs == -1 else math.inf
+    return int(expected) if math.isfinite(expected) and expected > 0 else None
 
 
 def _scheduler_by_steps(trainer: Any) -> Any:
