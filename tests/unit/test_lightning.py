@@ -121,6 +121,16 @@ def test_a_step_of_several_batches_counts_once(tmp_path):
     assert Folder(tmp_path / "topology", "mine").steps() == [0, 3, 6, 9, 12]
 
 
+def test_the_mean_of_losses_in_bfloat16_keeps_their_digits(tmp_path):
+    class Constant(Regression):
+        def training_step(self, batch, index):
+            return super().training_step(batch, index) * 0 + 2.40625
+
+    fit(tmp_path, module=Constant(), precision="bf16-true", accumulate_grad_batches=BATCHES, limit_val_batches=0)
+    # Lightning rounds the loss of a batch once; a sum of twelve would be rounded twelve times.
+    np.testing.assert_allclose(rows(tmp_path, "training", "training")["loss"], 2.40625, rtol=2**-8)
+
+
 class TwoOptimizers(Regression):
     """Manual optimization: every `batches` batches each of the two layers has an update of its own optimizer."""
 

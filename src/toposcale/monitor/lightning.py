@@ -70,8 +70,8 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         """Count the step if this batch ended one, and take a snapshot if one is due."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if isinstance(loss, Tensor):
-            # Lightning divides the loss of a batch by the number of batches of an update.
-            self._losses.append(loss.detach() * trainer.accumulate_grad_batches)
+            # Lightning divides the loss of a batch by the number of batches of an update. A sum in bfloat16 loses digits.
+            self._losses.append(loss.detach().float() * trainer.accumulate_grad_batches)
         before, now = self.monitor.last_step, trainer.global_step
         if now > before:
             mean = sum(self._losses) / len(self._losses) if self._losses else None
