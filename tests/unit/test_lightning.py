@@ -181,6 +181,17 @@ def test_the_last_step_is_not_known_where_the_batches_of_an_update_change(tmp_pa
     assert Folder(tmp_path / "topology", "mine").facts()["final_step"] is None
 
 
+def test_a_schedule_of_every_second_step_is_no_plan_of_steps(tmp_path):
+    class EverySecond(Regression):
+        def configure_optimizers(self):
+            made = super().configure_optimizers()
+            made["lr_scheduler"]["frequency"] = 2
+            return made
+
+    fit(tmp_path, every=24, module=EverySecond(), limit_val_batches=0)
+    assert Folder(tmp_path / "topology", "mine").facts()["schedule"] is None
+
+
 def test_a_schedule_by_epochs_is_no_plan_of_steps(tmp_path):
     fit(tmp_path, every=24, module=Regression("epoch"), limit_val_batches=0)
     assert Folder(tmp_path / "topology", "mine").facts()["schedule"] is None

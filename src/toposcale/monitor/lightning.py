@@ -112,4 +112,5 @@ def _final_step(trainer: Any) -> int | None:
 
 def _scheduler_by_steps(trainer: Any) -> Any:
     """Return the first scheduler that changes the learning rate every step; None if there is none."""
-    return next((each.scheduler for each in trainer.lr_scheduler_configs if each.interval == "step"), None)
+    each_step = (each for each in trainer.lr_scheduler_configs if each.interval == "step" and each.frequency == 1)
+    return next((each.scheduler for each in each_step), None)
