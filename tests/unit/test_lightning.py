@@ -181,6 +181,19 @@ def test_the_last_step_is_not_known_where_the_batches_of_an_update_change(tmp_pa
     assert Folder(tmp_path / "topology", "mine").facts()["final_step"] is None
 
 
+def test_a_value_that_an_evaluation_does_not_log_is_not_repeated(tmp_path):
+    class Rarely(Regression):
+        def validation_step(self, batch, index):
+            super().validation_step(batch, index)
+            if self.trainer.global_step == BATCHES // 2:
+                self.log("val_rare", 0.25)
+
+    fit(tmp_path, module=Rarely(), val_check_interval=BATCHES // 2)
+    metrics = rows(tmp_path, "metrics/monitor", "metrics").set_index(["metric", "step"])["value"]
+    assert metrics["rare"].to_dict() == {BATCHES // 2: 0.25}
+    assert list(metrics["accuracy"]) == [0.5] * 4
+
+
 def test_a_schedule_of_every_second_step_is_no_plan_of_steps(tmp_path):
     class EverySecond(Regression):
         def configure_optimizers(self):

@@ -83,12 +83,19 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
             self._losses.clear()
 
     @guarded_hook
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Remember what was logged before this evaluation."""
+        self._logged_before = dict(trainer.callback_metrics)
+
+    @guarded_hook
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Record the metrics of an evaluation."""
         if trainer.sanity_checking:
             return
-        logged = trainer.callback_metrics.items()
-        metrics = {match[1]: value for name, value in logged if (match := _EVALUATED.fullmatch(name))}
+        # Lightning keeps the value of an earlier evaluation where this one logs none.
+        earlier = self._logged_before
+        logged = {name: value for name, value in trainer.callback_metrics.items() if value is not earlier.get(name)}
+        metrics = {match[1]: value for name, value in logged.items() if (match := _EVALUATED.fullmatch(name))}
         if "loss" in metrics:
             metrics[VALIDATION_LOSS] = metrics.pop("loss")
         self.monitor.log(**metrics)
