@@ -194,6 +194,13 @@ def test_a_value_that_an_evaluation_does_not_log_is_not_repeated(tmp_path):
     assert list(metrics["accuracy"]) == [0.5] * 4
 
 
+def test_the_schedule_reaches_to_the_last_step_that_the_user_gave(tmp_path):
+    module, _ = fit(tmp_path, epochs=1, callback={"final_step": STEPS}, limit_val_batches=0)
+    facts = Folder(tmp_path / "topology", "mine").facts()
+    assert (facts["final_step"], facts["schedule"]["at"][-1]) == (STEPS, STEPS)
+    assert facts["schedule"]["values"][-1] == pytest.approx(0.1 * module.rate(STEPS))
+
+
 def test_a_schedule_of_every_second_step_is_no_plan_of_steps(tmp_path):
     class EverySecond(Regression):
         def configure_optimizers(self):

@@ -24,11 +24,13 @@ class TrainerHooks:
         """Open the monitor of a training, and take a snapshot of the initial weights; a retry replaces what failed."""
         if self.monitor is not None:
             self.monitor.close()  # of a training that was interrupted
-        steps = {"start": start, "final_step": final_step or None}  # a training of no epochs has no step
-        again = {"overwrite": True} if is_retry else {}
-        self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options | again))
+        # A training of no epochs has no last step.
+        options = {"start": start, "final_step": final_step or None} | self._options
+        if is_retry:
+            options["overwrite"] = True
+        self.monitor = TopologyMonitor(*self._arguments, **options)
         with self.monitor.guard():
-            self.monitor.tell(schedule=schedule_of(find_scheduler(), final_step or 0))
+            self.monitor.tell(schedule=schedule_of(find_scheduler(), options["final_step"] or 0))
         if start == 0:
             self.monitor.snapshot(model)
 
