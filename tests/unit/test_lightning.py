@@ -194,6 +194,18 @@ def test_a_value_that_an_evaluation_does_not_log_is_not_repeated(tmp_path):
     assert list(metrics["accuracy"]) == [0.5] * 4
 
 
+def test_a_fit_that_continues_a_training_which_lightning_does_not_know(tmp_path):
+    module, _ = fit(tmp_path, epochs=1, callback={"start": 30}, val_check_interval=6)
+    log = rows(tmp_path, "training", "training")
+    assert log["step"].tolist() == list(range(31, 31 + BATCHES))
+    np.testing.assert_allclose(log["loss"], module.losses, rtol=1e-6)
+    metrics = rows(tmp_path, "metrics/monitor", "metrics")
+    assert set(metrics.query("metric == 'validation_loss'")["step"]) == {36, 42}
+    facts = Folder(tmp_path / "topology", "mine").facts()
+    # Those of Lightning count from the start of this fit.
+    assert (facts["final_step"], facts["schedule"]) == (None, None)
+
+
 def test_the_schedule_reaches_to_the_last_step_that_the_user_gave(tmp_path):
     module, _ = fit(tmp_path, epochs=1, callback={"final_step": STEPS}, limit_val_batches=0)
     facts = Folder(tmp_path / "topology", "mine").facts()

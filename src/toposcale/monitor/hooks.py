@@ -24,13 +24,15 @@ class TrainerHooks:
         """Open the monitor of a training, and take a snapshot of the initial weights; a retry replaces what failed."""
         if self.monitor is not None:
             self.monitor.close()  # of a training that was interrupted
-        # A training of no epochs has no last step.
-        options = {"start": start, "final_step": final_step or None} | self._options
+        continues_another = self._options.get("start", start) != start  # whose steps the Trainer's plan leaves out
+        planned = None if continues_another else final_step or None  # a training of no epochs has no last step
+        options = {"start": start, "final_step": planned} | self._options
         if is_retry:
             options["overwrite"] = True
         self.monitor = TopologyMonitor(*self._arguments, **options)
         with self.monitor.guard():
-            self.monitor.tell(schedule=schedule_of(find_scheduler(), options["final_step"] or 0))
+            scheduler = None if continues_another else find_scheduler()
+            self.monitor.tell(schedule=schedule_of(scheduler, options["final_step"] or 0))
         if start == 0:
             self.monitor.snapshot(model)
 

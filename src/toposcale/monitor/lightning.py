@@ -64,6 +64,7 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
             return
         self._losses: list[Tensor] = []
         self._open(pl_module, lambda: _scheduler_by_steps(trainer), trainer.global_step, _final_step(trainer))
+        self._done_before = self.monitor.last_step - trainer.global_step  # by a training that Lightning does not know
 
     @guarded_hook
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -72,7 +73,7 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         if isinstance(loss, Tensor):
             # Lightning divides the loss of a batch by the number of batches of an update. A sum in bfloat16 loses digits.
             self._losses.append(loss.detach().float() * trainer.accumulate_grad_batches)
-        before, now = self.monitor.last_step, trainer.global_step
+        before, now = self.monitor.last_step, self._done_before + trainer.global_step
         if now > before:
             mean = sum(self._losses) / len(self._losses) if self._losses else None
             rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
