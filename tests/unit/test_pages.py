@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -569,6 +570,53 @@ def test_the_page_that_follows_a_training_names_a_damaged_state_of_its_trainer(t
     (tmp_path / "checkpoint-20/trainer_state.json").write_text(whole)
     (tmp_path / "trainer_state.json").write_text("{")
     assert f"{tmp_path}/trainer_state.json: not the state of a Trainer (" in told()
+
+
+def followed_model(path, name):
+    """Write one step of a monitored model into a folder."""
+    folder = Folder(path, name)
+    log = records.Log(folder)
+    log.training(1, 2.0, 0.5, 1e-3)
+    log.write(1)
+    folder.facts_file.parent.mkdir(exist_ok=True)
+    folder.facts_file.write_text('{"n_parameters": 9}')
+
+
+def test_a_folder_that_comes_back_as_it_was_is_shown_again(tmp_path):
+    path = tmp_path / "run"
+    followed_model(path, "one")
+    follower = watch.Follower(path)
+    follower.refresh()
+    before = follower.parts["run"]["state"]
+    path.rename(tmp_path / "elsewhere")
+    follower.refresh()
+    assert "is not there yet" in follower.parts["run"]["state"]
+    (tmp_path / "elsewhere").rename(path)
+    follower.refresh()
+    assert follower.parts["run"]["state"] == before
+
+
+def test_a_model_that_is_removed_leaves_the_page(tmp_path):
+    followed_model(tmp_path, "one")
+    followed_model(tmp_path, "two")
+    follower = watch.Follower(tmp_path)
+
+    def shown():
+        follower.refresh()
+        return [model["name"] for model in follower.parts["run"]["models"]]
+
+    assert shown() == ["one", "two"]
+    shutil.rmtree(tmp_path / "training" / "two")
+    (tmp_path / "models" / "two.json").unlink()
+    assert shown() == ["one"]
+
+
+def test_a_file_that_is_no_monitors_hides_no_model(tmp_path):
+    followed_model(tmp_path, "one")
+    (tmp_path / "models" / "._one.json").write_bytes(b"\0")  # as macOS writes beside a file that it copies
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    assert [model["name"] for model in follower.parts["run"]["models"]] == ["one"]
 
 
 @pytest.mark.parametrize("tokens_per_step", [np.nan, 100.0])

@@ -24,7 +24,7 @@ _FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
 
 def model_names(path: Path) -> list[str]:
     """Return the names of the monitored models of a folder."""
-    return sorted(file.stem for file in (path / "models").glob("*.json"))
+    return sorted(file.stem for file in (path / "models").glob("*.json") if _NAME.fullmatch(file.stem))
 
 
 @dataclass(frozen=True)

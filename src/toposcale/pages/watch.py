@@ -75,6 +75,7 @@ class Follower:
             raise UserError(f"{folder}: a file; name the folder of a training")
         self.folder = folder
         self._read_so_far: dict[tuple[Any, ...], Any] = {}
+        self._used: set[tuple[Any, ...]] = set()  # keys of what the look under way has read or found there
         self._signature: Any = None
         self._version = itertools.count(1)
         run = {"name": folder.name, "keys": [], "models": [], "notes": [], "version": 0, "state": "Reading."}
@@ -86,10 +87,13 @@ class Follower:
             self._refresh()
         except Exception as error:
             self.parts = {**self.parts, "run": {**self.parts["run"], "state": reason_of(error)}}
+            self._signature = None  # the same files without the error are news
 
     def _refresh(self) -> None:
+        self._used = set()
         seen = self._read()
-        signature = frozenset(self._read_so_far)
+        self._read_so_far = {key: self._read_so_far[key] for key in self._used}
+        signature = frozenset([*self._used, *seen.missing])
         if signature == self._signature:
             return
         features, metrics, log = (seen.frame(name) for name in ("features", "metrics", "training"))
@@ -163,8 +167,8 @@ class Follower:
         status = path.stat()
         key = (path, status.st_mtime_ns, status.st_size)
         if key not in self._read_so_far:
-            value = read(*arguments)
-            self._read_so_far = {old: kept for old, kept in self._read_so_far.items() if old[0] != path} | {key: value}
+            self._read_so_far[key] = read(*arguments)
+        self._used.add(key)
         return self._read_so_far[key]
 
 
