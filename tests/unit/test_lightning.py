@@ -285,3 +285,16 @@ def test_a_fit_after_an_interrupted_one_opens_the_monitor_again(tmp_path):
         with nullcontext() if type(module) is Regression else pytest.raises(RuntimeError, match="interrupted"):
             trainer.fit(module, data)
     assert Folder(tmp_path, "mine").steps() == [0, 2, 4]
+
+
+def test_a_fit_that_fails_keeps_its_rows_and_lets_another_callback_begin(tmp_path):
+    class Failing(Regression):
+        def on_train_batch_start(self, batch, index):
+            if self.trainer.global_step == 8:
+                raise RuntimeError("as if out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit(tmp_path, module=Failing(), limit_val_batches=0)
+    assert rows(tmp_path, "training", "training")["step"].tolist() == list(range(1, 9))
+    fit(tmp_path, callback={"overwrite": True}, limit_val_batches=0)
+    assert Folder(tmp_path / "topology", "mine").steps() == list(range(0, STEPS + 1, 6))

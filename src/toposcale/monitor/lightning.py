@@ -106,6 +106,11 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         """Take a snapshot of the final weights and close the monitor."""
         self.monitor.finish(pl_module)
 
+    @guarded_hook
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Write what was measured and close the monitor: a notebook goes on, and may start another training."""
+        self.monitor.close()
+
 
 def _final_step(trainer: Any) -> int | None:
     """Return the last step of the training; None if it is not known."""
