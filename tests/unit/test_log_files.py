@@ -213,6 +213,14 @@ def test_entries_of_a_state_without_a_step_are_left_out_and_rates_have_two_names
     )
 
 
+def test_the_folder_of_a_monitor_is_named_with_the_remedy(tmp_path):
+    (tmp_path / "training" / "tiny").mkdir(parents=True)
+    for step in (100, 200):  # each of them holds a part of the losses
+        pd.DataFrame({"step": [step], "loss": [2.0]}).to_parquet(tmp_path / f"training/tiny/step-{step:08d}.parquet")
+    with pytest.raises(UserError, match="the folder of a live monitor; toposcale watch and make advice"):
+        loss_curves.read(tmp_path)
+
+
 def test_a_folder_of_trainings_names_them(tmp_path):
     for name in ("a/checkpoint-5", "b"):
         (tmp_path / name).mkdir(parents=True)

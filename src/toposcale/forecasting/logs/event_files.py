@@ -107,6 +107,8 @@ def _why_no_losses(path: Path) -> str:
     states = [state.parent.relative_to(path) for state in path.rglob(FILE_NAME)] if path.is_dir() else []
     if trainings := sorted({str(at.parent if at.name.startswith("checkpoint-") else at) for at in states}):
         return f"no training of its own; give one of {listed(trainings, 8)}"
+    if any(path.glob("training/*/step-*.parquet")):
+        return "the folder of a live monitor; toposcale watch and make advice (docs/monitor.md) read all of its files"
     files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
     has = f"; of its files give the one with the losses: {listed(files, 8)}" if files else ""
     return f"no TensorBoard event files (named events.out.tfevents...) and no {FILE_NAME} there{has}"
