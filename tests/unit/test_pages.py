@@ -611,6 +611,16 @@ def test_a_model_that_is_removed_leaves_the_page(tmp_path):
     assert shown() == ["one"]
 
 
+def test_what_was_read_before_costs_a_look_nothing(tmp_path, monkeypatch):
+    followed_model(tmp_path, "one")
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    made = []
+    monkeypatch.setattr(watch, "_named", lambda *arguments: made.append(arguments))
+    follower.refresh()
+    assert made == []
+
+
 def test_a_file_that_is_no_monitors_hides_no_model(tmp_path):
     followed_model(tmp_path, "one")
     (tmp_path / "models" / "._one.json").write_bytes(b"\0")  # as macOS writes beside a file that it copies

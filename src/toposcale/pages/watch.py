@@ -60,7 +60,7 @@ class Seen:
 
     def add(self, name: str, model: str, rows: pa.Table) -> None:
         """Add rows of a model to a table; those of a training log do not name it."""
-        self.rows[name].append(rows.to_pandas().assign(model=model))
+        self.rows[name].append(_named(rows, model))
 
     def frame(self, name: str) -> pd.DataFrame:
         """Return all rows of a table."""
@@ -133,7 +133,7 @@ class Follower:
             seen.models.append({"model": name} | self._once(folder.facts_file, folder.facts))
             for kind, table in TABLES.items():
                 for path in folder.files(kind).values():
-                    seen.add(table.name, name, self._once(path, tables.read, table, path))
+                    seen.rows[table.name].append(self._once(path, _rows_of, table, path, name))
         return seen
 
     def _trained(self) -> Seen:
@@ -170,6 +170,15 @@ class Follower:
             self._read_so_far[key] = read(*arguments)
         self._used.add(key)
         return self._read_so_far[key]
+
+
+def _rows_of(table: schemas.Table, path: Path, model: str) -> pd.DataFrame:
+    """Return the rows of a file of a monitor."""
+    return _named(tables.read(table, path), model)
+
+
+def _named(rows: pa.Table, model: str) -> pd.DataFrame:
+    return rows.to_pandas().assign(model=model)
 
 
 def _last_state(source: checkpoints.FolderSource) -> tuple[str | None, int, list[str]]:
