@@ -14,9 +14,9 @@ class TopologyCallback(TrainerHooks, TrainerCallback):
     """Monitor the model of a transformers Trainer.
 
     There is a snapshot at the start, every `every` steps and at the end, before `load_best_model_at_end` brings back the
-    weights of an earlier step. Losses, gradient norms and learning rates come
-    from the log of the Trainer, so let `logging_steps` divide `every`. The metric `eval_loss` becomes `validation_loss`,
-    and any other `eval_NAME` that is a number becomes `NAME`.
+    weights of an earlier step. Losses, gradient norms and learning rates come from the log of the Trainer, so let
+    `logging_steps` divide `every`. The metric `eval_loss` becomes `validation_loss`, and any other `eval_NAME` that is a
+    number becomes `NAME`.
 
     Parameters
     ----------
