@@ -547,11 +547,17 @@ def test_the_page_that_follows_a_training_tells_what_is_wrong_with_a_file_and_st
     assert follower.parts["run"]["state"] == "No checkpoint yet."
 
 
+def saved_checkpoint(path, step):
+    """Write a checkpoint of one matrix as the Trainer names it; its folder."""
+    checkpoint = path / f"checkpoint-{step}"
+    checkpoint.mkdir()
+    save_file({"w": np.full((3, 4), step, dtype=np.float32)}, checkpoint / "model.safetensors")
+    return checkpoint
+
+
 def test_the_page_that_follows_a_training_names_a_damaged_state_of_its_trainer(tmp_path):
     for step in (10, 20):
-        checkpoint = tmp_path / f"checkpoint-{step}"
-        checkpoint.mkdir()
-        save_file({"w": np.full((3, 4), step, dtype=np.float32)}, checkpoint / "model.safetensors")
+        checkpoint = saved_checkpoint(tmp_path, step)
         state = {"log_history": [{"step": at, "loss": 4.0} for at in range(1, step)], "global_step": step}
         (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     follower, whole = watch.Follower(tmp_path), json.dumps(state)
@@ -611,10 +617,12 @@ def test_a_model_that_is_removed_leaves_the_page(tmp_path):
     assert shown() == ["one"]
 
 
-def test_what_was_read_before_costs_a_look_nothing(tmp_path, monkeypatch):
-    followed_model(tmp_path, "one")
+@pytest.mark.parametrize("write", [lambda path: followed_model(path, "one"), lambda path: saved_checkpoint(path, 10)])
+def test_what_was_read_before_costs_a_look_nothing(tmp_path, monkeypatch, write):
+    write(tmp_path)
     follower = watch.Follower(tmp_path)
     follower.refresh()
+    assert len(follower.parts["run"]["models"]) == 1
     made = []
     monkeypatch.setattr(watch, "_named", lambda *arguments: made.append(arguments))
     follower.refresh()

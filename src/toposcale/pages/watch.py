@@ -58,10 +58,6 @@ class Seen:
     rows: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     missing: list[str] = field(default_factory=list)
 
-    def add(self, name: str, model: str, rows: pa.Table) -> None:
-        """Add rows of a model to a table; those of a training log do not name it."""
-        self.rows[name].append(_named(rows, model))
-
     def frame(self, name: str) -> pd.DataFrame:
         """Return all rows of a table."""
         return pd.concat(self.rows[name] or [schemas.TABLES[name].frame([]).assign(model="")], ignore_index=True)
@@ -149,16 +145,16 @@ class Follower:
         if state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
             facts |= trainer_states.facts(trainer_states.read_state(state), count.without_embeddings)
-            seen.add("metrics", name, metric_table(curve, name, steps))
-            seen.add("training", name, training_table(curve))
+            seen.rows["metrics"].append(_named(metric_table(curve, name, steps), name))
+            seen.rows["training"].append(_named(training_table(curve), name))
         for step in steps:
             try:
                 features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
                 seen.missing.append(message_of(error))
                 continue
-            seen.add("features", name, features)
-            seen.add("diagrams", name, diagrams)
+            seen.rows["features"].append(features)
+            seen.rows["diagrams"].append(diagrams)
         seen.models.append({"model": name} | facts)
         return seen
 
@@ -178,6 +174,7 @@ def _rows_of(table: schemas.Table, path: Path, model: str) -> pd.DataFrame:
 
 
 def _named(rows: pa.Table, model: str) -> pd.DataFrame:
+    """Return rows with the name of their model, which those of a training log lack."""
     return rows.to_pandas().assign(model=model)
 
 
@@ -248,12 +245,13 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
     return outlook
 
 
-def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
+def _measured(checkpoint: Path, model: str, step: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the features and diagrams of a checkpoint's weights."""
     matrices = checkpoints.Checkpoint(checkpoint).matrices()
     features, diagrams = weights.compute_features(matrices, weights.WeightSettings())
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
-    return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
+    feature_rows, diagram_rows = tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
+    return _named(feature_rows, model), _named(diagram_rows, model)
 
 
 def watch(folder: str | Path, *, port: int, every: float) -> None:
