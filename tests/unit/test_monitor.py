@@ -289,9 +289,9 @@ def test_a_frozen_background_process_is_waited_for_until_the_timeout(tmp_path, c
     assert Folder(tmp_path, "tiny").holds_rows() == (when_busy == "wait")
 
 
-def run_training(program, stderr):
-    """Run a training whose monitor has to write to a broken stderr; return what it says on stdout."""
-    done = subprocess.run(
+def finished_program(program, stderr=subprocess.PIPE):
+    """Run a program that uses the library, to its end."""
+    return subprocess.run(
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -299,6 +299,11 @@ def run_training(program, stderr):
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         check=False,
     )
+
+
+def run_training(program, stderr):
+    """Run a training whose monitor has to write to a broken stderr; return what it says on stdout."""
+    done = finished_program(program, stderr)
     return done.returncode, done.stdout
 
 
@@ -396,13 +401,7 @@ assert not unwanted, unwanted
 print(watching._worker._process.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        check=False,
-    )
+    done = finished_program(program)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, give_up = int(done.stdout), time.monotonic() + 300
     while is_running(pid):
@@ -744,17 +743,11 @@ if child == 0:
 try:
     first = watching._worker._process
     watching.snapshot(torch.nn.Linear(4, 5))  # another shape, so another process
-    print(first.wait(60))
+    print(first.wait(300))
 finally:
     os.kill(child, signal.SIGKILL)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        check=False,
-    )
+    done = finished_program(program)
     assert done.stdout == "0\n", done.stderr
 
 
