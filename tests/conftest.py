@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from toposcale.io.job_files import locked
 from workspace import Workspace, code_block, copy_project, new_workspace, small_configuration, with_landscapes
 
-# A busy machine is no fault. The checks of a change replace this profile: see .ci/run.
+# A slow machine fails no property test. .ci/run chooses another profile, with the same examples in every run.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 

@@ -267,7 +267,7 @@ def test_nothing_is_left_of_a_cluster():
         other = Cluster(environment)
         for _ in range(2):
             other.call("sbatch", "--output=/dev/null", "--wrap", "sleep 1000")
-        # A job is RUNNING before its script has begun, and a script that is stopped then never does.
+        # SLURM reports a job as RUNNING before its script starts; a script that is stopped then never starts `sleep`.
         wait_for(lambda: [line for line in processes(f"{folder}/") if line.startswith("sleep 1000")][1:])
         running = other.jobs("", "RUNNING")
         assert len(running) == 2

@@ -24,7 +24,7 @@ class TrainerHooks:
         """Open the monitor of a training, and take a snapshot of the initial weights; a retry replaces what failed."""
         if self.monitor is not None:
             self.monitor.close()  # of a training that was interrupted
-        continues_another = self._options.get("start", start) != start  # whose steps the Trainer's plan leaves out
+        continues_another = self._options.get("start", start) != start  # whose steps the Trainer does not count
         planned = None if continues_another else final_step or None  # a training of no epochs has no last step
         options = {"start": start, "final_step": planned} | self._options
         if is_retry:

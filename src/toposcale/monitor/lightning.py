@@ -36,8 +36,8 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
     Parameters
     ----------
     folder, name, **options
-        As in `TopologyMonitor`. By default `start` and `final_step` come from the Trainer. It does not know the last step
-        of a number of epochs where the optimization is manual or the number of batches of an update changes.
+        As in `TopologyMonitor`. By default `start` and `final_step` come from the Trainer. With `max_epochs`, the last step
+        is unknown in manual optimization, and where the number of batches per update changes.
 
     Raises
     ------
@@ -64,7 +64,8 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
             return
         self._losses: list[Tensor] = []
         self._open(pl_module, lambda: _scheduler_by_steps(trainer), trainer.global_step, _final_step(trainer))
-        self._done_before = self.monitor.last_step - trainer.global_step  # by a training that Lightning does not know
+        # Steps of an earlier training that Lightning did not resume.
+        self._done_before = self.monitor.last_step - trainer.global_step
 
     @guarded_hook
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -77,7 +78,7 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
         if now > before:
             mean = sum(self._losses) / len(self._losses) if self._losses else None
             rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
-            self.monitor.last_step = now - 1  # several optimizers may have made an update each
+            self.monitor.last_step = now - 1  # each of several optimizers may have made an update
             self.monitor.step(pl_module, mean, learning_rate=float(rates[0]) if rates else None)
             if now // self.monitor.every > before // self.monitor.every and self.monitor.last_snapshot != now:
                 self.monitor.snapshot(pl_module)
@@ -114,9 +115,10 @@ class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignor
 
 def _final_step(trainer: Any) -> int | None:
     """Return the last step of the training; None if it is not known."""
-    # Lightning counts a manual update a batch, and as many batches an update as at the start.
-    changes = any(hasattr(callback, "going_to_accumulate_grad_batches") for callback in trainer.callbacks)
-    if trainer.lightning_module.automatic_optimization and not changes:
+    # estimated_stepping_batches assumes one update per batch in manual optimization, and a constant number of batches per
+    # update.
+    varies = any(hasattr(callback, "going_to_accumulate_grad_batches") for callback in trainer.callbacks)
+    if trainer.lightning_module.automatic_optimization and not varies:
         expected = float(trainer.estimated_stepping_batches)
     else:
         expected = trainer.max_steps if trainer.max_epochs == -1 else math.inf

@@ -37,7 +37,7 @@ def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]])
 def add_logged(folder: Folder, kind: str, step: int, rows: list[dict[str, Any]]) -> None:
     """Add the rows since the last file to the file of `step`; those of the step of the last file go into that one.
 
-    It may hold them already, as where a training that goes on evaluates once more the weights that it starts from.
+    That file may have rows of the same keys: a resumed training may evaluate the weights that it starts from once more.
     """
     first = min((row["step"] for row in rows), default=step)
     if first < step and folder.file(kind, first).exists():

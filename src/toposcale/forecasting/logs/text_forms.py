@@ -313,7 +313,7 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     is_other = loss is None and bool(words & (_NEVER | VALIDATION | TEST))
     if loss is None and "loss" in words and is_other and "scale" not in words:
         form.reason = "a best or mean loss, or an evaluation on another text"
-    if (loss is None and "loss" in words and not is_other) or (loss and _is_one_of_two(name, literals, at)):
+    if (loss is None and "loss" in words and not is_other) or (loss and _is_one_of_several(name, literals, at)):
         form.kind = Kind.LEFT_OUT  # a loss of an unknown kind
     if loss is None:
         return ""
@@ -327,7 +327,7 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     return column
 
 
-def _is_one_of_two(name: str, literals: Sequence[str], at: int) -> bool:
+def _is_one_of_several(name: str, literals: Sequence[str], at: int) -> bool:
     """Return whether a loss is the start of a number with a decimal comma, or the first of several under its name."""
     after = literals[at + 1]
     is_followed = after == "," or after.strip() in ("/", "->") or (after == ", " and literals[at][-1:] in ("[", "("))
