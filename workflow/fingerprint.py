@@ -1,8 +1,9 @@
 """Fingerprints of the code that a rule runs, so that changed library code reruns what it made.
 
 Snakemake watches a rule's script, not the modules that the script imports. The fingerprint of a script covers every
-module of the library that it can reach by imports. Comments, layout and docstrings do not enter it, nor what a column
-means (`schemas.csv`): the code that fills a column does.
+module of the library that it can reach by imports. Comments, layout and docstrings, also those of attributes, do not
+enter it, nor what a column means (`schemas.csv`): the code that fills a column does. It is the same for every Python that
+parses the code into the same syntax tree.
 
 A name that a package takes from one of its modules leads to that module alone: `homology.rips_diagrams` to
 `homology/rips.py`. The `__init__.py` of a package counts where a name that it defines itself is used.
@@ -19,7 +20,6 @@ from paths import ROOT
 
 LIBRARY = ROOT / "src"
 SCRIPTS = ROOT / "scripts"
-_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Module(NamedTuple):
@@ -72,8 +72,6 @@ def _parsed(path: Path) -> _Module:
         elif isinstance(node, ast.Attribute | ast.Name):
             name, *attributes = _chain(node)
             loaded.setdefault(name, set()).add(".".join(attributes))
-        elif isinstance(node, _DOCUMENTED) and len(node.body) > 1 and ast.get_docstring(node) is not None:
-            del node.body[0]
     used = set()
     for name, meaning in imported.items():
         attributes_of = loaded.get(name, set()) - {""}
@@ -82,7 +80,28 @@ def _parsed(path: Path) -> _Module:
         if not attributes_of and (name in loaded or path.name != "__init__.py"):
             used.add(meaning)
     defined = {name for node in tree.body for name in _names(node)}
-    return _Module(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported, frozenset(used), frozenset(defined))
+    return _Module(hashlib.sha256(_code(tree).encode()).hexdigest(), imported, frozenset(used), frozenset(defined))
+
+
+def _code(value: Any) -> str:
+    """Return a syntax tree, or a part of one, as text without docstrings.
+
+    Unlike that of `ast.dump` it is the same for every version of Python from 3.10 on: what is empty is left out.
+    """
+    if isinstance(value, ast.JoinedStr):  # in whose format Python 3.12 ends with an empty text
+        value = [part for part in value.values if not (isinstance(part, ast.Constant) and part.value == "")]
+    if isinstance(value, list):
+        return f"[{','.join(_code(part) for part in value if not _is_text(part))}]"
+    if not isinstance(value, ast.AST):
+        return repr(value)
+    fields = [(name, part) for name, part in ast.iter_fields(value) if part is not None and part != []]
+    return f"{type(value).__name__}({','.join(f'{name}={_code(part)}' for name, part in fields if name != 'ctx')})"
+
+
+def _is_text(part: Any) -> bool:
+    """Return whether a statement is a text, and so does nothing, or `pass`, which takes its place."""
+    is_text = isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, str)
+    return is_text or isinstance(part, ast.Pass)
 
 
 def _chain(node: ast.expr) -> list[str]:

@@ -48,6 +48,7 @@ def project(tmp_path, monkeypatch):
     [
         ("src/toposcale/part/b.py", "def f():\n    return 2\n", True),
         ("src/toposcale/part/b.py", "# why\ndef f():\n\n    return 1\n", False),
+        ("src/toposcale/part/b.py", 'def f():\n    """Text."""\n    return 1\n\n\nx: int = 3\n', True),
         ("src/toposcale/apart.py", "x = 2\n", False),
         # What a package defines, and nobody here uses.
         ("src/toposcale/part/__init__.py", "y = 1\n", False),
@@ -59,6 +60,37 @@ def test_what_changes_a_fingerprint(project, file, text, changes):
     before = current()
     (root / file).write_text(text)
     assert (current() != before) == changes
+
+
+@pytest.mark.parametrize(
+    ("code", "documented"),
+    [
+        ("X = 1", 'X = 1\n"""Why."""'),
+        (
+            "class A:\n    x: int = 1\n    y = 2",
+            'class A:\n    x: int = 1\n    """Why."""\n    y = 2\n    """And why."""',
+        ),
+        ("class A(E): pass", 'class A(E):\n    """What."""'),
+        ("def f(): pass", 'def f():\n    """What."""'),
+    ],
+)
+def test_fingerprint_leaves_out_every_docstring(project, code, documented):
+    root, current = project
+    digests = []
+    for text in (code, documented, documented.replace('"""', '"""Again: ', 1), code.replace("1", "3") + "\nZ = 0"):
+        (root / "src/toposcale/part/b.py").write_text(text + "\n")
+        digests.append(current())
+    assert digests[0] == digests[1] == digests[2] != digests[3]
+
+
+def test_fingerprint_does_not_depend_on_the_version_of_python(project):
+    """Python 3.12 added `type_params` to the tree, and 3.13 left empty lists out of what `ast.dump` writes."""
+    root, current = project
+    (root / "src/toposcale/part/b.py").write_text(
+        "@d\nclass A(B, k=1):\n    def f(self, *a, x: int = -1, **k) -> str:\n        return f'{x!r:>{a[0]}} {k}'\n"
+        "async def g():\n    match x:\n        case {'a': [1, *_]} | None if y: del z\n    return lambda: (yield)\n"
+    )
+    assert current() == "5e878c913ed225be"
 
 
 PACKAGE = {
