@@ -51,7 +51,8 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
     try:
         # A job may outlive a killed Snakemake and still be writing. Snakemake itself removes the log before a job.
         with locked(log.with_name(f".{log.name}.lock")):
-            logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
+            # Appended, as the progress of a training is: at an offset of its own a line would overwrite another's.
+            logging.basicConfig(filename=log, filemode="a", level=logging.INFO, format="%(asctime)s %(message)s")
             logging.captureWarnings(True)
             start = time.perf_counter()
             check_inputs(snakemake.params.get("inputs", {}))

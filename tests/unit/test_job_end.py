@@ -1,4 +1,4 @@
-"""What a job or command loads is not searched for garbage, which would take longer than many jobs do."""
+"""How a job or command ends: what it leaves in its log, and without a search for garbage in what it loaded."""
 
 import subprocess
 import sys
@@ -37,6 +37,27 @@ def test_what_is_loaded_is_not_searched_for_garbage(tmp_path):
     assert int(left) < 0.01 * int(loaded)
     assert int(frozen) > 0.9 * int(loaded)
     assert (tmp_path / "job.cost.json").exists()
+
+
+def test_log_of_a_job_that_fails_keeps_its_progress(tmp_path):
+    code = (
+        JOB.partition("import _job")[0]
+        + """
+import _job, logging
+@_job.script
+def main(snakemake):
+    with open(snakemake.log, "a") as file:  # as a training does
+        file.write("step 0 of 400: the first line of the progress" + chr(10))
+    logging.info("a line of the script")
+    raise OSError("no room")
+"""
+    )
+    command = [sys.executable, "-c", code.format(scripts=str(ROOT / "scripts"))]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    lines = (tmp_path / "job.log").read_text().splitlines()
+    assert lines[0] == "step 0 of 400: the first line of the progress"
+    assert lines[1].endswith(" a line of the script")
+    assert lines[2].endswith(" no room")
 
 
 def test_a_command_ends_without_a_last_collection():
