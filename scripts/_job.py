@@ -20,7 +20,7 @@ import pyarrow as pa
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, listed, message_of, one_line
 from toposcale.io.files import write_text
-from toposcale.io.job_files import locked
+from toposcale.io.job_files import locked, remove_unfinished
 
 # Packages whose version can change a number.
 PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "transformers", "tokenizers")
@@ -51,6 +51,7 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
     try:
         # A job may outlive a killed Snakemake and still be writing. Snakemake itself removes the log before a job.
         with locked(log.with_name(f".{log.name}.lock")):
+            remove_unfinished(snakemake.output)
             # Appended, as the progress of a training is: at an offset of its own a line would overwrite another's.
             logging.basicConfig(filename=log, filemode="a", level=logging.INFO, format="%(asctime)s %(message)s")
             logging.captureWarnings(True)

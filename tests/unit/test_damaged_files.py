@@ -1,8 +1,10 @@
 """Files of a run in which any one byte has changed: named, or the same numbers; never other ones."""
 
+import errno
 import fcntl
 import gzip
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -101,6 +103,62 @@ def test_a_lock_file_is_held_by_one_process(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with lock.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_locked_warns_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.warns(UserWarning, match=r"/lock: not locked \(no locks available\)"), locked(tmp_path / "lock"):
+        pass
+
+
+def without_locks(file, operation):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+# Writers of one file.
+
+WRITER = """
+import sys
+from toposcale.io.files import atomic_write, write_text
+for number in range(300):
+    with atomic_write(sys.argv[1]) as path, path.open("w") as file:
+        for line in range(50):
+            file.write(sys.argv[2] * 99 + "\\n")
+            file.flush()
+"""
+
+
+def test_atomic_write_of_two_processes_gives_whole_files(tmp_path):
+    path = tmp_path / "inspections.json"
+    whole = [f"{letter * 99}\n" * 50 for letter in "ab"]
+    path.write_text(whole[0])
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, letter], stderr=subprocess.PIPE, text=True)
+        for letter in "ab"
+    ]
+    while any(writer.poll() is None for writer in writers):
+        assert path.read_text() in whole
+    assert [writer.communicate()[1] for writer in writers] == ["", ""]
+    assert path.read_text() in whole
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_atomic_write_inside_another_of_the_same_path(tmp_path):
+    path = tmp_path / "table"
+    with files.atomic_write(path) as outer:
+        outer.write_text("outer")
+        with files.atomic_write(path) as inner:
+            inner.write_text("inner")
+        assert path.read_text() == "inner"
+        assert outer.read_text() == "outer"
+    assert path.read_text() == "outer"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_atomic_write_gives_the_permissions_of_any_new_file(tmp_path):
+    files.write_text(tmp_path / "ours", "")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 # Files that state or hold more than they should.

@@ -10,7 +10,7 @@ import atexit, gc, sys
 from types import SimpleNamespace
 
 sys.path.append({scripts!r})
-snakemake = SimpleNamespace(log="job.log", rule="job", params={{}})
+snakemake = SimpleNamespace(log="job.log", rule="job", params={{}}, output=[])
 atexit.register(lambda: print(len(gc.get_objects()), gc.get_freeze_count()))
 
 def collections():

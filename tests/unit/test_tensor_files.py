@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
+from toposcale.io.job_files import remove_unfinished
 
 TYPES = st.sampled_from(["uint8", "uint16", "int32", "int64", "float16", "float32", "float64"])
 CONTENT = st.dictionaries(
@@ -80,7 +81,7 @@ def test_what_cannot_be_stored_leaves_the_old_file_alone(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_writer_left_is_gone_after_the_next_one(tmp_path):
+def test_remove_unfinished_removes_what_a_killed_writer_left(tmp_path):
     path = tmp_path / "weights.safetensors"
     program = (
         "import os, sys\n"
@@ -91,7 +92,10 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_one(tmp_path):
     )
     killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
     assert killed.returncode == -9
-    assert list(tmp_path.iterdir()) != []
-    assert not path.exists()
+    [half] = tmp_path.iterdir()
+    assert half != path
+    remove_unfinished([tmp_path / "safetensors", tmp_path / "other" / path.name])
+    assert list(tmp_path.iterdir()) == [half]
     tensor_files.write(path, {"a": np.zeros(2)}, {})
+    remove_unfinished([path])
     assert list(tmp_path.iterdir()) == [path]

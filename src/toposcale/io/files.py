@@ -12,6 +12,7 @@ from typing import Any
 
 from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError, as_user_error, message_of
 
+UNFINISHED = ".unfinished."  # prefix of a file that is being written; see `remove_unfinished`
 _SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
 
 
@@ -23,9 +24,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # One name for every attempt, so that the next one overwrites what a killed job left. The suffix stays, since some
-    # programs choose the format by it.
-    temporary = target.with_name(f".unfinished.{target.name}")
+    # A name that no other writer chooses. The suffix stays, since some programs choose the format by it.
+    temporary = target.with_name(f"{UNFINISHED}{os.urandom(4).hex()}.{target.name}")
     try:
         yield temporary
         os.replace(temporary, target)
