@@ -1,6 +1,7 @@
 """The folder of a run of the workflow as a door to the advice, whatever the run has written so far."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -51,6 +52,22 @@ def test_a_run_under_way_is_advised_as_its_losses_are(run, capsys, monkeypatch, 
     assert json.loads(capsys.readouterr().out) == of_run.as_json()
     assert main(["advise", "mine"]) == 0
     assert capsys.readouterr().out.rstrip() == of_run.text()
+
+
+def test_advise_run_leaves_the_folder_of_the_process(run, capsys, monkeypatch, tmp_path):
+    curve = log(800)[["step", "loss"]]
+    curve.to_csv(tmp_path / "losses.csv", index=False)
+    file = run / "progress.json"
+    stored = json.loads(file.read_text())
+    stored["models"]["m"] |= {"curve": "losses.csv", "files": {}}
+    file.write_text(json.dumps(stored))
+    expected = toposcale.advise(curve, n_parameters=SIZE, tokens_per_step=TOKENS, steps=FINAL, name="m")
+    monkeypatch.chdir(run)
+    monkeypatch.setattr(os, "chdir", None)
+    assert [dict(advice) for advice in toposcale.advise_run(".").advices] == [dict(expected)]
+    (tmp_path / "losses.csv").unlink()
+    with pytest.raises(UserError, match=r"\.\./\.\./losses\.csv: no such file"):
+        toposcale.advise_run(run)
 
 
 def test_what_the_configuration_of_a_run_says_is_not_said_by_an_option(run, capsys):

@@ -103,7 +103,7 @@ def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> int | None:
     return int(times[peak]) if peak > 0 or times[0] <= 1 else None
 
 
-def fetched_sizes(paths: Iterable[str]) -> dict[str, int]:
+def fetched_sizes(paths: Iterable[str | Path]) -> dict[str, int]:
     """Return the number of parameters of each published model, as noted of its checkpoints; missing ones have none."""
     sizes = [(Path(path).parent.name, read_json(path).get("n_parameters")) for path in paths]
     return {model: size for model, size in sizes if size}

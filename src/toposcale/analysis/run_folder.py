@@ -1,8 +1,8 @@
 """`toposcale.advise_run`: the advice on every training of a run of the workflow, as far as it has come."""
 
 import json
+import os
 from collections.abc import Mapping
-from contextlib import chdir
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -83,13 +83,13 @@ def advise_run(folder: str | Path) -> RunAdvice:
         raise UserError(
             f"{folder}: not the folder of a run: it has no readable {RUN_FILE}; make advice CONFIG=... writes it"
         ) from error
-    with chdir(folder.resolve().parents[1]):  # paths are relative to where the run was made
-        return _advise(str(folder), stored)
+    home = Path(os.path.relpath(folder.resolve().parents[1]))
+    user_tables = [read_user_table(schemas.TABLES["metrics"], home / path) for path in stored["tables"]]
+    models = {name: Progress(name, facts, user_tables, home) for name, facts in stored["models"].items()}
+    return _advise(str(folder), stored, models)
 
 
-def _advise(run: str, stored: Mapping[str, Any]) -> RunAdvice:
-    user_tables = [read_user_table(schemas.TABLES["metrics"], path) for path in stored["tables"]]
-    progress = {name: Progress(name, known, user_tables) for name, known in stored["models"].items()}
+def _advise(run: str, stored: Mapping[str, Any], progress: Mapping[str, "Progress"]) -> RunAdvice:
     with_losses = {name for name, model in progress.items() if len(model.log) or len(model.metrics)}
     if not with_losses:
         return RunAdvice(
@@ -120,12 +120,20 @@ def _advise(run: str, stored: Mapping[str, Any]) -> RunAdvice:
 
 
 class Progress:
-    """Training log and metrics of one model, as far as they are there, and its rows in the tables of models."""
+    """Training log and metrics of one model, as far as they are there, and its rows in the tables of models.
 
-    def __init__(self, name: str, stored: Mapping[str, Any], user_tables: list[pa.Table]) -> None:
-        self.name, self.facts, self.curve = name, stored["facts"], stored["curve"]
+    home: the folder in which the run was made, to which its paths are relative.
+    """
+
+    def __init__(self, name: str, stored: Mapping[str, Any], user_tables: list[pa.Table], home: Path) -> None:
+        self.name, self.facts = name, stored["facts"]
+        self.curve = None if stored["curve"] is None else home / stored["curve"]
         existing = {
-            kind: [path for file in files for path in ([file] if Path(file).exists() else sorted(glob(file)))]
+            kind: [
+                home / path
+                for file in files
+                for path in ([file] if (home / file).exists() else sorted(glob(file, root_dir=home)))
+            ]
             for kind, files in stored["files"].items()
         }
         self.weights, self.sizes = existing.get("weights", []), existing.get("sizes", [])
