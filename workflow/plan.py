@@ -203,7 +203,7 @@ def _external_model(
         numbers = {step: inspection.numbers for step, inspection in zip(steps, inspections, strict=True)}
         state = source.last_trainer_state()
         facts = {"checkpoints": paths, "trainer_state": state.path, **_architecture(paths[steps[-1]], name)}
-        facts |= _facts_inside(numbers)
+        facts |= _facts_inside(numbers, [line for inspection in inspections for line in inspection.unread])
         if source.steps_inside:
             facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the steps: as saved in the checkpoints"]))
         digests = [set(inspection.digests) for inspection in inspections]
@@ -221,9 +221,12 @@ def _external_model(
     return model
 
 
-def _facts_inside(numbers: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
-    """Return the facts of the training of a model that the numbers in its checkpoints state."""
-    notes = []
+def _facts_inside(numbers: Mapping[int, Mapping[str, float]], unread: Sequence[str]) -> dict[str, Any]:
+    """Return the facts of the training of a model that the numbers in its checkpoints state.
+
+    unread: why states of the schedule cannot be read.
+    """
+    notes = [f"{listed(unread, 1)}, so nothing is known of the warm-up from there"] if unread else []
     if losses := [name for name in saved_numbers.LOSSES if any(name in inside for inside in numbers.values())]:
         notes.append(f"{' and '.join(map(metric_name, losses))}: as saved in the checkpoints")
     inner_steps = [inside[saved_numbers.STEP] for inside in numbers.values() if saved_numbers.STEP in inside]

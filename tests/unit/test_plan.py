@@ -137,11 +137,25 @@ def test_the_warm_up_is_bounded_by_the_schedules_beside_the_weights(tmp_path, ra
         torch.save({"base_lrs": [1.0], "_last_lr": [rate], "lr_lambdas": [None]}, checkpoint / "scheduler.pt")
     facts = models(models={"mine": {"kind": "folder", "path": str(tmp_path / "runs")}})["mine"].facts
     assert facts["warmup_at_most"] == bound
+    assert facts["log_notes"] is None
     # A log without rates takes nothing away, one that shows more does.
     rows = {"steps": [100, 200, 300], "rates": [np.nan] * 3}
     assert rows_of_model("mine", facts, **rows).model["warmup_at_most"] == bound
     rows = {"steps": [50, 60, 300], "rates": [1.0, 0.9, 0.8]}
     assert rows_of_model("mine", facts, **rows).model["warmup_at_most"] == 60
+
+
+def test_the_notes_of_a_folder_name_a_schedule_that_cannot_be_read(tmp_path):
+    for step in (100, 200):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        save_file({"w": step * np.ones((2, 2))}, tmp_path / f"checkpoint-{step}/model.safetensors")
+        (tmp_path / f"checkpoint-{step}/scheduler.pt").write_bytes(b"PK\x03\x04 cut")
+    facts = models(models={"mine": {"kind": "folder", "path": str(tmp_path)}})["mine"].facts
+    assert facts["warmup_at_most"] is None
+    file = tmp_path / "checkpoint-100/scheduler.pt"
+    assert facts["log_notes"] == (
+        f"{file}: not read (BadZipFile: File is not a zip file) and 1 more, so nothing is known of the warm-up from there"
+    )
 
 
 def test_the_only_checkpoint_may_hold_its_step_itself(tmp_path):

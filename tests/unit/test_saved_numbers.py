@@ -82,8 +82,16 @@ def test_the_state_of_a_schedule_is_read_without_pytorch_and_runs_nothing(tmp_pa
         torch.save(content, tmp_path / "scheduler.pt")
         assert numbers_in(tmp_path) == {}
     assert not (tmp_path / "touched").exists()
+    assert Checkpoint(tmp_path).unread_schedules == []
+
+
+def test_inspect_says_that_the_state_of_a_schedule_is_unreadable(tmp_path):
+    save_file({"fc.weight": np.ones((3, 2))}, tmp_path / "model.safetensors")
     (tmp_path / "scheduler.pt").write_bytes(b"PK\x03\x04 cut")
-    assert numbers_in(tmp_path) == {}
+    inspection = inspect(tmp_path)
+    assert (inspection.unusable, inspection.numbers) == ("", {})
+    [line] = inspection.unread
+    assert line == f"{tmp_path}/scheduler.pt: not read (BadZipFile: File is not a zip file)"
 
 
 def test_weights_alone_and_folders_hold_no_numbers(tmp_path):

@@ -180,7 +180,25 @@ class Checkpoint:
             return None
         if self.files == [self.path]:
             return self.parts[0].content if isinstance(self.parts[0], Arrays) else None
-        return {name: load_without_torch(self.path / name) for name in _SCHEDULES}
+        return {name: state for name, state in self._schedules.items() if not isinstance(state, UserError)}
+
+    @property
+    def unread_schedules(self) -> list[str]:
+        """Why states of the schedule in a folder cannot be read."""
+        return [str(state) for state in self._schedules.values() if isinstance(state, UserError)]
+
+    @cached_property
+    def _schedules(self) -> dict[str, Any]:
+        """States of the schedule in a folder by the names of their files; of one that cannot be read the error."""
+        states: dict[str, Any] = {}
+        for name in _SCHEDULES:
+            if self.path is None or not (self.path / name).exists():  # nothing is within a file
+                continue
+            try:
+                states[name] = load_without_torch(self.path / name)
+            except UserError as error:
+                states[name] = error
+        return states
 
     def _rows(self, name: str) -> Any:
         return self._part_of[name].rows(name)

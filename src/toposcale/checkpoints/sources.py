@@ -231,7 +231,8 @@ class Inspection(NamedTuple):
     unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
     tensors, and of name, size and three blocks (first, middle, last) of all its files, by which checkpoints are
     distinguished without reading gigabytes. digests: those of its weights, see `Checkpoint.digests`. not_runnable, and the
-    same where a tokenizer is given: see `missing_parts`. numbers: see `saved_numbers`.
+    same where a tokenizer is given: see `missing_parts`. numbers: see `saved_numbers`. unread: why the states of its
+    schedule cannot be read.
     """
 
     unusable: str = ""
@@ -242,6 +243,7 @@ class Inspection(NamedTuple):
     not_runnable: str = ""
     not_runnable_with_tokenizer: str = ""
     numbers: Mapping[str, float] = {}
+    unread: Sequence[str] = ()
 
 
 def inspect(checkpoint: Path) -> Inspection:
@@ -256,6 +258,7 @@ def inspect(checkpoint: Path) -> Inspection:
             not_runnable=missing_parts(checkpoint),
             not_runnable_with_tokenizer=missing_parts(checkpoint, tokenizer=False),
             numbers=saved_numbers(weights.content),
+            unread=weights.unread_schedules,
         )
     except BaseException as error:
         if is_shared(error):

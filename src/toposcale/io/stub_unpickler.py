@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.io.errors import NOT_TENSORS, UserError, is_shared, listed
+from toposcale.io.errors import NOT_TENSORS, UserError, as_user_error, is_shared, listed
 
 
 class Stub:
@@ -206,11 +206,8 @@ def load_with_stubs(file: Path) -> tuple[Any, list[str]]:
 
 
 def load_without_torch(file: Path) -> Any:
-    """Return the content of an archive without tensors, such as the state of a schedule; None of any other, or of none."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            [name] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            unpickler, _ = reader_with_stubs(file)
-            return unpickler(io.BytesIO(archive.read(name))).load()
-    except Exception:  # a pickle may fail anywhere
-        return None
+    """Return the content of an archive without tensors, such as the state of a schedule; raise UserError for any other."""
+    with as_user_error(file, "not read", Exception), zipfile.ZipFile(file) as archive:  # a pickle may fail anywhere
+        [name] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        unpickler, _ = reader_with_stubs(file)
+        return unpickler(io.BytesIO(archive.read(name))).load()
