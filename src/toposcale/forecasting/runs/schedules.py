@@ -16,11 +16,11 @@ MOST_STEPS = 10_000_000
 # How the rate goes on after the warm-up; wsd is warm-up, stable, decay.
 SHAPES = ("constant", "linear", "cosine", "wsd")
 
-_DECAYS: dict[str, Callable[[float, float, float], float]] = {
+_DECAYS: dict[str, Callable[[float, float, np.ndarray], np.ndarray]] = {
     "linear": lambda peak, final, share: peak + (final - peak) * share,
-    "cosine": lambda peak, final, share: final + (peak - final) * 0.5 * (1 + math.cos(math.pi * share)),
+    "cosine": lambda peak, final, share: final + (peak - final) * 0.5 * (1 + np.cos(np.pi * share)),
     "exponential": lambda peak, final, share: peak * (final / peak) ** share,
-    "1-sqrt": lambda peak, final, share: final + (peak - final) * (1 - math.sqrt(share)),
+    "1-sqrt": lambda peak, final, share: final + (peak - final) * (1 - np.sqrt(share)),
 }
 DECAY_SHAPES = tuple(_DECAYS)
 """Shapes of the decay of a wsd schedule."""
@@ -71,24 +71,24 @@ class Schedule:
             raise ValueError("final: 0, but an exponential decay ends above 0")
 
     def rate(self, step: int) -> float:
-        """Return the rate of the update that follows `step` earlier ones, 0 <= step <= steps.
-
-        peak (step + 1) / warmup_steps during the warm-up. At `steps`, after which nothing is updated, a shape that
-        decays has exactly its minimum rate.
-        """
-        if step >= self.steps and self.shape != "constant":
-            return self.final
-        if step < self.warmup_steps:
-            return self.peak * ((step + 1) / self.warmup_steps)
-        start = self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
-        if self.shape == "constant" or step < start:
-            return self.peak
-        fall = _DECAYS[self.decay_shape if self.shape == "wsd" else self.shape]
-        return fall(self.peak, self.final, (step - start) / (self.steps - start))
+        """Return the rate of the update that follows `step` earlier ones, 0 <= step <= steps."""
+        return float(self._rates_at(np.array([step]))[0])
 
     def rates(self) -> np.ndarray:
         """Return the rate of every step from 0 to the end, (steps + 1,)."""
-        return np.array([self.rate(step) for step in range(self.steps + 1)])
+        return self._rates_at(np.arange(self.steps + 1))
+
+    def _rates_at(self, steps: np.ndarray) -> np.ndarray:
+        """Return the rates at steps (n,); exactly the minimum at `steps`, after which nothing is updated."""
+        rates = np.where(steps < self.warmup_steps, self.peak * ((steps + 1) / max(self.warmup_steps, 1)), self.peak)
+        if self.shape != "constant":
+            start, name = self.warmup_steps, self.shape
+            if name == "wsd" and self.decay_start is not None:
+                start, name = self.decay_start, self.decay_shape
+            decays = (steps >= start) & (steps < self.steps)
+            rates[decays] = _DECAYS[name](self.peak, self.final, (steps[decays] - start) / max(self.steps - start, 1))
+            rates[steps >= self.steps] = self.final
+        return rates
 
     def at_peak_of(self, steps: np.ndarray, rates: np.ndarray) -> Self:
         """Return the schedule, which is in units of its peak, with the peak of a log (rows,) that may start mid-run."""
