@@ -2,7 +2,7 @@
 
     python -m benchmarks.published_decisions FOLDER [--json FILE]
 
-FOLDER holds `runs.csv` and `curves.csv.gz` (studies/decisions/published.py says which columns). Nothing is trained. A
+FOLDER holds published runs in the form of `PublishedRuns.to_csv`. Nothing is trained. A
 family whose source is among those of studies/decisions/published_runs is judged with a prior that was learnt without that
 source.
 """

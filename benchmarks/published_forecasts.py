@@ -2,7 +2,7 @@
 
     python -m benchmarks.published_forecasts FOLDER [--json FILE]
 
-FOLDER holds runs.csv, curves.csv.gz and perhaps schedules.csv.gz (studies/decisions/published.py says which columns). The
+FOLDER holds published runs in the form of `PublishedRuns.to_csv`. The
 end of every run that decays is forecast from 20, 30 and 50% of it, each alone. A source of studies/decisions/published_runs
 is judged with a prior that was learnt without it. Nothing is trained.
 """

@@ -35,21 +35,25 @@ def main() -> None:
     """Print the regret of each policy at each decision, and the means."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLISHED_RUNS
     prior_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
-    runs = {run.history.model: run for run in read(folder)}
-    table = pd.read_csv(folder / "runs.csv").set_index("run")
-    decayed = table[(table["shape"] == "wsd") & table["peak_rate"].notna()]
+    runs = {run.model: run for run in read(folder)}
+    facts = {
+        name: (run.family, run.schedule.peak_rate, run.final_step, run.decay_start)
+        for name, run in runs.items()
+        if run.shape == "wsd" and run.schedule.peak_rate < 1  # else the rates are relative to an unknown peak
+    }
+    decayed = pd.DataFrame.from_dict(facts, orient="index", columns=["family", "peak_rate", "steps", "decay_start"])
     rows = []
     for _, members in decayed.groupby(["family", "peak_rate", "steps"]):
         family, peak, steps = members.iloc[0][["family", "peak_rate", "steps"]].tolist()
         shares = {name: round(1 - start / steps, 3) for name, start in members["decay_start"].items()}
-        ends = {share: runs[str(name)].history.progress.loss for name, share in shares.items()}
+        ends = {share: runs[str(name)].progress.loss for name, share in shares.items()}
         if len(ends) < FEWEST:
             continue
         trunk = runs[str(min(shares, key=lambda name: shares[name]))]
-        warming = np.arange(1, steps + 2) / max(trunk.warmup_steps, 1)
+        warming = np.arange(1, steps + 2) / max(trunk.stated_warmup, 1)
         constant = LearningRateSchedule(steps, peak * np.minimum(warming, 1), ScheduleProvenance.GIVEN)
         for at in AT:
-            now = replace(trunk.history.first(at), schedule=constant)
+            now = replace(trunk.first(at), schedule=constant)
             open_ends = {share: end for share, end in ends.items() if 1 - share >= at}
             law = Joint(prior_without[trunk.source]).fit(now)
             decision = when_to_decay(law, now, ("linear",), tuple(open_ends))

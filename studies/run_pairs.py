@@ -12,7 +12,7 @@ one. Nothing is trained.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ import pandas as pd
 
 from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
-from studies.decisions.published import Run, read
+from studies.decisions.published import read
 from studies.nulls.configurations import RUNS
 from toposcale.forecasting.decision.compare_runs import RunPair, compare
 from toposcale.forecasting.decision.differences import Axis, Difference
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.forecasting.runs.published_run import PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError
 
@@ -113,12 +114,12 @@ def _found(value: np.ndarray, half: np.ndarray) -> dict[str, float]:
     return {"significant": float(np.mean(np.abs(value) > half)), "found": float(np.mean(significant))}
 
 
-def pairs(runs: list[Run]) -> Iterator[dict[str, object]]:
+def pairs(runs: Sequence[PublishedRun]) -> Iterator[dict[str, object]]:
     """Yield a row for each pair of finished runs of a family that end after as many tokens, by share of their training."""
     families: dict[tuple[str, float], list[TrainingRun]] = {}
     for run in runs:
-        if run.history.is_finished:
-            families.setdefault((f"{run.source}/{run.family}", round(run.tokens / 1e8)), []).append(run.history)
+        if run.is_finished:
+            families.setdefault((f"{run.source}/{run.family}", round(run.tokens / 1e8)), []).append(run)
     for (family, _), members in sorted(families.items()):
         rng = np.random.default_rng(0)
         chosen = [members[index] for index in sorted(rng.permutation(len(members))[:MOST_RUNS])]

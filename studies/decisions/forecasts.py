@@ -10,11 +10,12 @@ import pandas as pd
 from studies.decisions import single_threaded
 from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
-from studies.decisions.published import SHARES, Run, judged_runs
+from studies.decisions.published import SHARES, judged_runs
 from toposcale.analysis.methods import forecast, make
 from toposcale.forecasting.laws.joint import LEAST_SIZE_RATIO, Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
+from toposcale.forecasting.runs.published_run import PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -31,7 +32,7 @@ Raftery 2007, 2 / 0.05)."""
 
 
 def forecasts_of(
-    runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str] = METHODS, processes: int = 2
+    runs: Sequence[PublishedRun], priors: Mapping[str, Prior], methods: Sequence[str] = METHODS, processes: int = 2
 ) -> pd.DataFrame:
     """A row for every judged run, share and method, the work shared by some processes.
 
@@ -48,21 +49,21 @@ def forecasts_of(
 
 
 def _table(
-    some: Sequence[Run], runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str]
+    some: Sequence[PublishedRun], runs: Sequence[PublishedRun], priors: Mapping[str, Prior], methods: Sequence[str]
 ) -> pd.DataFrame:
     return pd.DataFrame(list(_rows(some, runs, priors, methods)))
 
 
 def _rows(
-    some: Iterable[Run], runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str]
+    some: Iterable[PublishedRun], runs: Sequence[PublishedRun], priors: Mapping[str, Prior], methods: Sequence[str]
 ) -> Iterator[dict[str, object]]:
     for run in some:
         prior, smaller = priors.get(run.source, priors[NONE]), smaller_run(run, runs)
         source = f"{run.source}, {run.kind}" if run.kind else run.source
-        facts = {"run": run.history.model, "source": source, "family": run.family, "usual": run.is_usual}
+        facts = {"run": run.model, "source": source, "family": run.family, "usual": run.is_usual}
         for share in SHARES:
-            now = run.history.first(share)
-            point = facts | {"share": share, "actual": expected_end(run.history)}
+            now = run.first(share)
+            point = facts | {"share": share, "actual": expected_end(run)}
             for method in methods:
                 known = ((ALONE, None), (ONE_KNOWN, smaller)) if method == JOINT else ((ALONE, None),)
                 for what, other in known:
@@ -87,7 +88,7 @@ def _told(end: Prediction) -> dict[str, object]:
     return {"forecast": end.value, "low": end.low, "high": end.high, "reason": end.reason}
 
 
-def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
+def smaller_run(run: PublishedRun, runs: Sequence[PublishedRun]) -> TrainingRun | None:
     """The largest smaller run that the law reads, of a family and shape of schedule, that had no more tokens, as it is
     known to who tried a smaller size first. None: there is none."""
     known = [
@@ -98,8 +99,8 @@ def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
         and other.tokens <= run.tokens
         and other.is_usual
     ]
-    longest = max(known, key=lambda other: (other.n_parameters, other.tokens, other.history.model), default=None)
-    return None if longest is None else longest.history
+    longest = max(known, key=lambda other: (other.n_parameters, other.tokens, other.model), default=None)
+    return None if longest is None else longest
 
 
 def judged(rows: pd.DataFrame) -> pd.DataFrame:

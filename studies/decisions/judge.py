@@ -11,7 +11,7 @@ import pandas as pd
 
 from studies.decisions import single_threaded
 from studies.decisions.priors import NONE
-from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
+from studies.decisions.published import ALONE, SEVERAL, WITH_SMALLER, DecisionPoint, Start
 from toposcale.analysis.decisions import AT_RANDOM, Choice, Outcome, best_of, rows_of_policies
 from toposcale.analysis.methods import forecast, make
 from toposcale.forecasting.decision.candidates import CONTINUE
@@ -22,6 +22,7 @@ from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.laws.published_law import published_loss
+from toposcale.forecasting.runs.published_run import CONSTANT
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -91,7 +92,7 @@ def _rows_of(
             "usual": point.base.is_usual and all(start.run.is_usual for start in starts),
             "decision": " ".join([point.name, *(start.history.model for start in starts)]),
             "source": point.base.source,
-            "model": point.base.history.model,
+            "model": point.base.model,
             "tokens_per_parameter": point.whole.final_step * point.whole.tokens_per_step / point.base.n_parameters,
             "base_size": point.base.size,
             "near": losses[1] - losses[0] <= NEAR,

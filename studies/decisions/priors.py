@@ -17,11 +17,12 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from studies.decisions import single_threaded
-from studies.decisions.published import CONSTANT, FEWEST_ROWS, Run, spread_out
+from studies.decisions.published import FEWEST_ROWS, is_learnt_from, spread_out
 from toposcale.forecasting.laws.family_law import FamilyLaw
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.priors import PEAK_SPREAD, Gaussian, Prior, decay_covariates
 from toposcale.forecasting.laws.published_law import refuse_young
+from toposcale.forecasting.runs.published_run import CONSTANT, PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -72,9 +73,9 @@ def is_readable(now: TrainingRun) -> bool:
     return len(now.loss_curve.steps) >= FEWEST_ROWS and now.progress.step >= 2 * now.schedule.warmup_steps
 
 
-def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
+def learnt(runs: Sequence[PublishedRun], processes: int = 2) -> pd.DataFrame:
     """A row for each source that is left out, and one for `NONE`: every number of the prior."""
-    runs = [run for run in runs if run.is_learnt_from]
+    runs = [run for run in runs if is_learnt_from(run)]
     with single_threaded(processes) as pool:
         gains = gains_of(runs, pool.map)
     constants, rows = constants_by_source(runs), []
@@ -85,9 +86,9 @@ def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("left_out")
 
 
-def gains_of(runs: Sequence[Run], mapped: Callable[..., Iterable[Gaussian]] = map) -> pd.DataFrame:
+def gains_of(runs: Sequence[PublishedRun], mapped: Callable[..., Iterable[Gaussian]] = map) -> pd.DataFrame:
     """Log B of whole curves that decay, without a prior: source, family, log_b, sd, and what `SLOPES` are about."""
-    decaying = [run for run in runs if run.shape != CONSTANT and is_readable(run.history)]
+    decaying = [run for run in runs if run.shape != CONSTANT and is_readable(run)]
     families = dict.fromkeys(run.family for run in decaying)
     some = [
         run
@@ -95,8 +96,8 @@ def gains_of(runs: Sequence[Run], mapped: Callable[..., Iterable[Gaussian]] = ma
         for run in spread_out([one for one in decaying if one.family == family], MOST_OF_A_FAMILY)
     ]
     rows = []
-    for run, (log_b, sd) in zip(some, mapped(_log_b, [run.history for run in some]), strict=True):
-        plan = run.history
+    for run, (log_b, sd) in zip(some, mapped(_log_b, some), strict=True):
+        plan = run
         facts = decay_covariates(plan.schedule.peak_rate, plan.tokens_per_step, plan.n_parameters)
         if plan.facts.optimizer == "adamw" and sd < WIDE:
             variance = 1 / (sd**-2 - WIDE**-2)
@@ -149,14 +150,13 @@ def with_gain(prior: Prior, gains: pd.DataFrame) -> Prior:
     return prior._replace(**values)  # type: ignore[arg-type]
 
 
-def constants_by_source(runs: Sequence[Run]) -> pd.DataFrame:
+def constants_by_source(runs: Sequence[PublishedRun]) -> pd.DataFrame:
     """A row for each source: the constants of its families, averaged."""
     rows = []
     for source in sorted({run.source for run in runs}):
         families = sorted({run.family for run in runs if run.source == source})
         learnt_of = [
-            _constants([run.history for run in runs if run.family == family and run.is_learnt_from])
-            for family in families
+            _constants([run for run in runs if run.family == family and is_learnt_from(run)]) for family in families
         ]
         rows.append(
             {"source": source} | {name: float(pd.Series([one[name] for one in learnt_of]).mean()) for name in CONSTANTS}

@@ -1,11 +1,5 @@
 """Decisions of published training runs: what was done, what else could have been done, and the losses of both.
 
-A folder of tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
-warmup_steps, decay_start, final_rate, steps, and optimizer and peak_rate where they are known. `curves.csv.gz`: run,
-step, loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the breakpoints of a schedule of the shape
-`given`. `runs.csv` may also tell the objective, where it is another than the next token, epochs, and unique_tokens, those
-of a text that is repeated.
-
 A decision is a base run at a point, and larger sizes of its family that spend, from scratch, the compute that it had left.
 Two things make their losses known: a run at a constant rate that is cut at a step is the run of so many steps; and of runs
 that decay, pairs of lengths were trained that fit.
@@ -14,18 +8,16 @@ that decay, pairs of lengths were trained that fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
+from studies.decisions import PUBLISHED_RUNS
+from toposcale.datasets import load_published_runs
 from toposcale.forecasting.decision.candidates import CONTINUE, Candidate, CandidateKind
-from toposcale.forecasting.runs.facts import RunFacts
-from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
-from toposcale.forecasting.runs.schedules import Schedule
+from toposcale.forecasting.runs.published_run import CONSTANT, GIVEN, ROUNDED, PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 LARGER = 1.5
@@ -42,143 +34,27 @@ EARLIEST, LATEST = 0.15, 0.75
 FEWEST_ROWS = 5
 """Rows of the base run before a point, as the program asks for."""
 
-ROUNDED = 1.005
-"""A run counts as long enough where it ends within half a per cent of a length."""
-
-NEXT_TOKEN, MOST_EPOCHS = "next token", 4
-"""Runs of another objective, or of more epochs, are no pretraining as the prior means it."""
-
 JUDGED_ONLY = ("cs336-zli12", "engram-wsl", "gpt3-digitised", "svg-chirantan")
 """Sources that came after the prior had been learnt. They judge, and teach nothing: the digitised curves leave a ramp of
 the batch out, and their log alpha is 1.4 above that of the others."""
 
-CONSTANT, GIVEN = "constant", "given"
 ALONE, WITH_SMALLER, SEVERAL = "alone", "with smaller sizes", "several"
 
 
-@dataclass(frozen=True)
-class Run:
-    """A published training run; `history` is finished."""
-
-    source: str
-    family: str
-    size: str
-    shape: str
-    warmup_steps: int
-    history: TrainingRun
-    objective: str = NEXT_TOKEN
-
-    @property
-    def n_parameters(self) -> float:
-        """Trained parameters, with embeddings."""
-        return self.history.n_parameters
-
-    @property
-    def tokens(self) -> float:
-        """Tokens that the whole run read."""
-        return self.history.tokens_per_step * self.history.final_step
-
-    @property
-    def kind(self) -> str:
-        """Its objective, and whether its text is repeated often, where either is unusual; else ""."""
-        if self.objective != NEXT_TOKEN:
-            return self.objective
-        epochs = self.tokens / self.history.facts.unique_tokens
-        return f"over {MOST_EPOCHS} epochs" if epochs > MOST_EPOCHS * ROUNDED else ""
-
-    @property
-    def is_learnt_from(self) -> bool:
-        """Whether the prior is learnt from it: pretraining of a language model of a usual shape, on few epochs."""
-        return not self.kind and self.is_usual and self.source not in JUDGED_ONLY
-
-    @cached_property
-    def is_usual(self) -> bool:
-        """Whether the shape, where it is told as WIDTHxDEPTH, is that of a usual transformer."""
-        width, _, depth = self.size.partition("x")
-        return not depth.isdigit() or 10 <= int(width) / int(depth) <= 100
-
-    def loss_at(self, step: float) -> float:
-        """The loss at a step, between two rows by the logarithm of the step."""
-        steps, losses = self.history.steps, self.history.losses
-        return float(np.interp(np.log(step), np.log(steps), losses))
-
-    def cut(self, step: float) -> TrainingRun:
-        """The run of `step` steps that a run at a constant rate is up to there."""
-        length, seen = max(round(step), 1), self.history.steps <= step
-        steps, losses = self.history.steps[seen], self.history.losses[seen]
-        return replace(
-            self.history,
-            steps=steps,
-            losses=losses,
-            checkpoint_steps=steps,
-            checkpoint_losses=losses,
-            gradient_norms=np.empty(0),
-            schedule=LearningRateSchedule(
-                length, _rates(CONSTANT, length, self.warmup_steps), ScheduleProvenance.GIVEN
-            ),
-        )
+def read(folder: Path = PUBLISHED_RUNS) -> Sequence[PublishedRun]:
+    """The runs that the law was made with in view, or every run of another folder."""
+    return load_published_runs(tags="seen") if folder == PUBLISHED_RUNS else load_published_runs(folder=folder)
 
 
-def read(folder: Path) -> list[Run]:
-    """Every run of a folder."""
-    table = pd.read_csv(folder / "runs.csv")
-    curves = dict(list(pd.read_csv(folder / "curves.csv.gz").sort_values(["run", "step"]).groupby("run")))
-    breakpoints = _breakpoints(folder)
-    runs = []
-    for row in table.to_dict("records"):
-        steps, losses = (curves[row["run"]][name].to_numpy(np.float64) for name in ("step", "loss"))
-        decay_share = row["decay_start"] / row["steps"]
-        rates = (
-            np.interp(np.arange(row["steps"] + 1), *breakpoints[row["run"]])
-            if row["shape"] == GIVEN
-            else _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
-        )
-        peak = row.get("peak_rate", np.nan)
-        facts = RunFacts(
-            row["run"],
-            row["n_parameters"],
-            float(row["tokens_per_step"]),
-            row["family"],
-            optimizer=row.get("optimizer", ""),
-            unique_tokens=row.get("unique_tokens", np.nan),
-        )
-        rates = rates * (peak if np.isfinite(peak) else 1.0)
-        history = TrainingRun(
-            facts,
-            LearningRateSchedule(row["steps"], rates, ScheduleProvenance.GIVEN),
-            steps=steps,
-            losses=losses,
-            checkpoint_steps=steps,
-            checkpoint_losses=losses,
-        )
-        identity = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
-        runs.append(Run(**identity, history=history, objective=row.get("objective", NEXT_TOKEN)))
-    return runs
-
-
-def _breakpoints(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Steps and rates between which the rate of a `GIVEN` schedule is linear, by run; none without their table."""
-    path = folder / "schedules.csv.gz"
-    if not path.exists():
-        return {}
-    table = pd.read_csv(path).sort_values(["run", "step"])
-    return {
-        str(run): (rows["step"].to_numpy(np.float64), rows["rate"].to_numpy(np.float64))
-        for run, rows in table.groupby("run")
-    }
-
-
-def _rates(shape: str, steps: int, warmup: int, decay_share: float = np.nan, final: float = 1.0) -> np.ndarray:
-    """(steps + 1,) learning rates in units of the peak."""
-    warmup = min(warmup, steps - 1)
-    decay = min(max(round(decay_share * steps), warmup), steps - 1) if shape == "wsd" else None
-    return Schedule(shape, 1.0, steps, warmup, 0.0 if shape == CONSTANT else final, decay).rates()
+def is_learnt_from(run: PublishedRun) -> bool:
+    """Whether the prior is learnt from it: pretraining of a language model of a usual shape, on few epochs."""
+    return not run.kind and run.is_usual and run.source not in JUDGED_ONLY
 
 
 class Start(NamedTuple):
     """A larger size that could be started: the run that spends what is left, and the loss at its end."""
 
-    run: Run
+    run: PublishedRun
     history: TrainingRun
     loss: float
 
@@ -194,7 +70,7 @@ class Start(NamedTuple):
 class DecisionPoint:
     """A base run of `whole` steps that stands at `now`; the loss at its end; what could be started instead."""
 
-    base: Run
+    base: PublishedRun
     whole: TrainingRun
     now: TrainingRun
     loss: float
@@ -204,7 +80,7 @@ class DecisionPoint:
     @property
     def name(self) -> str:
         """The base run, its length and the step where it stands."""
-        return f"{self.base.history.model} {self.whole.final_step} {self.now.progress.step}"
+        return f"{self.base.model} {self.whole.final_step} {self.now.progress.step}"
 
     @property
     def continuing(self) -> Candidate:
@@ -218,7 +94,7 @@ class DecisionPoint:
         return self.base.is_usual and all(start.run.is_usual for start in self.starts)
 
 
-def decision_points(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
+def decision_points(runs: Sequence[PublishedRun]) -> Iterator[DecisionPoint]:
     """Every point of every base run, with all the starts whose loss is known."""
     runs = best_of_sweeps(runs)
     for family in dict.fromkeys(run.family for run in runs):
@@ -232,12 +108,12 @@ MOST_RUNS, MOST_POINTS, FEWEST_POINTS = 40, 60, 5
 differ little. A group of one or two points has no mean."""
 
 
-def judged_runs(runs: Sequence[Run]) -> list[Run]:
+def judged_runs(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
     """The runs that decay whose ends are forecast: of each family at most `MOST_RUNS`."""
     return _thinned([run for run in runs if run.shape != CONSTANT], lambda run: run.family, MOST_RUNS)
 
 
-def judged_points(runs: Sequence[Run]) -> list[DecisionPoint]:
+def judged_points(runs: Sequence[PublishedRun]) -> list[DecisionPoint]:
     """The decision points that are judged: of each family, schedule and usual or odd shapes at most `MOST_POINTS`; none
     where there are fewer than `FEWEST_POINTS`."""
 
@@ -261,57 +137,56 @@ def spread_out(items: Sequence[Any], most: int) -> list[Any]:
     return [items[place] for place in places]
 
 
-def best_of_sweeps(runs: Sequence[Run]) -> list[Run]:
+def best_of_sweeps(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
     """Of runs that differ by their peak rate alone the one that ends lowest: the others are no plan of anybody."""
-    best: dict[tuple[object, ...], Run] = {}
+    best: dict[tuple[object, ...], PublishedRun] = {}
     for run in runs:
-        history = run.history
-        plan = (history.final_step, history.tokens_per_step) if run.shape == GIVEN else (history.model,)
+        plan = (run.final_step, run.tokens_per_step) if run.shape == GIVEN else (run.model,)
         key = (run.family, run.size, run.shape, *plan)
-        if key not in best or history.losses[-1] < best[key].history.losses[-1]:
+        if key not in best or run.losses[-1] < best[key].losses[-1]:
             best[key] = run
     return list(best.values())
 
 
-def _of_constant(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
-    longest: dict[float, Run] = {}
-    for run in sorted(runs, key=lambda run: (run.tokens, run.history.model)):
+def _of_constant(runs: Sequence[PublishedRun]) -> Iterator[DecisionPoint]:
+    longest: dict[float, PublishedRun] = {}
+    for run in sorted(runs, key=lambda run: (run.tokens, run.model)):
         longest[run.n_parameters] = run
     for base in longest.values():
         for length in _lengths(base):
-            if length > base.history.steps[-1] * ROUNDED:
+            if length > base.steps[-1] * ROUNDED:
                 continue
             whole = base.cut(length)
             read = whole.final_step * whole.tokens_per_step
             smaller = tuple(
-                other.cut(min(read / other.history.tokens_per_step, other.history.steps[-1]))
+                other.cut(min(read / other.tokens_per_step, other.steps[-1]))
                 for other in longest.values()
                 if other.n_parameters < base.n_parameters and other.is_usual
             )
             for share in SHARES:
-                left = (1 - share) * length * base.n_parameters * base.history.tokens_per_step
+                left = (1 - share) * length * base.n_parameters * base.tokens_per_step
                 starts = []
                 for other in longest.values():
-                    bought = left / (other.n_parameters * other.history.tokens_per_step)
-                    rows = other.history.steps <= bought
+                    bought = left / (other.n_parameters * other.tokens_per_step)
+                    rows = other.steps <= bought
                     if other.n_parameters >= LARGER * base.n_parameters and rows.sum() >= 2 and not rows.all():
                         starts.append(Start(other, other.cut(bought), other.loss_at(bought)))
                 now = whole.first(share)
                 if starts and len(now.steps) >= FEWEST_ROWS:
-                    loss = base.loss_at(min(length, base.history.steps[-1]))
+                    loss = base.loss_at(min(length, base.steps[-1]))
                     yield DecisionPoint(base, whole, now, loss, tuple(starts), smaller)
 
 
-def _lengths(base: Run) -> list[float]:
+def _lengths(base: PublishedRun) -> list[float]:
     """Steps at which a constant base run is cut."""
-    return list(STEPS.get(base.source, [tokens / base.history.tokens_per_step for tokens in TOKENS]))
+    return list(STEPS.get(base.source, [tokens / base.tokens_per_step for tokens in TOKENS]))
 
 
-def _of_decaying(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
+def _of_decaying(runs: Sequence[PublishedRun]) -> Iterator[DecisionPoint]:
     for base in runs:
         compute = base.n_parameters * base.tokens
         smaller = tuple(
-            other.history
+            other
             for other in runs
             if other.n_parameters < base.n_parameters and other.tokens <= base.tokens * ROUNDED and other.is_usual
         )
@@ -319,7 +194,7 @@ def _of_decaying(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
             share = 1 - other.n_parameters * other.tokens / compute
             if other.n_parameters < LARGER * base.n_parameters or not EARLIEST <= share <= LATEST:
                 continue
-            now = base.history.first(share)
+            now = base.first(share)
             if len(now.steps) >= FEWEST_ROWS:
-                start = Start(other, other.history, float(other.history.losses[-1]))
-                yield DecisionPoint(base, base.history, now, float(base.history.losses[-1]), (start,), smaller)
+                start = Start(other, other, float(other.losses[-1]))
+                yield DecisionPoint(base, base, now, float(base.losses[-1]), (start,), smaller)

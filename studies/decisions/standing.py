@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from studies.decisions.published import FEWEST_ROWS, SHARES, Run
+from studies.decisions.published import FEWEST_ROWS, SHARES
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import YOUNG_TOKENS
 from toposcale.forecasting.runs.checks import MIN_WARMUPS
+from toposcale.forecasting.runs.published_run import PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 
 LEAST_STEPS = 800
@@ -33,14 +34,14 @@ USUAL, YOUNGER = "usual", "young"
 KEY = ["scale", "text", "source"]
 
 
-def standing_points(runs: Sequence[Run]) -> pd.DataFrame:
+def standing_points(runs: Sequence[PublishedRun]) -> pd.DataFrame:
     """A row for each decision point of runs of pretraining: `KEY`, off (nats above the law), inside, `WRONG_BATCHES`."""
     return pd.DataFrame(row for run in runs if not run.kind for row in _rows(run))
 
 
-def _rows(run: Run) -> Iterator[dict[str, object]]:
+def _rows(run: PublishedRun) -> Iterator[dict[str, object]]:
     for share in SHARES:
-        now = run.history.first(share)
+        now = run.first(share)
         is_early = now.progress.step < MIN_WARMUPS * now.schedule.warmup_steps
         track = _track(now)
         if len(now.loss_curve.steps) < FEWEST_ROWS or is_early or track is None:

@@ -10,12 +10,13 @@ import pandas as pd
 
 from studies.decisions.forecasts import expected_end
 from studies.decisions.priors import NONE
-from studies.decisions.published import Run, judged_runs, spread_out
+from studies.decisions.published import judged_runs, spread_out
 from toposcale.forecasting.laws import joint
 from toposcale.forecasting.laws import priors as constants
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.laws.published_law import refuse_young
+from toposcale.forecasting.runs.published_run import PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -29,7 +30,7 @@ TOKENS = (0, 5e6, 1e7, 2e7, 5e7, 1e8, 5e8, np.inf)
 LEAST = "with the least prior"
 
 
-def young_forecasts(runs: Sequence[Run], priors: Mapping[str, Prior]) -> pd.DataFrame:
+def young_forecasts(runs: Sequence[PublishedRun], priors: Mapping[str, Prior]) -> pd.DataFrame:
     """A row for each run and step: source, step, tokens, is_young, error and inside, and these with the least prior.
 
     The least prior of what is left to lose is that of old runs at any age.
@@ -42,13 +43,13 @@ def young_forecasts(runs: Sequence[Run], priors: Mapping[str, Prior]) -> pd.Data
     )
 
 
-def _rows(run: Run, prior: Prior) -> Iterator[dict[str, object]]:
-    end = expected_end(run.history)
+def _rows(run: PublishedRun, prior: Prior) -> Iterator[dict[str, object]]:
+    end = expected_end(run)
     for step in STEPS:
-        if step > run.history.final_step / 2:
+        if step > run.final_step / 2:
             return
-        share = step / run.history.final_step
-        now = run.history.first(share)
+        share = step / run.final_step
+        now = run.first(share)
         row = {"source": run.source, "share": share, "tokens": step * now.tokens_per_step, "is_young": _is_young(now)}
         with patch.object(joint, "refuse_young", lambda run: None):
             judged = _judged(now, prior, end)

@@ -79,7 +79,7 @@ assert moved.query("feature == 'h0_wasserstein_1'")["change"].gt(0).all()
     moved = run(python, "-m", "toposcale", "compare", "checkpoint-100", "checkpoint-500", folder=installed)
     assert moved.returncode == 0, moved.stderr
     assert "model.layers.0.attn.weight" in moved.stdout
-    curves = pd.read_csv(ROOT / "studies/decisions/published_runs/curves.csv.gz").set_index("run")
+    curves = pd.read_csv(ROOT / "src/toposcale/datasets/data/curves.csv.gz").set_index("run")
     curve = curves.loc["multi-power-law-25m-cosine-24000"]
     curve[curve["step"] <= 9600].to_csv(installed / "losses.csv", index=False)
     plan = "--schedule", "cosine", "--warmup-steps", "2160", "--steps", "24000", "--sizes", "100e6"
@@ -91,6 +91,22 @@ assert moved.query("feature == 'h0_wasserstein_1'")["change"].gt(0).all()
     assert missing.returncode == 1
     assert missing.stderr == "toposcale: missing.safetensors: no such checkpoint\n"
     assert "compare" in run(python, "-m", "toposcale", "--help", folder=installed).stdout
+
+
+def test_the_published_runs_with_a_licence_are_in_the_wheel(installed):
+    python = installed / "env/bin/python"
+    program = """
+from toposcale.datasets import load_published_runs
+runs = load_published_runs()
+assert len(runs) > 200 and all(source.licence for source in runs.sources.values())
+load_published_runs("xlstm")
+"""
+    done = run(python, "-c", program, folder=installed)
+    assert "UserError: xlstm: NX-AI/xlstm_scaling_laws states no licence" in done.stderr
+    assert "AssertionError" not in done.stderr
+    listed = run(python, "-m", "toposcale.datasets", "modded-nanogpt", folder=installed)
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.count("KellerJordan/modded-nanogpt") == 9
 
 
 def test_a_bin_file_says_that_it_needs_torch(installed):

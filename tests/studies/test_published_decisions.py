@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,12 @@ from studies.decisions import priors as learning
 from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_source, forecasts_of, with_smaller
 from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
-from studies.decisions.published import Run, best_of_sweeps, decision_points, read
+from studies.decisions.published import best_of_sweeps, decision_points, read
 from studies.decisions.standing import WRONG_BATCHES, standing_points, standing_table
 from studies.run_pairs import published_replicates
+from toposcale.datasets import PublishedRun, load_published_runs
+from toposcale.datasets.published_runs import PACKAGED
+from toposcale.forecasting import TrainingRun
 from toposcale.forecasting.laws.priors import PEAK, PUBLISHED
 
 TOKENS = 1e6
@@ -33,7 +36,8 @@ def a_run(name, size, steps, shape="constant", source="other"):
     facts = {"steps": at, "losses": losses, "checkpoint_steps": at, "checkpoint_losses": losses}
     rates = np.ones(steps + 1) if shape == "constant" else np.linspace(1, 0.1, steps + 1)
     history = training_run(name, size, TOKENS, steps, learning_rates=rates, family="f", provenance="given", **facts)
-    return Run(source=source, family="f", size=name, shape=shape, warmup_steps=0, history=history)
+    columns = {field.name: getattr(history, field.name) for field in fields(TrainingRun)}
+    return PublishedRun(**columns, source=source, size=name, shape=shape)
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +49,7 @@ def published():
 def small(tmp_path_factory):
     """A folder of the same form that holds two sizes of one source alone, and its decisions."""
     folder = tmp_path_factory.mktemp("runs")
-    runs = pd.read_csv(PUBLISHED_RUNS / "runs.csv").query("source == 'multi-power-law' and shape == 'constant'")
-    curves = pd.read_csv(PUBLISHED_RUNS / "curves.csv.gz")
-    runs.to_csv(folder / "runs.csv", index=False)
-    curves[curves["run"].isin(runs["run"])].to_csv(folder / "curves.csv.gz", index=False)
+    load_published_runs("multi-power-law", tags="constant").to_csv(folder)
     return folder
 
 
@@ -78,11 +79,11 @@ def test_the_pairs_are_as_many_as_the_definition_counts(published):
 def test_no_row_of_a_source_without_noise_is_that_of_another_run(published):
     """The losses of misfitting are those of a whole validation set, so they fall smoothly."""
     for run in published:
-        if run.source == "misfitting" and len(run.history.steps) >= 5:
-            changes = np.diff(run.history.losses)
-            slopes = changes / np.diff(np.log(run.history.steps))
-            assert changes.max() < 0.01, run.history.model
-            assert slopes[-1] > 2 * slopes[-2], run.history.model
+        if run.source == "misfitting" and len(run.steps) >= 5:
+            changes = np.diff(run.losses)
+            slopes = changes / np.diff(np.log(run.steps))
+            assert changes.max() < 0.01, run.model
+            assert slopes[-1] > 2 * slopes[-2], run.model
 
 
 def test_a_constant_run_that_is_cut_is_a_run_of_so_many_steps():
@@ -110,7 +111,7 @@ def test_a_pair_of_runs_that_decay_gives_the_moment():
     [start] = moment.starts
     assert start.history.model == "large1500"
     assert start.candidate.target.model == ""
-    assert (moment.loss, start.loss) == (base.history.losses[-1], fitting.history.losses[-1])
+    assert (moment.loss, start.loss) == (base.losses[-1], fitting.losses[-1])
 
 
 def test_no_choice_reads_what_is_still_to_come():
@@ -118,9 +119,9 @@ def test_no_choice_reads_what_is_still_to_come():
     base, larger = a_run("small", 100_000_000, 10_000, "cosine"), a_run("large", 400_000_000, 1_500, "cosine")
 
     def judged(shift):
-        late = np.where(base.history.steps > 0.45 * 10_000, shift, 0.0)
-        moved = replace(base, history=replace(base.history, losses=base.history.losses + late))
-        other = replace(larger, history=replace(larger.history, losses=larger.history.losses + shift))
+        late = np.where(base.steps > 0.45 * 10_000, shift, 0.0)
+        moved = replace(base, losses=base.losses + late)
+        other = replace(larger, losses=larger.losses + shift)
         return decision_table(decision_points([moved, other]), {NONE: PUBLISHED}).set_index("policy")
 
     one, two = judged(0.0), judged(0.5)
@@ -154,7 +155,7 @@ def test_the_constants_of_the_committed_priors_are_those_of_the_runs(published):
 def test_a_prior_that_leaves_a_source_out_does_not_read_it(published):
     """Losses of the source that is left out are spoilt: what is learnt of the others stays."""
     spoilt = [
-        replace(run, history=replace(run.history, losses=run.history.losses + 3)) if run.source == "misfitting" else run
+        replace(run, losses=run.losses + 3, checkpoint_losses=run.losses + 3) if run.source == "misfitting" else run
         for run in published
     ]
     kept, changed = (learning.constants_by_source(runs).drop(index="misfitting") for runs in (published, spoilt))
@@ -188,13 +189,13 @@ def test_peak_batch_and_optimizer_move_what_is_believed_of_b():
 
 
 def test_given_schedules_are_lines_between_their_breakpoints_and_peaks_are_absolute(published):
-    breakpoints = pd.read_csv(PUBLISHED_RUNS / "schedules.csv.gz").set_index("run")
-    run = next(run for run in published if run.shape == "given")
-    own, peak = breakpoints.loc[run.history.model], run.history.schedule.peak_rate
+    breakpoints = pd.read_csv(PACKAGED / "schedules.csv.gz").set_index("run")
+    run = next(run for run in published if run.shape == "given" and run.source == "lr-scheduling")
+    own, peak = breakpoints.loc[run.model], run.schedule.peak_rate
     assert 1e-4 < peak < 1e-2
-    rates = run.history.schedule.rates / peak
+    rates = run.schedule.rates / peak
     assert rates[own["step"].astype(int)] == pytest.approx(own["rate"].to_numpy())
-    assert len(rates) == run.history.final_step + 1
+    assert len(rates) == run.final_step + 1
 
 
 def test_of_a_sweep_of_peak_rates_the_best_run_alone_is_judged():
@@ -202,7 +203,7 @@ def test_of_a_sweep_of_peak_rates_the_best_run_alone_is_judged():
         a_run(name, 1_000_000, steps, "given") for name, steps in (("a", 1000), ("b", 1000), ("c", 2000))
     )
     low, high, longer = (replace(run, size="1M") for run in (low, high, longer))
-    worse = replace(high, history=replace(high.history, losses=high.history.losses + 0.1))
+    worse = replace(high, losses=high.losses + 0.1)
     assert best_of_sweeps([low, worse, longer]) == [low, longer]
     assert best_of_sweeps([worse, low, longer]) == [low, longer]
 
@@ -238,11 +239,8 @@ def test_forecasts_are_judged_as_by_hand():
 def test_the_command_forecasts_any_folder(small, tmp_path, monkeypatch, capsys):
     """Constant runs have no end under a decay; a cosine run has three decision points, each with numbers or a reason."""
     folder = tmp_path / "runs"
-    folder.mkdir()
-    runs = pd.read_csv(PUBLISHED_RUNS / "runs.csv").query("source == 'multi-power-law'")
-    curves = pd.read_csv(PUBLISHED_RUNS / "curves.csv.gz")
-    runs.to_csv(folder / "runs.csv", index=False)
-    curves[curves["run"].isin(runs["run"])].to_csv(folder / "curves.csv.gz", index=False)
+    runs = load_published_runs("multi-power-law")
+    runs.to_csv(folder)
     file = tmp_path / "forecasts.json"
     monkeypatch.setattr(sys, "argv", ["published_forecasts", str(folder), "--json", str(file), "--processes", "1"])
     published_forecasts.main()
@@ -250,7 +248,7 @@ def test_the_command_forecasts_any_folder(small, tmp_path, monkeypatch, capsys):
     assert set(rows[0]) == {
         "run", "source", "family", "usual", "share", "method", "forecast", "low", "high", "actual", "reason",
     }  # fmt: skip
-    decaying = runs[runs["shape"] != "constant"]
+    decaying = [run for run in runs if run.shape != "constant"]
     assert len(rows) == 3 * 3 * len(decaying)
     assert {row["method"] for row in rows} == {"joint", "multi_power_law", "power_law"}
     assert all((row["forecast"] is None) == bool(row["reason"]) for row in rows)
@@ -263,11 +261,11 @@ def test_the_command_forecasts_any_folder(small, tmp_path, monkeypatch, capsys):
 
 
 def test_one_finished_smaller_run_narrows_the_forecast(published):
-    run = next(one for one in published if one.history.model == "multi-power-law-100m-cosine-24000")
+    run = next(one for one in published if one.model == "multi-power-law-100m-cosine-24000")
     rows = forecasts_of(
         [run, *(one for one in published if one.source == "multi-power-law")], committed_priors(), [JOINT], 1
     )
-    width = (rows["high"] - rows["low"]).where(rows["run"] == run.history.model).groupby(rows["known"]).mean()
+    width = (rows["high"] - rows["low"]).where(rows["run"] == run.model).groupby(rows["known"]).mean()
     assert width[ONE_KNOWN] < width[ALONE]
 
 
@@ -391,7 +389,7 @@ def test_the_pages_tell_the_difference_to_the_published_loss():
 
 
 def test_the_page_tells_the_sizes_of_the_published_runs(published):
-    sizes = np.array([run.history.n_parameters for run in published])
+    sizes = np.array([run.n_parameters for run in published])
     page = " ".join((ROOT / "docs/law.md").read_text().split())
     assert (
         f"have {sizes.min() / 1e6:.0f}M to {sizes.max() / 1e9:.0f}B parameters. Only {(sizes > 3.2e9).sum()} of them "

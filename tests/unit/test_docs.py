@@ -13,7 +13,8 @@ from paths import ROOT
 
 pytest.importorskip("sphinx")
 pytestmark = pytest.mark.xdist_group("docs")  # the site is built once
-PACKAGES = ["toposcale", *(f"toposcale.{name}" for name in ("forecasting", "homology", "landscape", "statistics"))]
+LIBRARY = ("forecasting", "datasets", "homology", "landscape", "statistics")
+PACKAGES = ["toposcale", *(f"toposcale.{name}" for name in LIBRARY)]
 
 
 def built(source, out):

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from studies.decisions import PUBLISHED_RUNS
 from toposcale.__main__ import main
+from toposcale.datasets import load_published_runs
 
 CURVES = {"losses.csv": ("cosine", 3.3044), "losses-wsd.csv": ("wsd", 3.2776)}
 """The shape of the plan of each, and the loss at its end as it was published."""
@@ -23,8 +23,9 @@ def printed(page):
 
 def test_the_first_curve_is_the_published_one():
     """The other was published beside it, and is not among the runs that decisions are made of."""
-    published = pd.read_csv(PUBLISHED_RUNS / "curves.csv.gz").set_index("run")
-    whole = published.loc["multi-power-law-25m-cosine-24000"].set_index("step")["loss"]
+    published = load_published_runs("multi-power-law")
+    [run] = [run for run in published if run.model == "multi-power-law-25m-cosine-24000"]
+    whole = pd.Series(run.losses, run.steps)
     curve = pd.read_csv(ROOT / "examples/losses.csv").set_index("step")["loss"]
     both = curve.index.intersection(whole.index)
     assert len(both) > 50

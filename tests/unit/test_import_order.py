@@ -20,6 +20,7 @@ FLOORS = [
     "landscape",
     "statistics",
     "forecasting",
+    "datasets",
     "training",
     "checkpoints",
     "features",

@@ -8,6 +8,8 @@ import yaml
 
 import toposcale
 from paths import ROOT
+from toposcale.datasets import load_published_runs
+from toposcale.datasets.published_runs import SOURCES
 
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 PAPER = "Topological Persistence of Transformer Weight Spaces Tracks Training Dynamics and Improves Scaling Prediction"
@@ -22,7 +24,7 @@ def test_the_package_takes_its_version_from_the_code():
 
 def test_citation_and_changelog_have_the_version_of_the_code():
     release, dev, _ = toposcale.__version__.partition(".dev")
-    newest, date = re.search(r"^## (.+)\n\n([\d-]*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE).groups()
+    newest, date = re.search(r"^## (\d.+)\n\n([\d-]*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE).groups()
     assert CITATION["version"] == toposcale.__version__
     assert newest == (f"{release} (unreleased)" if dev else release)
     # A version that is not released has no date of its release.
@@ -36,7 +38,7 @@ def test_the_reproduced_paper_is_cited_where_its_values_are():
 
 def test_every_source_of_curves_is_listed_with_its_licence():
     folder = ROOT / "studies/decisions/published_runs"
-    runs = pd.read_csv(folder / "runs.csv")["source"].value_counts().to_dict()
+    runs = load_published_runs().table["source"].value_counts().to_dict()
     replicates = pd.read_csv(folder / "replicates.csv.gz").groupby(["record", "code", "log"]).ngroups
     page = (ROOT / "studies/README.md").read_text().split("## Data that is redistributed")[1]
     rows = [
@@ -45,7 +47,9 @@ def test_every_source_of_curves_is_listed_with_its_licence():
     listed = {name.partition(",")[0].lower(): (licence, int(n)) for name, _, licence, n in rows[2:]}
     assert {name: n for name, (_, n) in listed.items()} == runs | {"replicates of 124m models": replicates}
     assert all(licence for licence, _ in listed.values())
-    assert f"{sum(runs.values())} published runs" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"{len(load_published_runs(tags='seen'))} published runs" in (ROOT / "CHANGELOG.md").read_text()
+    stated = {name: source.licence or "none stated" for name, source in SOURCES.items()}
+    assert {name: licence.replace(", ", " and ") for name, (licence, _) in listed.items() if name in stated} == stated
 
 
 def test_the_extra_all_installs_every_extra_for_users_and_what_dev_needs_is_locked():

@@ -119,7 +119,7 @@ def place(project, tmp_path_factory):
                 "log_history": history,
             }
             (checkpoint / "trainer_state.json").write_text(json.dumps(state))
-    curves = pd.read_csv(ROOT / "studies/decisions/published_runs/curves.csv.gz").set_index("run")
+    curves = pd.read_csv(ROOT / "src/toposcale/datasets/data/curves.csv.gz").set_index("run")
     curve = curves.loc["multi-power-law-25m-cosine-24000"]
     curve[curve["step"] <= 9600].to_csv(project / "losses.csv", index=False)
     for name, config in printed_configurations().items():
