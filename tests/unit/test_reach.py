@@ -185,7 +185,7 @@ OF_AN_ANALYSIS = {
         analysis: scaling series
         statistics: coefficients resampling scaling
     """),
-    "transitions": modules("analysis: series transitions\nstatistics: changes coefficients"),
+    "transitions": modules("analysis: series transitions\nstatistics: changes"),
     "early_stopping": modules("analysis: early_stopping series\nstatistics: patience"),
     "forecasts": FORECASTS,
     "scores": FORECASTS | modules("analysis: scores"),

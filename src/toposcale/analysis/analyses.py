@@ -42,10 +42,7 @@ ANALYSES = {
     ),
     "scaling": Analysis("analysis.scaling.scaling_tables", "Power laws in model size", reads=RUN_TABLES),
     "transitions": Analysis(
-        "analysis.transitions.transition_tables",
-        "Transitions and change points",
-        reads=_MEASURED,
-        makes=("transitions", "change_points"),
+        "analysis.transitions.transition_tables", "The step of the largest change of every series", reads=_MEASURED
     ),
     "early_stopping": Analysis(
         "analysis.early_stopping.early_stopping_tables",
