@@ -1,6 +1,7 @@
 """The joint law: it finds what was planted, tells the sizes apart, and is not misled by what it should not read."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -32,6 +33,26 @@ def test_the_gradient_is_that_of_the_law():
             step[place] = 1e-6
             numeric = (joint._laws(x + step, [one])[0] - joint._laws(x - step, [one])[0]) / 2e-6
             np.testing.assert_allclose(slopes[:, place], numeric, rtol=1e-4, atol=1e-6)
+
+
+def test_joint_reads_the_longest_runs_without_tokens_in_any_order():
+    live = run("100M", 100_000_000, until=0.3, tokens=np.nan)
+    others = [
+        run(name, 400_000_000, wsd(steps), tokens=np.nan) for name, steps in (("a", 1000), ("b", 3000), ("c", 2000))
+    ]
+    for in_some_order in permutations(others):
+        assert [known.model for known in fitted(live, in_some_order).runs_] == ["100M", "b", "c"]
+
+
+def test_family_law_of_a_fractional_number_of_parameters():
+    fractional, whole = (
+        fitted(run("100M", 100_000_000, until=0.5), [changed(run("400M", 400_000_000), n_parameters=size)])
+        for size in (400_000_000.5, 400_000_000)
+    )
+    ends = [
+        law.predict([Target(size, wsd(), FINAL, 500_000)])[0] for law, size in ((fractional, 4e8 + 0.5), (whole, 4e8))
+    ]
+    assert ends[0].value == pytest.approx(ends[1].value, rel=1e-6)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.3, 0.5])

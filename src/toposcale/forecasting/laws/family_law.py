@@ -245,7 +245,7 @@ class FamilyLaw:
         constants[P.LOG_B] += x[P.B_BY_SIZE] * r
         by_x[P.LOG_B, P.B_BY_SIZE] = r
         if size in self._sizes:
-            offsets = _N_PARAMETERS + self._sizes.index(int(size)) + len(self._sizes) * np.arange(len(_SCATTERED))
+            offsets = _N_PARAMETERS + self._sizes.index(size) + len(self._sizes) * np.arange(len(_SCATTERED))
             constants[_SCATTERED] += x[offsets]
             by_x[_SCATTERED, offsets] = 1.0
         return constants, by_x

@@ -186,13 +186,19 @@ def largest_run(runs: Sequence[TrainingRun]) -> TrainingRun:
 def _nearest_runs(run: TrainingRun, known_runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Return the longest runs of the size of `run`, and of each of the nearest sizes that are far enough from it."""
     by_size: dict[float, list[TrainingRun]] = {}
-    for other in sorted(known_runs, key=lambda other: (-other.progress.step * other.tokens_per_step, other.model)):
+    for other in sorted(known_runs, key=_longest_first):
         ratio = other.n_parameters / run.n_parameters
         if other.model != run.model and (ratio == 1 or max(ratio, 1 / ratio) >= LEAST_SIZE_RATIO):
             by_size.setdefault(other.n_parameters, []).append(other)
     nearest = sorted(by_size, key=lambda size: (abs(np.log(size / run.n_parameters)), size))
     n_read = MOST_SIZES + (run.n_parameters in by_size)
     return [other for size in nearest[:n_read] for other in by_size[size][:MOST_OF_A_SIZE]]
+
+
+def _longest_first(run: TrainingRun) -> tuple[bool, float, str]:
+    """Return the sort key of runs by the tokens they have read; those without known tokens come last, by their steps."""
+    is_known = bool(np.isfinite(run.tokens_per_step))
+    return not is_known, -run.progress.step * (run.tokens_per_step if is_known else 1.0), run.model
 
 
 def refuse_run(run: TrainingRun) -> None:
