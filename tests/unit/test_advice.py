@@ -10,6 +10,8 @@ from made_runs import changed
 from planted_laws import FINAL, SIZES, run, wsd
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
+from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.runs.training_run import Target
 
 TWICE = Request(multiples=(2,))
 
@@ -96,12 +98,8 @@ def test_one_candidate_is_nothing_to_choose_between():
 
 def test_one_size_says_little_of_another_and_two_say_more():
     live = run("100M", 100_000_000, until=0.3)
-    width = []
-    for others in ([], SIZES[1:]):
-        rows = advise_on(live, others, Request(multiples=(8,)))["candidates"]
-        start = next(row for row in rows if "8 x" in row["candidate"])
-        width.append(start["loss_high"] - start["loss_low"])
-    assert width[1] < 0.8 * width[0]
+    one, two = (Joint().fit(live, others).predict([Target(8e8, wsd(), FINAL, 5e5)])[0] for others in ([], SIZES[1:]))
+    assert two.high - two.low < 0.5 * (one.high - one.low)
 
 
 def test_the_best_size_is_told_where_two_sizes_are_known():

@@ -1,11 +1,14 @@
 """The decision between candidates whose forecasts are known."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from planted_laws import SIZES, law, run, wsd
 from toposcale.forecasting.decision.candidates import Candidate, CandidateKind
-from toposcale.forecasting.decision.expected_regret import best_size, forecast_target_loss, weigh
+from toposcale.forecasting.decision.expected_regret import DRAWS, best_size, forecast_target_loss, weigh
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.law import JointForecast
 from toposcale.forecasting.runs.training_run import Target
@@ -52,6 +55,68 @@ def test_the_gain_is_the_difference_to_finishing_with_its_interval():
     assert gain["scale up to b"].value == pytest.approx(0.5)
     assert gain["scale up to b"].low == pytest.approx(0.5 - 1.96 * 0.07**0.5, abs=1e-4)
     assert gain["continue"].value == gain["continue"].low == gain["continue"].high == 0.0
+
+
+class OfSizes:
+    """A law that gives planted losses of sizes, 0 to n - 1, and their covariance, in whatever order they are asked for."""
+
+    def __init__(self, losses, covariance):
+        self.losses, self.covariance = np.array(losses), np.array(covariance)
+
+    def compare(self, targets, reference):
+        sizes = [int(target.n_parameters) for target in targets]
+        return JointForecast(self.losses[sizes], self.covariance[np.ix_(sizes, sizes)])
+
+
+def sized(*sizes):
+    kinds = [CandidateKind.SCALE_UP if size else CandidateKind.CONTINUE for size in sizes]
+    return [
+        Candidate(kind, f"{size}" if size else "continue", Target(size, np.ones(2), 1), 1, 1.0)
+        for kind, size in zip(kinds, sizes, strict=True)
+    ]
+
+
+def probabilities(law, *sizes):
+    return {row.candidate.name: (row.probability, row.expected_regret) for row in weigh(law, sized(*sizes)).candidates}
+
+
+def random_covariance(rng, n):
+    factors = 0.1 * rng.standard_normal((n, n))
+    return factors @ factors.T + 1e-4 * np.eye(n)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weigh_does_not_depend_on_the_order_of_candidates(seed):
+    rng = np.random.default_rng(seed)
+    law = OfSizes(2.5 + 0.05 * rng.standard_normal(4), random_covariance(rng, 4))
+    usual = probabilities(law, 0, 1, 2, 3)
+    for order in permutations(range(4)):
+        assert probabilities(law, *order) == usual
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_weigh_with_a_hopeless_candidate_moves_no_other(seed):
+    rng = np.random.default_rng(seed)
+    law = OfSizes([2.5, *(2.5 + 0.05 * rng.standard_normal(2)), 9.0], random_covariance(rng, 4))
+    without, with_it = probabilities(law, 0, 1, 2), probabilities(law, 0, 3, 1, 2)
+    assert with_it.pop("3")[0] == 0
+    assert with_it == without
+
+
+def test_weigh_gives_the_probabilities_of_the_joint_forecast():
+    """Of planted normal losses: no bias over 40 forecasts, and errors as large as those of so many draws."""
+    errors = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        losses, covariance = 2.5 + 0.05 * rng.standard_normal(3), random_covariance(rng, 3)
+        law = probabilities(OfSizes(losses, covariance), 0, 1, 2)
+        for best in range(3):
+            others = np.delete(np.eye(3), best, axis=0) - np.eye(3)[best]  # losses of the others less that of the best
+            exact = multivariate_normal(-others @ losses, others @ covariance @ others.T).cdf(np.zeros(2))
+            error = np.sqrt(max(exact * (1 - exact), 1e-4) / DRAWS)
+            errors.append((law[f"{best}" if best else "continue"][0] - exact) / error)
+    assert abs(np.mean(errors)) < 0.3
+    assert 0.7 < np.std(errors) < 1.3
 
 
 def test_starts_share_the_probability_to_stop():

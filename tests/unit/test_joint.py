@@ -11,7 +11,7 @@ from planted_laws import FINAL, law, run, wsd
 from toposcale.forecasting.laws.family_law import FamilyLaw, l0_below_loss
 from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.law import Law
-from toposcale.forecasting.laws.priors import PUBLISHED, SECOND_WEIGHT, Gaussian
+from toposcale.forecasting.laws.priors import PUBLISHED, SECOND_WEIGHT, SURFACE_SD, Gaussian
 from toposcale.forecasting.laws.published_law import PublishedLaw, published_loss
 from toposcale.forecasting.runs.training_run import Target
 from toposcale.io.errors import NoForecast
@@ -33,6 +33,32 @@ def test_the_gradient_is_that_of_the_law():
             step[place] = 1e-6
             numeric = (joint._laws(x + step, [one])[0] - joint._laws(x - step, [one])[0]) / 2e-6
             np.testing.assert_allclose(slopes[:, place], numeric, rtol=1e-4, atol=1e-6)
+
+
+def test_joint_compares_each_target_as_if_it_were_the_only_one():
+    live = run("100M", 100_000_000, until=0.5)
+    joint, ends = fitted(live), [live.target(), *(Target(size, wsd(), FINAL, 500_000) for size in (2e8, 4e8, 2.5e6))]
+    several = joint.compare(ends, 0)
+    for index in (1, 2, 3):
+        pair = joint.compare([ends[0], ends[index]], 0)
+        np.testing.assert_allclose(several.losses[[0, index]], pair.losses, rtol=1e-12)
+        np.testing.assert_allclose(several.covariance[np.ix_([0, index], [0, index])], pair.covariance, rtol=1e-9)
+    assert np.linalg.eigvalsh(several.covariance).min() > 0
+
+
+def test_joint_compares_two_targets_by_the_posterior_of_their_difference():
+    """The difference and its observation, the published law's, weighted by their precisions."""
+    live = run("100M", 100_000_000, until=0.5)
+    ends = [live.target(), Target(4e8, wsd(), FINAL, 500_000)]
+    joint = fitted(live)
+    (losses, covariance), posterior = joint.predict_jointly(ends), joint.compare(ends, 0)
+    variance = np.array([-1, 1]) @ covariance @ [-1, 1]
+    observed = published_loss(4e8, FINAL * 5e5) - published_loss(1e8, FINAL * 5e5)
+    precisions = np.array([1 / variance, 1 / (2 * SURFACE_SD**2)])
+    expected = precisions @ [losses[1] - losses[0], observed] / precisions.sum()
+    assert posterior.losses[1] - posterior.losses[0] == pytest.approx(expected)
+    assert np.array([-1, 1]) @ posterior.covariance @ [-1, 1] == pytest.approx(1 / precisions.sum())
+    assert (posterior.losses[0], posterior.covariance[0, 0]) == pytest.approx((losses[0], covariance[0, 0]))
 
 
 def test_joint_reads_the_longest_runs_without_tokens_in_any_order():

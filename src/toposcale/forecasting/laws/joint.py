@@ -151,19 +151,26 @@ class Joint(Law):
         return JointForecast(losses, spread * (self.inflation_ * self.calibration_) ** 2)
 
     def compare(self, targets: Sequence[Target], reference: int) -> JointForecast:
-        """Return the forecast with the published scaling law as one more, noisy observation of the differences."""
+        """Return the forecast with a noisy observation of each difference to the reference: that of the published law.
+
+        Every target has its own observation, so that none changes the forecast of another.
+        """
         losses, covariance = self.predict_jointly(targets)
         surface = published_losses(targets)
         scatter = priors.SURFACE_SD * np.array([10 ** (2 * decades_away(end.n_parameters)) for end in targets])
-        # The published law knows no schedule, so ends of one size after as many tokens are one observation.
-        _, unique = np.unique(surface, return_index=True)
-        noise = np.diag(scatter[unique] ** 2) + priors.FLAT_OFFSET_SD**2
-        weights = np.linalg.solve(covariance[np.ix_(unique, unique)] + noise, covariance[unique]).T
-        updated, posterior = (losses + weights @ (surface - losses)[unique], covariance - weights @ covariance[unique])
-        # What all targets share decides nothing between them.
-        updated += losses[reference] - updated[reference]
-        posterior += covariance[reference, reference] - posterior[reference, reference]
-        return JointForecast(updated, (posterior + posterior.T) / 2)
+        # The published law knows no schedule: ends of one size after as many tokens are one observation.
+        shared = scatter[reference] ** 2 + np.where(surface == surface[:, None], scatter**2, 0.0)
+        to_reference = np.eye(len(losses)) - np.eye(len(losses))[reference]
+        with_reference = (to_reference @ covariance)[:, reference]
+        between = to_reference @ covariance @ to_reference.T
+        is_observed = surface != surface[reference]
+        gain = np.where(is_observed, np.diag(between) / (np.diag(between) + np.diag(shared)), 0.0)
+        kept = 1 - gain
+        differences = kept * (losses - losses[reference]) + gain * (surface - surface[reference])
+        spread = np.outer(kept, kept) * between + np.outer(gain, gain) * shared
+        # What all targets share decides nothing between them: the reference keeps its loss and its variance.
+        spread = spread + np.add.outer(kept * with_reference, kept * with_reference) + covariance[reference, reference]
+        return JointForecast(losses[reference] + differences, (spread + spread.T) / 2)
 
 
 def _readable(runs: Sequence[TrainingRun]) -> list[TrainingRun]:

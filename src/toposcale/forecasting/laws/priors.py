@@ -19,8 +19,6 @@ SAME_RUN_CORR = 0.982
 """Correlation of this scatter between ends of one run under several schedules: differences scatter by 0.003 nats."""
 SURFACE_SD = 0.085
 """Standard deviation of an end around the published scaling law, nats; a hundredfold a decade outside published sizes."""
-FLAT_OFFSET_SD = 10.0
-"""Standard deviation of an offset from that law that a family shares, nats: its level says nothing."""
 CALIBRATION = 0.9
 """Factor on the standard deviations for a run under way with a stated optimizer or another finished size."""
 SD_PER_DECADE = 0.05
