@@ -3,9 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
 
 from toposcale.analysis import answers as wording
 from toposcale.analysis import summary
+from toposcale.analysis.methods import METHODS
 from toposcale.analysis.series import headline_metric
 from toposcale.io import schemas
 
@@ -149,7 +153,7 @@ def test_what_a_search_found_is_told_as_found_in_a_search():
 def test_a_run_that_finds_nothing_says_what_it_could_have_found():
     said = answers(NOTHING_FOUND)
     assert said[NORM].startswith(
-        "None found. No feature adds information to the norm of the weights. This run had 80% power"
+        "None found. No feature was found to add information to the norm of the weights. This run had 80% power"
     )
     assert "No test found that topology adds information to the norm" in said["In one sentence"]
     assert "the run had 80% power for correlations of 0.50" in said["In one sentence"]
@@ -257,6 +261,7 @@ def test_there_is_no_median_over_one_configuration():
 
 
 FORECAST = "Does topology improve the forecast of the final loss?"
+TRUSTED = "Which forecast of the final loss can be trusted?"
 
 
 def evaluation(gain, low, high, runs=12, p=0.01):
@@ -301,7 +306,7 @@ def test_one_of_several_methods_that_passes_by_chance_is_no_yes():
 
 
 def test_below_ten_runs_there_is_no_verdict():
-    assert answers(forecasts=evaluation(30.0, 10.0, 45.0, runs=9))[FORECAST].startswith("Not tested: 9 runs.")
+    assert answers(forecasts=evaluation(30.0, 10.0, 45.0, runs=9))[FORECAST].startswith("Not tested: 9 configurations.")
 
 
 def test_forecasts_that_begin_at_a_later_share_are_evaluated_there():
@@ -327,6 +332,97 @@ def test_the_forecast_to_trust_is_named_with_its_coverage_and_bad_intervals_are_
     )
     assert "before calibration, is 90%" in text
     assert "The intervals of the power law have a coverage below 80%" in text
+
+
+def test_answer_best_forecast_of_two_seeds():
+    table = evaluation(0.0, -1.0, 1.0, runs=2).assign(n_compared=1, interval_coverage=0.5)
+    text = answers(forecasts=table)[TRUSTED]
+    assert text.startswith(
+        "None, yet. From the first 20% of training, the joint law of all sizes has the least error, 0.100 nats over 2 "
+        "runs, but 1 of the 10 configurations needed."
+    )
+    assert "The empirical coverage of its own 95% interval, before calibration, is 50%." in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "because"),
+    [
+        ({"interval_coverage": 9 / 12}, "its 95% interval covers 75%"),
+        ({"n_compared": 9}, "9 of the 10 configurations needed"),
+        ({"mae": 0.35}, "the size alone does as well"),
+    ],
+)
+def test_answer_best_forecast_names_each_obstacle(changes, because):
+    table = evaluation(0.0, -1.0, 1.0)
+    size = table[table["method"] == "power_law"].assign(method="ridge_size", mae=0.35)
+    table = pd.concat([table[table["method"] != "power_law"], size])
+    assert answers(forecasts=table)[TRUSTED].startswith("The joint law of all sizes.")
+    is_joint = (table["method"] == "joint") & (table["fraction"] == 0.2)
+    table.loc[is_joint, list(changes)] = list(changes.values())
+    text = answers(forecasts=table)[TRUSTED]
+    assert text.startswith("None, yet. ")
+    assert because in text
+
+
+METHODS_AT_HAND = ["joint", "power_law", "ridge_size", "combined", "topology_rate"]
+
+
+@st.composite
+def evaluations(draw):
+    """A table forecast_evaluation of a share of training: numbers that belong together, and any of them missing."""
+    n_models = draw(st.integers(1, 40))
+    rows = []
+    for method in draw(st.lists(st.sampled_from(METHODS_AT_HAND), unique=True)):
+        n = draw(st.integers(0, n_models))
+        low, gain, high = sorted(draw(st.lists(st.floats(-300, 90), min_size=3, max_size=3)))
+        n_compared = draw(st.integers(min(n, 1), n))
+        row = {"fraction": 0.2, "method": method, "n_models": n_models, "n_forecasts": n, "n_compared": n_compared}
+        row |= {"mae": draw(st.floats(0.001, 2)) if n else np.nan, "baseline": "joint"}
+        row["interval_coverage"] = draw(st.integers(0, n)) / n if n else np.nan
+        if n_compared > 1:
+            row |= {"improvement_percent": gain, "improvement_low": low, "improvement_high": high}
+            row["improvement_p"] = draw(st.floats(0.001, 1))
+        rows.append(row)
+    return schemas.TABLES["forecast_evaluation"].frame(rows)
+
+
+@settings(max_examples=200, deadline=None)
+@given(evaluations())
+def test_answers_on_forecasts_never_contradict_their_numbers(table):
+    trusted, improved = wording.answer_best_forecast(table), wording.answer_topological_forecast(table)
+    rows = table.set_index("method")
+    for answer in (trusted, improved):
+        assert len(answer.text.split()) <= 40
+    by_words = {METHODS[name].description.lower(): name for name in METHODS_AT_HAND}
+    if method := by_words.get(trusted.verdict.lower()):
+        row = rows.loc[method]
+        assert row["n_compared"] >= 10
+        assert binom.cdf(round(row["interval_coverage"] * row["n_forecasts"]), row["n_forecasts"], 0.95) >= 0.025
+        assert f"{row['mae']:.3f}" in trusted.text
+        assert "ridge_size" not in rows.index or not rows.loc["ridge_size", "mae"] <= row["mae"]
+    else:
+        assert trusted.verdict in ("None, yet", "Could not be tested")
+    topological = rows[rows.index.isin(["combined", "topology_rate"]) & (rows["n_compared"] >= 10)]
+    if improved.verdict == "Yes":
+        assert "less error at best" in improved.text
+        assert (topological["improvement_low"] > 0).any()
+    elif improved.verdict == "No, it makes it worse":
+        assert "more error at best" in improved.text
+        assert (topological["improvement_high"] < 0).all()
+    elif improved.verdict.startswith("Not tested"):
+        assert topological.empty
+
+
+def test_answer_advice_says_where_a_plain_rule_has_less_regret():
+    table = policies(12, 0.03, 0.01, 0.05)
+    table.loc[table["policy"] == "next_size", "regret"] = 0.005
+    text = answers(decisions=table)["Would following the advice have helped?"]
+    assert text.startswith("Yes, against always continuing, but always the next size would have helped more.")
+
+
+def test_answer_advice_is_no_verdict_where_no_outcome_was_observed():
+    text = answers(decisions=policies(12, 0.03, 0.01, 0.05).assign(n_modelled=12))
+    assert text["Would following the advice have helped?"].startswith("Not tested: no outcome was observed.")
 
 
 def policies(count, gain, low, high):
@@ -406,5 +502,5 @@ def test_neural_persistence_is_held_against_the_variance_of_the_weights():
     explained.loc[of_variance & (explained["feature"] == "h1_total"), ["p", "q"]] = 0.4321
     said = answers(explained)
     text = said["Which add information to the variance of the weights?"]
-    assert text.startswith("None found. No feature adds information to the variance of the weights.")
+    assert text.startswith("None found. No feature was found to add information to the variance of the weights.")
     assert said[NORM].startswith("1 of 3 tested features.")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import bdtr
 
 from toposcale.analysis.controls import FOLLOWS_RHO, LEVEL, NOT_TESTED, NOTHING, YES, Control
 from toposcale.analysis.decisions import POLICIES
@@ -17,6 +18,7 @@ from toposcale.features.feature import WEIGHT_NORM
 from toposcale.features.names import feature_name, sentence
 from toposcale.features.registry import group_of
 from toposcale.forecasting.decision.candidates import CONTINUE, EXTEND
+from toposcale.forecasting.laws.prediction import CONFIDENCE
 from toposcale.forecasting.runs.metrics import metric_name
 from toposcale.io.errors import counted
 from toposcale.statistics.multiple_testing import holm
@@ -32,7 +34,9 @@ POLICY_WORDS = ("the advice", "always continuing", "always the next size", "stop
 IMPROVES, NOT_SHOWN, WORSENS = "Yes", "Not shown", "No, it makes it worse"
 """Verdicts on forecasts with topology."""
 FEWEST_FOR_A_VERDICT = 10
-"""Fewest runs, and fewest decisions, for a verdict."""
+"""Fewest configurations, and fewest decisions, for a verdict."""
+LEAST_COVERAGE_P = 0.025
+"""Probability, if the nominal coverage were true, of as few covered ends, below which it is refuted: 7 of 10, 16 of 20."""
 
 
 class Answer(NamedTuple):
@@ -97,13 +101,17 @@ def answer_beyond(
     if len(found):
         n_tested = int(power["n_tested"])
         text = f"The most significant for the {metric_name(metric)} is the {name_with_source(found.iloc[0])}."
+        if power["found"] != YES:
+            text += f" But the test does not detect the {metric_name(metric)} itself (positive control)."
         # Where something was found, the limit comes first.
         text, numbers = (text + limit, numbers + power_text) if limit else (text + power_text, numbers)
         return Answer(f"{len(found)} of {n_tested} tested features", text, numbers)
     if power["found"] != YES:
         text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {control.adds_to}."
         return Answer(POWERLESS, text, numbers)
-    return Answer("None found", f"No feature adds information to {control.adds_to}.{power_text}{limit}", numbers)
+    return Answer(
+        "None found", f"No feature was found to add information to {control.adds_to}.{power_text}{limit}", numbers
+    )
 
 
 def tested_sentence(tested_features: pd.DataFrame) -> str:
@@ -173,26 +181,50 @@ def name_with_source(row: pd.Series) -> str:
 
 
 def answer_best_forecast(evaluation: pd.DataFrame) -> Answer:
-    """Name the method with the least error at the smallest share of training at which one can be judged."""
+    """Name the forecast without topology that can be trusted, at the smallest share of training at which one can be judged.
+
+    The method with the least error is trusted if it forecasts at least `FEWEST_FOR_A_VERDICT` configurations, its error is
+    below that of the number of parameters alone, and the coverage of its intervals does not contradict the nominal one.
+    """
     rows = _at_smallest_share(evaluation[evaluation["method"].isin(BASELINES)].dropna(subset=["mae"]))
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to evaluate.")
     comparable_methods = rows[rows["n_forecasts"] >= MIN_FORECAST_SHARE * rows["n_forecasts"].max()].sort_values("mae")
-    best = comparable_methods.iloc[0]
-    text = (
-        f"From the first {best['fraction']:.0%} of training, its mean absolute error for the final loss is "
-        f"{best['mae']:.3f} nats over {counted(int(best['n_forecasts']), 'run')}. The empirical coverage of its own 95% "
-        f"interval, before calibration, is {best['interval_coverage']:.0%}."
-    )
-    numbers = ", ".join(
-        f"{_method_words(row.method)} has an error of {row.mae:.3f}"
-        for row in comparable_methods.iloc[1:4].itertuples()
-    )
+    best, others = comparable_methods.iloc[0], comparable_methods.iloc[1:4]
+    numbers = ", ".join(f"{_method_words(row.method)} has an error of {row.mae:.3f}" for row in others.itertuples())
     numbers += "." if numbers else ""
     unsafe = map(_method_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
     if names := " and ".join(unsafe):
         numbers += f" The intervals of {names} have a coverage below {LEAST_COVERAGE:.0%}."
+    start, coverage = f"From the first {best['fraction']:.0%} of training", f"{best['interval_coverage']:.0%}"
+    error = f"{best['mae']:.3f} nats over {counted(int(best['n_forecasts']), 'run')}"
+    if obstacles := _obstacles_to_trust(best, rows):
+        text = f"{start}, {_method_words(best['method'])} has the least error, {error}, but {'; '.join(obstacles)}."
+        coverage_text = f"The empirical coverage of its own 95% interval, before calibration, is {coverage}. "
+        return Answer("None, yet", text, (coverage_text + numbers).strip())
+    text = (
+        f"{start}, its mean absolute error for the final loss is {error}. The empirical coverage of its own 95% "
+        f"interval, before calibration, is {coverage}."
+    )
     return Answer(sentence(_method_words(best["method"])), text, numbers.strip())
+
+
+def _obstacles_to_trust(best: pd.Series, rows: pd.DataFrame) -> list[str]:
+    """Return the reasons why the method with the least error is not trusted, a clause each."""
+    obstacles = []
+    if (count := int(best["n_compared"])) < FEWEST_FOR_A_VERDICT:
+        obstacles.append(f"{count} of the {FEWEST_FOR_A_VERDICT} configurations needed")
+    of_size = rows[[METHODS[method].reads == "size" for method in rows["method"]]]
+    if METHODS[best["method"]].reads == "size":
+        obstacles.append("it reads no loss")
+    elif len(of_size) and not best["mae"] < of_size["mae"].min():
+        obstacles.append("the size alone does as well")
+    elif len(rows) == 1:
+        obstacles.append("no other method has a forecast")
+    n = int(best["n_forecasts"])
+    if bdtr(round(best["interval_coverage"] * n), n, CONFIDENCE) < LEAST_COVERAGE_P:
+        obstacles.append(f"its 95% interval covers {best['interval_coverage']:.0%}")
+    return obstacles
 
 
 def answer_topological_forecast(evaluation: pd.DataFrame) -> Answer:
@@ -217,26 +249,31 @@ def answer_topological_forecast(evaluation: pd.DataFrame) -> Answer:
     at_share = compared[compared["fraction"] == baseline["fraction"]]
     if at_share.empty:
         return Answer(UNTESTED, text + " No method with topology could forecast from there.")
-    text += f" Topology gives {_error_change(at_share['improvement_percent'].max())} at best."
-    comparisons = []
-    for row in at_share.to_dict("records"):
-        # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
-        sign = 1 if row["improvement_percent"] >= 0 else -1
-        low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        change = _error_change(row["improvement_percent"])
-        comparisons.append(f"{_method_words(row['method'])} has {change} {_interval(low, high, '.0f')}")
-    numbers = "; ".join(comparisons) + "."
-    n_compared = int(at_share["n_compared"].max())
-    if n_compared < FEWEST_FOR_A_VERDICT:
-        numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
-        return Answer(f"Not tested: {counted(n_compared, 'run')}", text, numbers)
-    # A method whose test could not be made counts among the tests, and is never found.
-    corrected = holm(at_share["improvement_p"].fillna(1.0).to_numpy(float))
     enough = at_share["n_compared"] >= FEWEST_FOR_A_VERDICT
-    if (enough & (at_share["improvement_low"] > 0) & (corrected <= LEVEL)).any():
+    judged = at_share[enough] if enough.any() else at_share
+    # A method whose test could not be made counts among the tests, and is never found.
+    passes = holm(at_share["improvement_p"].fillna(1.0).to_numpy(float)) <= LEVEL
+    better = at_share[enough & (at_share["improvement_low"] > 0) & passes]
+    best = (judged if better.empty else better)["improvement_percent"].max()
+    text += f" Topology gives {_error_change(best)} at best."
+    numbers = "; ".join(map(_comparison_with_baseline, at_share.to_dict("records"))) + "."
+    if not enough.any():
+        numbers += f" With fewer than {FEWEST_FOR_A_VERDICT} configurations there is no verdict."
+        count = counted(int(at_share["n_compared"].max()), "configuration")
+        return Answer(f"Not tested: {count}", text, numbers)
+    if len(better):
         return Answer(IMPROVES, text, numbers)
-    is_worse = (enough & (at_share["improvement_high"] < 0)).all()
+    is_worse = (judged["improvement_high"] < 0).all()
     return Answer(WORSENS if is_worse else NOT_SHOWN, text, numbers)
+
+
+def _comparison_with_baseline(row: Mapping[Any, Any]) -> str:
+    """Return the change of the error of a method, with its interval."""
+    # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
+    sign = 1 if row["improvement_percent"] >= 0 else -1
+    low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
+    change = _error_change(row["improvement_percent"])
+    return f"{_method_words(row['method'])} has {change} {_interval(low, high, '.0f')}"
 
 
 def answer_advice(evaluation: pd.DataFrame) -> Answer:
@@ -265,8 +302,13 @@ def answer_advice(evaluation: pd.DataFrame) -> Answer:
         return Answer(f"Not tested: {counted(count, 'decision')}", text, numbers)
     against = _interval(advised["regret_saved_low"], advised["regret_saved_high"], ".3f")
     numbers += f" Less than always continuing by {advised['regret_saved']:.3f} {against}."
+    if int(advised["n_modelled"]) == count:
+        return Answer("Not tested: no outcome was observed", text, numbers)
     if advised["regret_saved_low"] > 0:
-        return Answer("Yes, against always continuing", text, numbers)
+        rules = zip(POLICIES, POLICY_WORDS, strict=True)
+        better = [words for policy, words in rules if policy in by and by[policy]["regret"] < advised["regret"]]
+        but = f", but {better[0]} would have helped more" if better else ""
+        return Answer(f"Yes, against always continuing{but}", text, numbers)
     return Answer("No, it would have cost loss" if advised["regret_saved_high"] < 0 else NOT_SHOWN, text, numbers)
 
 
