@@ -29,34 +29,17 @@ def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 def from_columns(table: Table, columns: Mapping[str, list[Any] | np.ndarray]) -> pa.Table:
     """Return columns of equal length as `from_rows` returns rows: lists of anything, or arrays of numbers without nulls."""
-    arrays = [_column(columns[field.name], field.type) for field in table.schema]
+    # Without the schema, with which `pa.table` cuts off the decimals of a number among counts.
+    data = pa.table({name: columns[name] for name in table.names})
+    arrays = [_cast(data[field.name], field) for field in table.schema]
     return sort(table, pa.Table.from_arrays(arrays, schema=table.schema))
 
 
-def _column(values: list[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
-    """Return values as an Arrow array. Not by `pa.array`, which imports pandas: 0.2 s in every job."""
-    if isinstance(values, np.ndarray):
-        return pa.Array.from_buffers(kind, len(values), [None, _numbers(values, kind)])
-    known = [value is not None for value in values]
-    validity = None if all(known) else _bits(known)
-    if pa.types.is_string(kind):
-        texts = [b"" if value is None else value.encode() for value in values]
-        offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
-    elif pa.types.is_boolean(kind):
-        buffers = [validity, _bits(values)]
-    else:
-        numbers = np.array([0 if value is None else value for value in values] or np.empty(0, np.int8))
-        buffers = [validity, _numbers(numbers, kind)]
-    return pa.Array.from_buffers(kind, len(values), buffers)
-
-
-def _numbers(values: np.ndarray, kind: pa.DataType) -> pa.Buffer:
-    return pa.py_buffer(values.astype(kind.to_pandas_dtype(), casting="safe"))
-
-
-def _bits(values: list[Any]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(np.array(values, dtype=bool), bitorder="little"))
+def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column with the type of a field. TypeError: text for a number, or a number for text."""
+    if pa.types.is_string(values.type) != pa.types.is_string(field.type) and not pa.types.is_null(values.type):
+        raise TypeError(f"{field.name} is {values.type}, not {field.type}")
+    return values.cast(field.type, safe=not pa.types.is_floating(field.type))  # a large count is rounded to a number
 
 
 def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str) -> pa.Table:
@@ -130,7 +113,6 @@ def _undamaged(path: str | Path) -> AbstractContextManager[None]:
 def read_checked(path: str | Path) -> pa.Table:
     """Read a Parquet file and verify its checksums; raise UserError if it is damaged."""
     with _undamaged(path):
-        # Not `pq.read_table`: it imports pyarrow.dataset, and that pandas, 0.2 s in every job.
         with pq.ParquetFile(regular_file(path), page_checksum_verification=True) as file:
             data = file.read()
         data.validate(full=True)
