@@ -1,6 +1,9 @@
 """The live monitor: the rows of the workflow, and a training that nothing in it can stop."""
 
+import errno
+import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +21,8 @@ from toposcale import checkpoints
 from toposcale.features import weights
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.monitor import Alert, AlertKind, TopologyMonitor, hooks, loop, writers
-from toposcale.monitor.folder import Folder
+from toposcale.monitor import Alert, AlertKind, TopologyMonitor, handles, hooks, loop, writers
+from toposcale.monitor.folder import KINDS, Folder
 
 SETTINGS = weights.WeightSettings(max_points=12)
 
@@ -488,7 +491,7 @@ def test_nothing_to_monitor_is_a_line(tmp_path, capfd, model, settings, reason):
 
 
 def test_only_the_first_process_of_a_training_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "_is_first_process", lambda: False)
+    monkeypatch.setattr(loop, "is_first_process", lambda: False)
     with monitor(tmp_path) as watching:
         watching.step(small_model(), 1.0)
         watching.log(validation_loss=1.0)
@@ -792,7 +795,7 @@ def test_without_the_facts_of_a_forecast_a_snapshot_loads_nothing_for_it(tmp_pat
 import sys
 from pathlib import Path
 from toposcale.features.weights import WeightSettings
-from toposcale.monitor.folder import Folder
+from toposcale.monitor.folder import KINDS, Folder
 from toposcale.monitor.worker import Job, Snapshot, lay_out, perform
 
 folder = Folder(Path({str(tmp_path)!r}), "tiny")
@@ -815,3 +818,116 @@ print(outcome.error, {{"scipy.optimize", "toposcale.forecasting.decision.advice"
 def test_an_argument_that_would_fail_in_the_training_is_refused_at_its_start(tmp_path, argument, value, line):
     with pytest.raises(TypeError, match=f"^{line}"):
         TopologyMonitor(tmp_path, **{argument: value})
+
+
+LEFT_AT_WORK = """
+import os, signal, torch
+from toposcale.monitor import TopologyMonitor
+watching = TopologyMonitor({folder!r}, "tiny", every=1, when_busy="wait", tensorboard=False)
+watching.step(torch.nn.Linear(4, 3))
+watching._receive(300)
+os.kill(watching._worker._process.pid, signal.SIGSTOP)  # a long measurement
+watching.step(torch.nn.Linear(4, 3))
+print(watching._worker._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_monitor_waits_for_what_a_killed_training_left_at_work(tmp_path, capfd):
+    done = finished_program(LEFT_AT_WORK.format(folder=str(tmp_path)))
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    worker = int(done.stdout)
+    try:
+        with pytest.raises(UserError, match=r"of an earlier training has been measuring tiny for more than 0\.3 s"):
+            monitor(tmp_path, overwrite=True, timeout=0.3)
+        assert capfd.readouterr().err.count("an earlier training left a snapshot in work") == 1
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    with monitor(tmp_path, overwrite=True) as watching:
+        assert not is_running(worker)
+        watching.step(small_model())
+    folder = Folder(tmp_path, "tiny")
+    assert [list(folder.files(kind)) for kind in KINDS] == [[], [], [1], [1]]
+    assert "1.weight" in set(features(tmp_path, 1)["layer"])
+
+
+def test_monitor_whose_files_the_program_closes_gives_up(tmp_path):
+    program = f"""
+import os, torch
+from toposcale.monitor import TopologyMonitor
+watching = TopologyMonitor({str(tmp_path)!r}, "tiny", every=1, when_busy="wait", tensorboard=False)
+watching.step(torch.nn.Linear(4, 3), 1.0)
+os.closerange(3, 256)
+files = [open(os.devnull) for _ in range(20)]  # the numbers are given away again
+watching.step(torch.nn.Linear(4, 3), 1.0)
+watching.step(torch.nn.Linear(4, 3), 1.0)
+if os.fork() == 0:
+    os._exit(0)
+watching.close()
+del watching
+for file in files:
+    file.read()
+print("trained")
+"""
+    done = finished_program(program)
+    assert (done.stdout, done.returncode) == ("trained\n", 0), done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.endswith(
+        "the program closed files of the monitor, as a daemon does; create the monitor after that; nothing is monitored "
+        "from here on, and the training goes on"
+    )
+
+
+def test_monitors_that_are_closed_leave_nothing_to_close_in_children(tmp_path):
+    before = len(handles._OPEN)
+    for _ in range(3):
+        with monitor(tmp_path, overwrite=True) as watching:
+            watching.step(small_model())
+            assert len(handles._OPEN) == before + 3
+    gc.collect()
+    assert len(handles._OPEN) == before
+
+
+def test_what_is_logged_at_the_step_of_a_snapshot_survives_a_kill(tmp_path):
+    program = f"""
+import os, signal, torch
+from toposcale.monitor import TopologyMonitor
+watching = TopologyMonitor({str(tmp_path)!r}, "tiny", every=2, when_busy="wait", tensorboard=False)
+for step in (1, 2, 3):
+    watching.step(torch.nn.Linear(4, 3))
+    watching.log_loss(4.0 - step, learning_rate=0.5)  # as transformers' Trainer does, after the step
+    watching.log(validation_loss=5.0 - step)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert finished_program(program).returncode == -signal.SIGKILL
+    with monitor(tmp_path, start=2, every=2) as watching:
+        watching.step(small_model(), 1.0)
+    log = tables.gather(schemas.TABLES["training"], Folder(tmp_path, "tiny").files("training").values()).to_pylist()
+    assert [(row["step"], row["loss"], row["learning_rate"]) for row in log][:2] == [(1, 3.0, 0.5), (2, 2.0, 0.5)]
+    expected = {(1, "validation_loss"): 4.0, (2, "validation_loss"): 3.0, (2, "training_loss"): 2.0}
+    assert metrics(tmp_path) == expected
+
+
+def test_a_folder_of_tensorboard_that_is_removed_is_one_line(tmp_path, capfd):
+    with monitor(tmp_path, tensorboard=True) as watching:
+        watching.step(small_model(), 1.0)
+        watching._receive(300)
+        shutil.rmtree(tmp_path)
+        for _ in range(2):
+            watching.step(small_model(), 1.0)
+            watching._receive(300)
+    first, cost = capfd.readouterr().err.splitlines()
+    assert f"(FileNotFoundError: {tmp_path}/tensorboard/tiny was removed); its row is written all the same" in first
+    assert "3 snapshots, 0 dropped" in cost
+
+
+def test_a_file_system_without_locks_is_a_line(tmp_path, capfd, monkeypatch):
+    def without_locks(*_):
+        raise OSError(errno.ENOLCK, "none")
+
+    monkeypatch.setattr("fcntl.flock", without_locks)
+    with monitor(tmp_path) as watching:
+        watching.step(small_model())
+    first, _cost = capfd.readouterr().err.splitlines()
+    assert first.endswith(f"{tmp_path} has no locks (no locks available); let no other monitor write there")
+    assert Folder(tmp_path, "tiny").steps() == [1]

@@ -3,15 +3,14 @@
 The user's folder holds, for every model, `features/weights/{model}/step-*.parquet` and
 `diagrams/weights/{model}/step-*.parquet` (a file a snapshot), `training/{model}/step-*.parquet` and
 `metrics/monitor/{model}/step-*.parquet` (the rows since the file before), `models/{model}.json`, and the empty
-`models/{model}.lock`. The workflow lists them at every start, so nothing heavy is imported here.
+`models/{model}.lock` and `.rows.lock`. The workflow lists them at every start, so nothing heavy is imported here.
 """
 
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.files import parse_json, read_text, write_text
@@ -81,29 +80,6 @@ class Folder:
         earlier = json.loads(path.read_text()) if path.exists() else {}
         stated = {name: value for name, value in facts.items() if value is not None}
         write_text(path, json.dumps(earlier | stated, indent=1, sort_keys=True) + "\n")
-
-    def lock(self) -> IO[str] | None:
-        """Return an open file that keeps other monitors from this model until it is closed or the process ends.
-
-        None where the file system has no locks, or nothing can be written. UserError: another monitor has it.
-        """
-        import fcntl
-
-        try:
-            path = self.facts_file.with_suffix(".lock")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("w")
-            os.register_at_fork(after_in_child=file.close)  # a child would keep the lock when the training is dead
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            raise UserError(
-                f"{self.path}: another monitor is writing rows of {self.model} there; close() it, or choose another "
-                "folder or name"
-            ) from error
-        except OSError:
-            return None
-        return file
 
     @property
     def facts_file(self) -> Path:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,10 @@ from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError, one_line, reason_of
 from toposcale.monitor import records, writers
 from toposcale.monitor.alerts import Alert, AlertKind, Watch
+from toposcale.monitor.arguments import is_first_process, whole_number
 from toposcale.monitor.cost import Cost
 from toposcale.monitor.folder import Folder
+from toposcale.monitor.locks import Locks, lock
 from toposcale.monitor.monitored_weights import MonitoredWeights, monitored_weights
 from toposcale.monitor.worker import Job, Snapshot, Worker, lay_out
 
@@ -142,10 +144,10 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         timeout: float = 600.0,
         on_alert: Callable[[Alert], object] | None = None,
     ) -> None:
-        every, start = _whole_number("every", every), _whole_number("start", start, least=0)
+        every, start = whole_number("every", every), whole_number("start", start, least=0)
         optional = {"max_rows": max_rows, "final_step": final_step, "tokens_per_step": tokens_per_step}
         max_rows, final_step, tokens_per_step = (
-            None if count is None else _whole_number(argument, count) for argument, count in optional.items()
+            None if count is None else whole_number(argument, count) for argument, count in optional.items()
         )
         if when_busy not in ("drop", "wait"):
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
@@ -174,10 +176,10 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         self._warned: set[str] = set()
         self._writer: SummaryWriter | None = None
         self._own_process = os.getpid()
-        self._lock: IO[str] | None = None
-        self._active = _is_first_process()
+        self._locks: Locks | None = None
+        self._active = is_first_process()
         if self._active:
-            self._lock = self.folder.lock()
+            self._locks = lock(self.folder, timeout, self._say)
             if start == 0 and not overwrite and self.folder.holds_rows():
                 self._release()
                 raise UserError(
@@ -233,6 +235,8 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         """Record metrics of the weights as they are now, for instance ``validation_loss=2.31``."""
         for name, value in metrics.items():
             self._log.metric(self.last_step, name, value)
+        if self.last_snapshot == self.last_step:  # from which a training that is killed may go on
+            self._write_log()
         if VALIDATION_LOSS in metrics:
             self._compare_with_snapshots()
 
@@ -242,6 +246,8 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     ) -> None:
         """Record the loss of the last step, where `step` was not given it; arguments as there."""
         self._log.training(self.last_step, loss, gradient_norm, learning_rate)
+        if self.last_snapshot == self.last_step:  # from which a training that is killed may go on
+            self._write_log()
 
     @_guarded
     def tell(self, **facts: Any) -> None:
@@ -280,8 +286,8 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         self.close()
 
     def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        if self._locks is not None:
+            self._locks.close()
 
     def _compare_with_snapshots(self) -> None:
         """Warn once if evaluations and snapshots fall on different steps: such a loss is compared with no feature."""
@@ -310,6 +316,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
 
     def _take(self, model: nn.Module) -> None:
         """Copy the weights and hand them over. If the snapshot before is in work, wait or drop this one (`when_busy`)."""
+        self._check_handles()
         step = self.last_snapshot = self.last_step
         self._log.snapshots.add(step)
         self._write_log()  # before the snapshot: its forecast reads the rows
@@ -366,7 +373,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
                 "settings": json.dumps(settings, sort_keys=True),
                 "versions": json.dumps({"toposcale": __version__, "torch": torch.__version__}),
             }
-            self._worker = Worker(Job(self.folder, slots, self.settings, metadata), self._worker_log)
+            self._worker = Worker(Job(self.folder, slots, self.settings, metadata), self._worker_log, self._locks)
         for slot, value in zip(slots, weights.matrices.values(), strict=True):
             copy = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
             copy.view(value.shape).copy_(value)
@@ -377,6 +384,7 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
         """Take the outcome of the snapshot in work, if it comes within `timeout` seconds."""
         if self._worker is None or not self._worker.busy:
             return
+        self._check_handles()
         try:
             outcome = self._worker.outcome(timeout)
         except (EOFError, OSError):
@@ -398,6 +406,13 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
             return
         self.cost.snapshots += 1
         self._show(outcome.step, {**outcome.features, **outcome.outlook.curves})
+
+    def _check_handles(self) -> None:
+        """Raise UserError if the program has closed a file of the monitor."""
+        if not all(
+            handle.is_open for handle in (*(self._locks or ()), *([self._worker.handle] if self._worker else []))
+        ):
+            raise UserError("the program closed files of the monitor, as a daemon does; create the monitor after that")
 
     def _lose(self, worker: Worker, reason: str) -> None:
         """Report that a background process is gone; the next snapshot starts another one, unless that gave no result."""
@@ -432,19 +447,3 @@ class TopologyMonitor(AbstractContextManager["TopologyMonitor"]):
     def _say(self, line: str) -> None:
         with suppress(Exception):  # a full disk, a closed pipe or file behind stderr
             print(f"toposcale.monitor: {self.folder.model}: {one_line(line)}", file=sys.stderr, flush=True)
-
-
-def _whole_number(argument: str, count: float, least: int = 1) -> int:
-    """Return a count as an integer; raise ValueError if it is not one, or less than `least`."""
-    try:
-        is_whole = int(count) == count >= least
-    except (TypeError, ValueError, OverflowError):  # not a number, NaN, infinity
-        is_whole = False
-    if not is_whole:
-        raise ValueError(f"{argument} must be a whole number of at least {least}, got {count!r}")
-    return int(count)
-
-
-def _is_first_process() -> bool:
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank() > 0)

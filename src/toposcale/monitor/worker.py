@@ -28,6 +28,8 @@ from toposcale.io.tensor_files import exact
 from toposcale.monitor import records
 from toposcale.monitor.alerts import Outlook
 from toposcale.monitor.folder import Folder
+from toposcale.monitor.handles import Handle
+from toposcale.monitor.locks import Locks
 
 _SOURCES = Path(__file__).resolve().parents[2]
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -93,7 +95,7 @@ def lay_out(matrices: Iterable[tuple[str, str, tuple[int, int]]]) -> tuple[Slot,
 class Worker:
     """Handle of the background process: write one snapshot at a time to `buffer`, `submit` it, and get its `outcome`."""
 
-    def __init__(self, job: Job, log: Path) -> None:
+    def __init__(self, job: Job, log: Path, locks: Locks | None = None) -> None:
         self.slots = job.slots
         self.busy = False
         self.step = -1
@@ -101,13 +103,14 @@ class Worker:
         self.buffer = memoryview(mmap.mmap(file.fileno(), 0))
         self._channel, theirs = Pipe()
         # The process ends when the channel closes, which a forked worker of a data loader would keep open.
-        os.register_at_fork(after_in_child=self._channel.close)
+        self.handle = Handle(self._channel, self.buffer)
         log.parent.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(filter(None, [str(_SOURCES), os.environ.get("PYTHONPATH")]))
-        descriptors = theirs.fileno(), file.fileno()
+        # The process inherits the lock, too, which another training so gets after its last write.
+        descriptors = theirs.fileno(), file.fileno(), *([] if locks is None else [locks.rows.file.fileno()])
         with file, theirs, log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from {__name__} import main; main()", *map(str, descriptors)],
+                [sys.executable, "-P", "-c", f"from {__name__} import main; main()", *map(str, descriptors[:2])],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -133,7 +136,7 @@ class Worker:
 
     def let_go(self) -> None:
         """Let the process end by itself, once the snapshot in work is written."""
-        self._channel.close()
+        self.handle.close()
 
     def end(self) -> int | None:
         """Let the process end, kill it if it does not within seconds, and return its exit status."""

@@ -25,10 +25,17 @@ def tensorboard_writer(folder: Path, first_step: int) -> SummaryWriter | None:
     return SummaryWriter(log_dir=str(folder), purge_step=first_step)
 
 
+def _check_folder(folder: str) -> None:
+    """Raise FileNotFoundError if a folder was removed, of which the thread that writes there would print a traceback."""
+    if folder and "://" not in folder and not Path(folder).is_dir():
+        raise FileNotFoundError(f"{folder} was removed")
+
+
 def show(step: int, values: Mapping[str, float], writer: SummaryWriter | None) -> None:
     """Add the values of one step to TensorBoard and to the open runs of other trackers, none of which is imported here."""
     named = {PREFIX + name: value for name, value in values.items()}
     if writer is not None:
+        _check_folder(str(getattr(writer, "log_dir", "")))
         for name, value in named.items():
             writer.add_scalar(name, value, step)
         writer.flush()
