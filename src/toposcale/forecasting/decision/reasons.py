@@ -123,6 +123,7 @@ def forecast_reasons(run: TrainingRun, law: Joint) -> list[str]:
         f"from its first half the law forecasts the present {error:.1f} standard deviations off": is_far_off,
         f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs": is_discrepant,
         **dict.fromkeys(run.low_confidence_reasons, True),
+        run.shift_remark: run.rests_on_shift,
         ADAPTER: run.facts.adapter_of,
         f"fewer than {checks.USUAL_WARMUPS} warm-ups have passed": checks.in_early_steps(run),
         "the validation loss no longer follows the training loss": checks.validation_departs(run),

@@ -227,6 +227,8 @@ def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
         return
     yield f"the {run.metric} that was read, up to step {int(run.measured.steps[-1]):,}, is in nats per token"
     yield from run.notes
+    if run.level_shift and not run.rests_on_shift:
+        yield run.shift_remark
     if because := checks.smoothing_unknown_because(run):
         yield f"{NOT_SMOOTHED}: {because}"
     yield "compute is 6 x parameters x tokens, in FLOP"

@@ -122,11 +122,13 @@ class Joint(Law):
     def _inflation(self, run: TrainingRun, others: Sequence[TrainingRun]) -> float:
         """Return the factor on the standard deviations with which the interval of the present loss covers it.
 
-        The present loss is forecast from the first half of the observed steps. The factor is at least 1, and 1 with too
-        few points to check. NoForecast: the curve does not follow the law.
+        The present loss is forecast from the first half of the observed steps. The factor is at least 1, of a curve with a
+        shift of level at least `SHIFT_INFLATION`, and that with too few points to check. NoForecast: the curve does not
+        follow the law.
         """
+        least = priors.SHIFT_INFLATION if run.rests_on_shift else 1.0
         if not checks.is_checkable(run):
-            return priors.EARLY_INFLATION if checks.in_early_steps(run) else 1.0
+            return priors.EARLY_INFLATION if checks.in_early_steps(run) else least
         steps, losses = run.loss_curve
         law = Joint(self.prior, check=False).fit(checks.first_half(run), others)
         present = law.forecast(run, round(steps[-1]))
@@ -136,7 +138,7 @@ class Joint(Law):
                 "this curve does not follow the law so far: from its first half the law forecasts the present "
                 f"{z:.1f} standard deviations off"
             )
-        return max(1.0, z / NORMAL)
+        return max(least, z / NORMAL)
 
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
         """Return the average of both models; its covariance has the spread between them."""

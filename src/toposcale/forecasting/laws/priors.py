@@ -25,6 +25,8 @@ SD_PER_DECADE = 0.05
 """Standard deviation that each decade outside the published sizes adds, nats."""
 EARLY_INFLATION = 1.5
 """Factor on the standard deviations before two warm-ups."""
+SHIFT_INFLATION = 1.5
+"""Factor on the standard deviations of a curve whose levels before and after a shift were joined."""
 MAX_CHECK_ERROR = 6.0
 """Error of the forecast of the present, from half of what was seen, above which there is none, in standard deviations."""
 

@@ -11,12 +11,16 @@ from numpy.typing import ArrayLike
 from toposcale.forecasting.runs.curves import Curve, after_warmup, binned, is_outlier
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.forecasting.runs.level_shifts import LevelShift, find_level_shift
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.runs.outliers import without_false_start
 from toposcale.forecasting.runs.series import Series, in_order, last_of_each, logged_again, noise_of, on_grid, read_only
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
+
+MIN_STEPS_RATIO_AFTER_SHIFT = 1.5
+"""Ratio of the last step to that of a shift of level from which on a law is fitted to the rows after it."""
 
 
 def flop(n_parameters: Any, tokens: Any) -> Any:
@@ -246,13 +250,51 @@ class TrainingRun:
         return self.loss_curve if self.metric_curve.is_empty else self.metric_curve
 
     @cached_property
+    def level_shift(self) -> LevelShift | None:
+        """Shift of the level of the log or, without one, of the metric, that the learning rate does not explain."""
+        logged = Curve.finite(self.steps, self.losses)
+        rows = logged if len(logged.steps) >= MINIMUM_POINTS else self.metric_curve
+        return find_level_shift(*rows, self.schedule)
+
+    @property
+    def rests_on_shift(self) -> bool:
+        """Return whether the loss curve has points on both sides of a shift of its level."""
+        return self.level_shift is not None and bool(self.loss_curve.steps[0] <= self.level_shift.before)
+
+    @property
+    def shift_remark(self) -> str:
+        """Sentence on the shift of the level of the curve, and what is done about it; "" without one."""
+        if (shift := self.level_shift) is None:
+            return ""
+        joined = (
+            "the rows before it were moved by as much" if self.rests_on_shift else "the rows before it are left out"
+        )
+        return (
+            f"between steps {shift.before:,} and {shift.after:,} the loss shifts by {shift.change:+.2f} nats, which its "
+            f"schedule does not explain (a resume, or other data?); {joined}"
+        )
+
+    @cached_property
     def loss_curve(self) -> Curve:
         """Points that every curve fit reads: the training log, smoothed and shifted to the metric.
 
         Medians of the log in geometric bins from the end of the warm-up on, without spikes, shifted by the median of
         (metric - binned log) over the last three checkpoints. Without a log of `MINIMUM_POINTS` rows: the
-        metric at the checkpoints after the warm-up (after step 0, if too few).
+        metric at the checkpoints after the warm-up (after step 0, if too few). Points before a shift of the level are left
+        out where those after it suffice, else moved by the shift.
         """
+        curve = self._whole_curve
+        if self.level_shift is None:
+            return curve
+        later = curve.since(self.level_shift.after)
+        reaches_far = curve.steps[-1] >= MIN_STEPS_RATIO_AFTER_SHIFT * self.level_shift.after
+        if reaches_far and len(later.steps) >= MINIMUM_POINTS:
+            return later
+        return Curve(curve.steps, curve.losses + self.level_shift.change * (curve.steps < self.level_shift.after))
+
+    @property
+    def _whole_curve(self) -> Curve:
+        """Return the points of the whole curve, whatever its shifts."""
         steps, losses = without_false_start(*binned(self.steps, self.losses, self.schedule))
         if len(steps) >= MINIMUM_POINTS:
             return Curve(steps, losses + self._metric_offset(steps, losses))
