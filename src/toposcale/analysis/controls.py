@@ -42,6 +42,7 @@ class Control:
     of_model: tuple[str, ...] = ()
     of_layer: tuple[str, ...] = ()
     step: bool = False  # in the partial rank correlation alone
+    past_of_metric: bool = True  # for a metric that leads the features its past is their future
     asked_of: tuple[str, ...] = ()  # the only features that have this control; none for all
     missing: str = ""  # the reason if a series to hold fixed was not measured
     question: str = ""  # its name in the tables, if one is asked

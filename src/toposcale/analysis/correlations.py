@@ -64,10 +64,15 @@ def _controlled_runs(measured: Sequence[MeasuredSeries], models: pd.DataFrame, c
     warmups, runs = warmups_of(models), []
     for group in chain.from_iterable(of_model.aligned(control) for of_model in measured):
         segment, reason = group.testable(warmups) if control.is_tested else (group, "")
-        is_tested = control.is_tested and not reason
-        test = residual_test(segment.values, segment.targets, with_squares(segment.controls)) if is_tested else None
+        test = segment_test(segment, segment.values, control) if control.is_tested and not reason else None
         runs.append(ControlledRun(group, segment, test, reason))
     return runs
+
+
+def segment_test(segment: Aligned, values: Floats, control: Control) -> ResidualTest:
+    """Test values (S, T) at the checkpoints of a segment with its metrics."""
+    covariates = with_squares(segment.controls)
+    return residual_test(values, segment.targets, covariates, own_past_of_y=control.past_of_metric)
 
 
 def correlation_tables(

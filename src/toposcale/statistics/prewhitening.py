@@ -27,6 +27,8 @@ MIN_FOR_TEST = 10
 WARMUPS = 2
 """The testable segment begins at so many times the warm-up."""
 MAX_ORDER = 3
+MAX_CACHED = 1000
+"""Series of which the residuals are kept; more of them are simulated, and are not asked for twice."""
 
 _NEGLIGIBLE = 1e-9  # a regressor or a residual below this share of its series is rounding noise, not information
 
@@ -136,14 +138,17 @@ def lagged(controls: ArrayLike) -> Floats:
     """Return trend and controls (C, T) at the lags that `prewhiten` may use, at the points of its residuals."""
     control_rows = as_series(controls, "controls")
     n, start = control_rows.shape[1], max_order(control_rows.shape[1])
-    return np.vstack([_trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))])
+    return np.vstack([trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))])
 
 
-def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False) -> Prewhitened:
+def prewhiten(
+    series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False, own_past: bool = True
+) -> Prewhitened:
     """Return the residuals of series (S, T) on trend, controls (C, T) now and past, and their own past.
 
     The order (0 to `max_order`) has the least AICc. half_cosine: include the cosine; `residual_test` needs it, the run
-    permutation does not. ValueError: fewer than `MIN_FOR_TEST` points.
+    permutation does not. own_past: False for a series that leads the others, whose past is their future. ValueError: fewer
+    than `MIN_FOR_TEST` points.
     """
     series = as_series(series, "series")
     n = series.shape[1]
@@ -152,11 +157,12 @@ def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosi
     fixed = as_series(controls, "controls") if controls is not None else np.empty((0, n))
     if fixed.shape[1] != n:
         raise ValueError(f"controls: {fixed.shape[1]} points, but the series have {n}")
-    return _prewhitened(series.tobytes(), fixed.tobytes(), n, half_cosine)
+    fit = _prewhitened if len(series) <= MAX_CACHED else _prewhitened.__wrapped__
+    return fit(series.tobytes(), fixed.tobytes(), n, half_cosine, own_past)
 
 
 @lru_cache(maxsize=1024)  # a run is asked for alone, with all runs together, and for the power of the test
-def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine: bool) -> Prewhitened:
+def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine: bool, own_past: bool) -> Prewhitened:
     """Return the residuals of series given the bytes of series (S, n) and of controls (C, n)."""
     series, controls = (np.frombuffer(rows).reshape(-1, n) for rows in (series_bytes, control_bytes))
     # Rows without variation are 0, and left out of the fit.
@@ -168,7 +174,7 @@ def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine:
     for order, shared in enumerate(_shared_directions(regressors.tobytes(), n, half_cosine)):
         series_directions: list[Floats] = []
         n_directions = np.full(len(series), float(len(shared)))
-        for column in past[:order]:
+        for column in past[: order if own_past else 0]:
             direction, is_kept = _direction(column, shared, series_directions)
             series_directions.append(direction)
             n_directions += is_kept
@@ -182,7 +188,9 @@ def _prewhitened(series_bytes: bytes, control_bytes: bytes, n: int, half_cosine:
     return Prewhitened(values, n_fitted, start)
 
 
-def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> ResidualTest:
+def residual_test(
+    x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None, *, own_past_of_y: bool = True
+) -> ResidualTest:
     """Test whether series move together beyond trend, own past and controls: the correlation of prewhitened residuals.
 
     Parameters
@@ -193,6 +201,8 @@ def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None)
         M series at the same checkpoints.
     controls : array_like of shape (C, T), optional
         Series that are held fixed, now and in the past.
+    own_past_of_y : bool
+        Hold the past of y fixed for y. False for a y that leads x by more than a checkpoint: its past is the future of x.
 
     Returns
     -------
@@ -220,7 +230,8 @@ def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None)
     array([[ 1.],
            [nan]])
     """
-    new_x, new_y = (prewhiten(series, controls, half_cosine=True) for series in (x, y))
+    new_x = prewhiten(x, controls, half_cosine=True)
+    new_y = prewhiten(y, controls, half_cosine=True, own_past=own_past_of_y)
     if (n_x := np.shape(x)[-1]) != (n_y := np.shape(y)[-1]):
         raise ValueError(f"y: {n_y} points, but x has {n_x}")
     ranks_x, ranks_y = (standardised(average_ranks(new.values)) for new in (new_x, new_y))
@@ -303,7 +314,7 @@ def _shared_directions(control_bytes: bytes, n: int, half_cosine: bool) -> tuple
     for order in range(start + 1):
         columns = controls[:, start - order : n - order]
         if order == 0:
-            columns = np.vstack([_trend(n)[: 4 if half_cosine else 3, start:], columns])
+            columns = np.vstack([trend(n)[: 4 if half_cosine else 3, start:], columns])
         for column in columns:
             direction, is_kept = _direction(column[None], directions, [])
             directions = np.concatenate([directions, direction[is_kept]])
@@ -338,6 +349,7 @@ def _aicc(residuals: Floats, n_fitted: Floats) -> Floats:
     return m * np.log(squares / m) + penalty
 
 
-def _trend(n: int) -> Floats:
+def trend(n: int) -> Floats:
+    """Return the trend (4, n) around which series are fitted: constant, line, logarithm, half a cosine."""
     time = np.arange(n, dtype=np.float64)
     return np.stack([np.ones(n), time - time.mean(), np.log1p(time), np.cos(np.pi * time / (n - 1))])

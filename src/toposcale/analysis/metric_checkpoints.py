@@ -1,0 +1,229 @@
+"""The questions of `test_metric` over checkpoints: the test of prewhitened residuals, its power, and its placebos."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from toposcale.analysis.aligned import join_rows
+from toposcale.analysis.controls import LEVEL, NOT_TESTED, Control
+from toposcale.analysis.correlations import ControlledRun, controlled_runs, joint_test, run_weights, segment_test
+from toposcale.analysis.metric_input import STEP, MetricTable
+from toposcale.analysis.metric_questions import (
+    CONTROLS_DRAWN,
+    HALF_WIDTH,
+    MAX_RATE,
+    PLACEBOS,
+    Question,
+    answered,
+    given_words,
+    untestable,
+)
+from toposcale.analysis.sensitivity import EFFECTS, POWER_WANTED, SimulatedFeatures, detectable_correlation
+from toposcale.analysis.series import MIN_FOR_CORRELATION, configurations_of
+from toposcale.features.feature import WEIGHT_NORM
+from toposcale.io.schemas import ALL_LAYERS
+from toposcale.statistics.coefficients import Floats, spearman
+from toposcale.statistics.prewhitening import ResidualTest, SharedFlips, residual_test
+from toposcale.statistics.surrogates import phase_randomised
+
+POINTS, POINTS_PER_COVARIATE = 20, 15
+"""Checkpoints of a run that the test needs: with fewer no degrees of freedom are left for the past, and the false-positive
+rate rises above 7% (`make nulls ONLY=metrics`)."""
+RANK_VARIANCE = 1.06
+"""Variance of a rank correlation's Fisher z, relative to Pearson's (Fieller, Hartley and Pearson 1957)."""
+MEDIAN_SD = np.sqrt(np.pi / 2)
+"""Standard deviation of a median relative to that of a mean, at most."""
+COARSE, FINE = 16, 64
+"""Simulations of each effect."""
+AROUND = np.array([0.7, 0.85, 1.0, 1.15, 1.3])
+POWER, POWER_AROUND, PLACEBO, CONTROL = range(10, 14)  # purposes of random numbers
+
+
+@dataclass(frozen=True)
+class Covariates(Control):
+    """The user's covariates; the trend in the step is always held fixed, so that there is a test without any."""
+
+    @property
+    def is_tested(self) -> bool:
+        """Always."""
+        return True
+
+
+def over_checkpoints(
+    data: MetricTable, question: Question, lead: int, seed: int
+) -> tuple[pd.DataFrame, list[ControlledRun]]:
+    """Answer a question over checkpoints; lead: by how many the loss leads the metric and is a covariate itself."""
+    covariates = data.given if lead == 0 else (data.target, *data.given)
+    control = Covariates("given", covariates, past_of_metric=lead == 0, missing="a covariate is not there")
+    reasons = {name: untestable(data, name) for name in data.metrics}
+    usable = [name for name in data.metrics if not reasons[name]]
+    features = _long(data.rows, [*usable, *covariates], "feature").assign(source=WEIGHT_NORM.source, layer=ALL_LAYERS)
+    targets = _long(leading(data.rows, data.target, lead), [data.target], "metric")
+    models = pd.DataFrame(
+        [(run, warmup, data.settings.get(run, run)) for run, warmup in data.warmups.items()],
+        columns=["model", "warmup_steps", "configuration"],
+    )
+    nothing = pd.DataFrame({"metric": [*data.metrics], "reason": [reasons[name] for name in data.metrics]})
+    nothing = nothing.assign(
+        question=question, target=data.target, given=given_words(data), n_runs=0, answer=NOT_TESTED
+    )
+    if not usable or targets.empty:
+        return answered(nothing.assign(p=np.nan)), []
+    least = POINTS + POINTS_PER_COVARIATE * len(covariates)
+    runs = [_with_enough(one, least) for one in controlled_runs(features, targets, models, control)]
+    tests = joint_test(runs, models).set_index("feature").reindex(usable).reset_index()
+    simulated = _simulated(features, targets, models, runs, control)
+    n_tested = int(tests["p"].notna().sum())
+    limit, found = power(simulated, n_tested, seed) if simulated and n_tested else (np.nan, np.nan)
+    rows = tests.drop(columns=["source", "layer", "metric"]).rename(columns={"feature": "metric", "n_tested": "n_runs"})
+    rows = rows.assign(question=question, target=data.target, given=given_words(data))
+    rows = rows.merge(estimates(runs, models), left_on="metric", right_index=True, how="left")
+    placebos = {name: placebo(runs, name, models, control, seed) for name in usable}
+    for place, column in enumerate(("false_positive_rate", "spearman", "spearman_placebo")):
+        rows[column] = [placebos[name][place] for name in rows["metric"]]
+    rows["detectable"], rows["positive_control"] = limit, found
+    for at, row in rows.iterrows():
+        if np.isfinite(row["p"]):
+            rows.loc[at, "reason"] = doubt(row, runs if not data.given and lead == 0 else [], models, control)
+    return answered(pd.concat([rows, nothing[nothing["reason"] != ""]], ignore_index=True)), runs
+
+
+def leading(rows: pd.DataFrame, target: str, lead: int) -> pd.DataFrame:
+    """Return the rows with the loss of `lead` checkpoints later, by the commonest distance of checkpoints of the run."""
+    if lead == 0:
+        return rows
+    parts = []
+    for _, of_run in rows.dropna(subset=[target]).groupby("run"):
+        loss = of_run.set_index(STEP)[target]
+        distances = np.diff(loss.index.to_numpy(np.float64))
+        distance = pd.Series(distances).mode().iloc[0] if len(distances) else 1.0
+        parts.append(of_run.assign(**{target: loss.reindex(loss.index + lead * distance).to_numpy()}))
+    return pd.concat(parts) if parts else rows.iloc[:0]
+
+
+def _long(rows: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:
+    """Return columns of the table as rows of model, step, name and value."""
+    chosen = rows.rename(columns={"run": "model"})[["model", STEP, *dict.fromkeys(columns)]]
+    return chosen.melt(["model", STEP], var_name=name, value_name="value").dropna(subset=["value"])
+
+
+def _with_enough(run: ControlledRun, least: int) -> ControlledRun:
+    """Return a run without its test if it has fewer checkpoints than the covariates take."""
+    if run.test is None or run.segment.n >= least:
+        return run
+    points = f"{run.segment.n} evenly spaced checkpoints after twice the warm-up"
+    return replace(run, test=None, reason=f"{points}; with these covariates the test needs {least}")
+
+
+def _simulated(
+    features: pd.DataFrame, targets: pd.DataFrame, models: pd.DataFrame, runs: Sequence[ControlledRun], control: Control
+) -> SimulatedFeatures | None:
+    """Return the simulation of the power for the runs that are tested; None without one."""
+    tested = {run.group.model for run in runs if run.test}
+    simulated = SimulatedFeatures(features[features["model"].isin(tested)], targets, models, control=control)
+    return simulated if simulated.names else None
+
+
+def power(simulated: SimulatedFeatures, n_tested: int, seed: int) -> tuple[float, float]:
+    """Return the detectable correlation, and the share of further losses with noise of that size that are found.
+
+    A coarse simulation brackets it, a finer one fits a line to the probits of the shares found around it.
+    """
+
+    def shares(effects: Floats, simulations: int, purpose: int) -> tuple[Floats, Floats]:
+        measured, p = simulated.test(np.repeat(effects, simulations), seed, purpose)
+        found = (p <= LEVEL / n_tested).reshape(-1, simulations)
+        return measured.reshape(-1, simulations).mean(axis=1), found.mean(axis=1)
+
+    coarse, found = shares(np.array(EFFECTS), COARSE, POWER)
+    if np.isnan(rough := detectable_correlation(coarse, found)):
+        return np.nan, np.nan
+    planted = np.minimum(np.interp(rough, coarse, EFFECTS) * AROUND, 0.95)
+    measured, found = shares(planted, FINE, POWER_AROUND)
+    slope, offset = np.polyfit(measured, ndtri(np.clip(found, 1 / FINE, 1 - 1 / FINE)), 1)
+    limit = float(np.clip((ndtri(POWER_WANTED) - offset) / slope, measured[0], measured[-1])) if slope > 0 else rough
+    again = np.interp(limit, measured, planted)
+    return limit, float(shares(np.array([again]), CONTROLS_DRAWN, CONTROL)[1][0])
+
+
+def estimates(runs: Sequence[ControlledRun], models: pd.DataFrame) -> pd.DataFrame:
+    """Return by feature the median over configurations of the correlation, as the verdicts, and its 95% interval.
+
+    The interval is Fisher's for a correlation that all runs share, wide enough for a median.
+    """
+    tested = [run for run in runs if run.test]
+    if not tested:
+        return pd.DataFrame(columns=["estimate", "low", "high", "n_points"])
+    rows = join_rows([run.group.rows(_of_run(run.test, run.segment.n)) for run in tested if run.test])
+    rows = rows.dropna(subset=["estimate"])
+    rows["configuration"] = rows["model"].map(configurations_of(models))
+    means = rows.groupby(["feature", "configuration"]).agg(
+        estimate=("estimate", "mean"), n=("variance", "size"), variance=("variance", "sum"), points=("points", "median")
+    )
+    means["variance"] /= means.pop("n") ** 2
+    grouped = means.groupby("feature")
+    table = grouped[["estimate"]].median().assign(n_points=grouped["points"].median())
+    count = grouped.size()
+    error = np.sqrt(grouped["variance"].sum(min_count=1)) / count * np.where(count > 2, MEDIAN_SD, 1.0)
+    middle = np.arctanh(table["estimate"].clip(-1 + 1e-12, 1 - 1e-12))
+    return table.assign(low=np.tanh(middle - HALF_WIDTH * error), high=np.tanh(middle + HALF_WIDTH * error))
+
+
+def _of_run(test: ResidualTest, n_points: int) -> dict[str, Any]:
+    """Return correlations of a run with the variance of their Fisher z, infinite where no degrees of freedom are left."""
+    spare = test.degrees_of_freedom - 2
+    variance = np.where(spare > 0, RANK_VARIANCE / np.maximum(spare, 1), np.inf)
+    return {"estimate": test.correlation, "variance": variance, "points": n_points}
+
+
+def placebo(
+    runs: Sequence[ControlledRun], feature: str, models: pd.DataFrame, control: Control, seed: int
+) -> tuple[float, float, float]:
+    """Return how often placebos of a feature are found, and the rank correlations with the loss of feature and placebos."""
+    weights = run_weights({run.group.model for run in runs}, models)
+    pool = SharedFlips(PLACEBOS, np.concatenate([run.group.steps for run in runs]))
+    plain, of_placebos, is_tested = [], [], False
+    for index, run in enumerate(runs):
+        for values in run.group.values[run.group.keys["feature"] == feature]:
+            if run.group.n < MIN_FOR_CORRELATION:
+                continue
+            drawn = phase_randomised(values, PLACEBOS, np.random.default_rng([seed, PLACEBO, index]))
+            plain.append(spearman(values, run.group.targets)[0, 0])
+            of_placebos.append(spearman(drawn, run.group.targets)[:, 0])
+            if run.test:
+                inside = np.isin(run.group.steps, run.segment.steps)
+                test = segment_test(run.segment, drawn[:, inside], control)
+                pool.add(test, run.segment.steps, weight=weights[run.group.model])
+                is_tested = True
+    rate = float((pool.p_values() <= LEVEL).mean()) if is_tested else np.nan
+    return rate, *((np.median(plain), float(np.median(np.concatenate(of_placebos)))) if plain else (np.nan, np.nan))
+
+
+def doubt(row: pd.Series, runs: Sequence[ControlledRun], models: pd.DataFrame, control: Control) -> str:
+    """Return why a p-value is no answer: placebos are found, nothing could be, or other runs' losses are followed, too."""
+    error = np.sqrt(MAX_RATE * (1 - MAX_RATE) / PLACEBOS)
+    if row["false_positive_rate"] > MAX_RATE + 2 * error:
+        return f"{row['false_positive_rate']:.0%} of its placebos are found, where 5% may be"
+    if row["p"] > LEVEL and np.isnan(row["detectable"]):
+        return "in a table of this size the loss itself with noise would not be found"
+    if row["p"] <= LEVEL and len(runs) > 1 and follows_other_runs(runs, row["metric"], control):
+        return "it follows the losses of other runs, too, whose course the runs share; give a covariate (--given)"
+    return ""
+
+
+def follows_other_runs(runs: Sequence[ControlledRun], feature: str, control: Control) -> bool:
+    """Return whether half of the ways to pair a metric with the losses of the next runs are significant as well."""
+    pairs = [(run.segment, run.segment.values[run.group.keys["feature"] == feature]) for run in runs if run.test]
+    series = [(segment, values[0]) for segment, values in pairs if len(values)]
+    significant = []
+    for shift in range(1, len(series)):
+        pool = SharedFlips(1, np.concatenate([segment.steps for segment, _ in series]))
+        for (segment, values), (other, _) in zip(series, series[shift:] + series[:shift], strict=True):
+            if np.array_equal(segment.steps, other.steps):
+                pool.add(residual_test(values, other.targets, own_past_of_y=control.past_of_metric), segment.steps)
+        significant.append(bool(pool.p_values()[0] <= LEVEL))
+    return bool(significant) and float(np.mean(significant)) >= 0.5
