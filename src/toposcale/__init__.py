@@ -16,6 +16,8 @@ compare_runs(a, b, ...)
     Which of several training runs is better, from their loss curves.
 check_curve(curve, name)
     How `advise` reads a loss curve, in lines.
+test_metric(table, metric)
+    Whether a metric of a training tells more of the loss than the step, the covariates and the loss itself.
 
 Subpackages
 -----------
@@ -33,7 +35,7 @@ from typing import Any
 __version__ = "0.3.0"
 _FROM_CURVES = ("advise", "check_curve", "compare_runs")
 _DESCRIPTIONS = ("changes_of", "compare", "describe", "features_of")
-__all__ = ["NoForecast", "UserError", "advise_run", "plot_matrices", *_DESCRIPTIONS, *_FROM_CURVES]
+__all__ = ["NoForecast", "UserError", "advise_run", "plot_matrices", "test_metric", *_DESCRIPTIONS, *_FROM_CURVES]
 
 _MODULES = {
     **dict.fromkeys(_DESCRIPTIONS, "features.description"),
@@ -41,6 +43,7 @@ _MODULES = {
     **dict.fromkeys(("NoForecast", "UserError"), "io.errors"),
     "advise_run": "analysis.run_folder",
     "plot_matrices": "figures.matrices",
+    "test_metric": "analysis.metric_test",
 }
 
 

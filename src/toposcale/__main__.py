@@ -24,6 +24,7 @@ _EXAMPLES = """commands:
   toposcale advise losses.csv --n-parameters 25e6 --tokens-per-step 5e5 --schedule cosine --steps 24000
   toposcale curves a.csv b.csv --n-parameters 25e6 --tokens-per-step 5e5
   toposcale check losses.csv
+  toposcale test-metric log.csv --metric my_metric --given step,learning_rate
   toposcale watch my-run
 
 A checkpoint is a safetensors, .bin, .pt or .ckpt file, or a folder in the layout of Hugging Face. From Python:
@@ -50,6 +51,10 @@ _COMMANDS = {
     "check": (
         "forecasting.decision.check_command",
         "how advise would read a file: columns, rows, units, and what is left out",
+    ),
+    "test-metric": (
+        "analysis.metric_command",
+        "whether a metric tells more than the loss: within runs, ahead, and between runs",
     ),
     "watch": (
         "pages.watch_command",

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -151,33 +150,38 @@ def power(simulated: SimulatedFeatures, n_tested: int, seed: int) -> tuple[float
 
 
 def estimates(runs: Sequence[ControlledRun], models: pd.DataFrame) -> pd.DataFrame:
-    """Return by feature the median over configurations of the correlation, as the verdicts, and its 95% interval.
-
-    The interval is Fisher's for a correlation that all runs share, wide enough for a median.
-    """
-    tested = [run for run in runs if run.test]
-    if not tested:
+    """Return by feature the correlation over runs as in the verdicts, its 95% interval, and the checkpoints of a run."""
+    parts = [
+        run.group.rows({"z": run.test.correlation, "variance": z_variance(run.test), "points": run.segment.n})
+        for run in runs
+        if run.test
+    ]
+    if not parts:
         return pd.DataFrame(columns=["estimate", "low", "high", "n_points"])
-    rows = join_rows([run.group.rows(_of_run(run.test, run.segment.n)) for run in tested if run.test])
-    rows = rows.dropna(subset=["estimate"])
+    rows = join_rows(parts).dropna(subset=["z"])
     rows["configuration"] = rows["model"].map(configurations_of(models))
-    means = rows.groupby(["feature", "configuration"]).agg(
-        estimate=("estimate", "mean"), n=("variance", "size"), variance=("variance", "sum"), points=("points", "median")
-    )
-    means["variance"] /= means.pop("n") ** 2
-    grouped = means.groupby("feature")
-    table = grouped[["estimate"]].median().assign(n_points=grouped["points"].median())
-    count = grouped.size()
-    error = np.sqrt(grouped["variance"].sum(min_count=1)) / count * np.where(count > 2, MEDIAN_SD, 1.0)
-    middle = np.arctanh(table["estimate"].clip(-1 + 1e-12, 1 - 1e-12))
-    return table.assign(low=np.tanh(middle - HALF_WIDTH * error), high=np.tanh(middle + HALF_WIDTH * error))
+    groups = rows.groupby(["feature", "configuration"])
+    means, variances = groups["z"].mean(), groups["variance"].sum() / groups.size() ** 2
+    estimate, low, high = pooled_interval(means.unstack().to_numpy(), variances.unstack().to_numpy())
+    table = rows.groupby("feature")["points"].median().rename("n_points").to_frame()
+    return table.assign(estimate=estimate, low=low, high=high)
 
 
-def _of_run(test: ResidualTest, n_points: int) -> dict[str, Any]:
-    """Return correlations of a run with the variance of their Fisher z, infinite where no degrees of freedom are left."""
+def pooled_interval(correlations: Floats, variances: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return medians over configurations of correlations (S, C), NaN where there is none, and their 95% intervals.
+
+    The interval is Fisher's, from variances of z (S, C), for a correlation that all share; wide enough for a median.
+    """
+    median, count = np.nanmedian(correlations, axis=1), np.isfinite(correlations).sum(axis=1)
+    error = np.sqrt(np.nansum(variances, axis=1)) / count * np.where(count > 2, MEDIAN_SD, 1.0)
+    z = np.arctanh(np.clip(median, -1 + 1e-12, 1 - 1e-12))
+    return median, np.tanh(z - HALF_WIDTH * error), np.tanh(z + HALF_WIDTH * error)
+
+
+def z_variance(test: ResidualTest) -> Floats:
+    """Return the variance of Fisher's z of correlations (S, M), infinite without degrees of freedom for it."""
     spare = test.degrees_of_freedom - 2
-    variance = np.where(spare > 0, RANK_VARIANCE / np.maximum(spare, 1), np.inf)
-    return {"estimate": test.correlation, "variance": variance, "points": n_points}
+    return np.where(spare > 0, RANK_VARIANCE / np.maximum(spare, 1), np.inf)
 
 
 def placebo(
