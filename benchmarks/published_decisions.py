@@ -3,7 +3,7 @@
     python -m benchmarks.published_decisions FOLDER [--json FILE]
 
 FOLDER holds published runs in the form of `PublishedRuns.to_csv`. Nothing is trained. A
-family whose source is among those of studies/decisions/published_runs is judged with a prior that was learnt without that
+family whose source is in the data set is judged with a prior that was learnt without that
 source.
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 import pandas as pd
 
 from studies import small_tables
-from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.judge import decisions_of, groups
-from studies.decisions.priors import priors
-from studies.decisions.published import judged_points, read
+from studies.decisions.published import read
+from toposcale.forecasting.decision.decision_points import judged_points
+from toposcale.forecasting.laws.prior_table import priors
 
 
 def main() -> None:
@@ -31,8 +31,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
     start = time.perf_counter()
-    learnt_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
-    found = groups(decisions_of(judged_points(read(given.folder)), learnt_without, given.processes))
+    found = groups(decisions_of(judged_points(read(given.folder)), priors(), given.processes))
     usual, odd = ([one for one in found if one["usual"] == wanted] for wanted in (True, False))
     if found:
         print(small_tables.markdown(pd.json_normalize(usual)))

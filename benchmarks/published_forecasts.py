@@ -3,7 +3,7 @@
     python -m benchmarks.published_forecasts FOLDER [--json FILE]
 
 FOLDER holds published runs in the form of `PublishedRuns.to_csv`. The
-end of every run that decays is forecast from 20, 30 and 50% of it, each alone. A source of studies/decisions/published_runs
+end of every run that decays is forecast from 20, 30 and 50% of it, each alone. A source of the data set
 is judged with a prior that was learnt without it. Nothing is trained.
 """
 
@@ -13,13 +13,10 @@ import argparse
 import json
 from pathlib import Path
 
-import pandas as pd
-
 from studies import small_tables
-from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.forecasts import ALONE, by_source, forecasts_of
-from studies.decisions.priors import priors
 from studies.decisions.published import read
+from toposcale.forecasting.laws.prior_table import priors
 
 
 def main() -> None:
@@ -29,8 +26,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    learnt_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
-    rows = forecasts_of(read(options.folder), learnt_without, processes=options.processes)
+    rows = forecasts_of(read(options.folder), priors(), processes=options.processes)
     print(small_tables.markdown(by_source(rows)))
     if options.json:
         alone = rows[rows["known"] == ALONE].drop(columns="known")

@@ -19,10 +19,10 @@ import pandas as pd
 
 from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
-from studies.decisions.priors import priors
 from studies.decisions.published import read
 from toposcale.forecasting.decision.decay import when_to_decay
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prior_table import priors
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 
 AT = (0.2, 0.4)
@@ -34,7 +34,7 @@ FEWEST = 4
 def main() -> None:
     """Print the regret of each policy at each decision, and the means."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLISHED_RUNS
-    prior_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
+    prior_without = priors()
     runs = {run.model: run for run in read(folder)}
     facts = {
         name: (run.family, run.schedule.peak_rate, run.final_step, run.decay_start)

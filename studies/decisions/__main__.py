@@ -27,14 +27,16 @@ from studies.decisions.own import (
     where_starting_was_right,
 )
 from studies.decisions.picture import ends, regrets
-from studies.decisions.priors import learnt, priors
-from studies.decisions.published import decision_points, judged_points, read
+from studies.decisions.priors import learnt
+from studies.decisions.published import read
 from studies.decisions.standing import standing_points, standing_table
 from studies.decisions.young import young_forecasts, young_table
 from toposcale.analysis.decisions import MEANS
 from toposcale.analysis.model_rows import rows_of_model
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting import pictures
+from toposcale.forecasting.decision.decision_points import decision_points, judged_points
+from toposcale.forecasting.laws.prior_table import PRIORS, priors
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
@@ -52,9 +54,8 @@ FILES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"
 def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None:
     """Every number of the page on the published runs, from their tables in `folder`; `images`: folder of its drawings."""
     runs = read(folder)
-    table = pd.read_csv(folder / "priors.csv").set_index("left_out")
-    forecasts = forecasts_of(runs, priors(table))
-    decisions = decisions_of(judged_points(runs), priors(table))
+    forecasts = forecasts_of(runs, priors())
+    decisions = decisions_of(judged_points(runs), priors())
     judged = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
     judged = judged[[name for name in judged if not str(name).startswith("regret.")]]
     policies = policy_table(decisions, RESAMPLES, SEED)
@@ -71,7 +72,7 @@ def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None
         for name in ("standing", "ablation")
         if (folder / f"{name}.csv").exists()
     }
-    _write_results("Results on published runs", folder, {"priors": table.reset_index()} | made | others)
+    _write_results("Results on published runs", folder, {"priors": pd.read_csv(PRIORS)} | made | others)
     if images:
         pictures.write(regrets(policies), images / "decisions.svg")
         pictures.write(ends(forecasts), images / "forecasts.svg")
@@ -79,14 +80,13 @@ def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None
 
 def learn_priors(folder: Path = PUBLISHED_RUNS) -> None:
     """The prior with all sources, and with each one left out."""
-    small_tables.write(learnt(read(folder)).reset_index(), folder / "priors.csv", DIGITS)
-    print(folder / "priors.csv")
+    small_tables.write(learnt(read(folder)).reset_index(), PRIORS, DIGITS)
+    print(PRIORS)
 
 
 def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
     """What each part of the law is worth, beside the other numbers of the published runs."""
-    without = priors(pd.read_csv(folder / "priors.csv").set_index("left_out"))
-    small_tables.write(ablation(list(decision_points(read(folder))), without), folder / "ablation.csv", DIGITS)
+    small_tables.write(ablation(list(decision_points(read(folder))), priors()), folder / "ablation.csv", DIGITS)
     print(folder / "ablation.csv")
 
 
@@ -99,8 +99,7 @@ def standing(folders: list[Path], folder: Path = PUBLISHED_RUNS) -> None:
 
 def young(folder: Path = PUBLISHED_RUNS) -> None:
     """Print how often the intervals of young runs hold."""
-    without = priors(pd.read_csv(folder / "priors.csv").set_index("left_out"))
-    print(small_tables.markdown(young_table(young_forecasts(read(folder), without))))
+    print(small_tables.markdown(young_table(young_forecasts(read(folder), priors()))))
 
 
 def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:

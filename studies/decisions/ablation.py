@@ -12,7 +12,7 @@ import pandas as pd
 
 from studies.decisions.judge import EXPECTED_REGRET, decisions_of, groups
 from studies.decisions.priors import SLOPES
-from studies.decisions.published import DecisionPoint
+from toposcale.forecasting.decision.decision_points import DecisionPoint
 from toposcale.forecasting.laws import family_law
 from toposcale.forecasting.laws import priors as constants
 from toposcale.forecasting.laws.family_law import P

@@ -10,21 +10,20 @@ import numpy as np
 import pandas as pd
 
 from studies.decisions import single_threaded
-from studies.decisions.priors import NONE
-from studies.decisions.published import ALONE, SEVERAL, WITH_SMALLER, DecisionPoint, Start
 from toposcale.analysis.decisions import AT_RANDOM, Choice, Outcome, best_of, rows_of_policies
 from toposcale.analysis.methods import forecast, make
 from toposcale.forecasting.decision.candidates import CONTINUE
-from toposcale.forecasting.decision.expected_regret import Decision, decide
+from toposcale.forecasting.decision.decision_points import DecisionPoint, Start
+from toposcale.forecasting.decision.expected_regret import Decision
 from toposcale.forecasting.decision.on_track import tracks_of
-from toposcale.forecasting.decision.reasons import low_confidence_reasons, refuse_choice
+from toposcale.forecasting.decision.reasons import low_confidence_reasons
+from toposcale.forecasting.evaluation import GROUP, WITH_SMALLER, Known, alternatives, decision_of, fitted_at, key_of
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import Prediction
+from toposcale.forecasting.laws.prior_table import NONE
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.laws.published_law import published_loss
-from toposcale.forecasting.runs.published_run import CONSTANT
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io.errors import NoForecast
 
 EXPECTED_REGRET = "expected_regret"
 SINGLE_RUN_METHODS = ("power_law", "multi_power_law")
@@ -33,7 +32,6 @@ SINGLE_RUN_METHODS = ("power_law", "multi_power_law")
 NEAR = 0.10
 """Decisions are near where the best two losses differ by at most so many nats."""
 
-GROUP = ["family", "shape", "setting", "usual"]
 PARTS = 16
 """Pieces of the work for the processes."""
 
@@ -66,8 +64,8 @@ def decision_table(decision_points: Iterable[DecisionPoint], priors: Mapping[str
     for point in decision_points:
         prior = priors.get(point.base.source, priors[NONE])
         ends = {method: forecast(make(method), point.now) for method in SINGLE_RUN_METHODS}
-        for setting, known in ((ALONE, ()), (WITH_SMALLER, point.smaller)):
-            if known or setting == ALONE:
+        for setting, known in ((Known.ALONE.value, ()), (WITH_SMALLER, point.smaller)):
+            if known or setting == Known.ALONE:
                 rows += _rows_of(point, setting, known, prior, ends)
     return pd.DataFrame(rows)
 
@@ -76,50 +74,22 @@ def _rows_of(
     point: DecisionPoint, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, Prediction]
 ) -> list[dict[str, Any]]:
     """Each start of a point against finishing; at a constant rate also all of them together."""
-    law, tracks = _law(point, known, prior), tracks_of(point.now, known)
-    together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in point.starts]
-    usual = tuple(start for start in point.starts if start.run.is_usual)
-    if point.base.shape == CONSTANT and len(usual) > 1 and point.base.is_usual:
-        together.append((usual, f"{SEVERAL}, {setting}"))
+    law, tracks = fitted_at(Joint(prior), point, known), tracks_of(point.now, known)
     rows = []
-    for starts, where in together:
-        decision = _decision(law, point, starts)
+    for starts, where in alternatives(point, setting):
+        decision = decision_of(law, point, starts)
         losses = sorted([point.loss, *(start.loss for start in starts)])
-        key = {
-            "family": point.base.family,
-            "shape": point.base.shape,
-            "setting": where,
-            "usual": point.base.is_usual and all(start.run.is_usual for start in starts),
-            "decision": " ".join([point.name, *(start.history.model for start in starts)]),
-            "source": point.base.source,
+        key = key_of(point, starts, where) | {
             "model": point.base.model,
             "tokens_per_parameter": point.whole.final_step * point.whole.tokens_per_step / point.base.n_parameters,
             "base_size": point.base.size,
             "near": losses[1] - losses[0] <= NEAR,
             "clear": losses[1] - losses[0] > NEAR,
         }
+        assert law is None or isinstance(law, Joint)
         is_confident = bool(law and decision and not low_confidence_reasons(point.now, law, decision, tracks))
         rows += [key | row for row in _judged(decision, is_confident, point, starts, ends)]
     return rows
-
-
-def _law(point: DecisionPoint, known: Sequence[TrainingRun], prior: Prior) -> Joint | None:
-    """The law as every door of the program trusts it; None where it refuses."""
-    try:
-        law = Joint(prior).fit(point.now, known)
-        refuse_choice(point.now, law)
-    except NoForecast:
-        return None
-    return law
-
-
-def _decision(law: Joint | None, point: DecisionPoint, starts: Sequence[Start]) -> Decision | None:
-    if law is None:
-        return None
-    try:
-        return decide(law, point.now, [point.continuing, *(start.candidate for start in starts)])
-    except NoForecast:
-        return None
 
 
 def _judged(

@@ -10,16 +10,18 @@ numbers (`START`): a search over six sources moved them by 0.01, 0.01 and a fift
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
 from studies.decisions import single_threaded
-from studies.decisions.published import FEWEST_ROWS, is_learnt_from, spread_out
+from studies.decisions.published import is_learnt_from
+from toposcale.forecasting.decision.decision_points import FEWEST_ROWS, spread_out
 from toposcale.forecasting.laws.family_law import FamilyLaw
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prior_table import NONE, as_row
 from toposcale.forecasting.laws.priors import PEAK_SPREAD, Gaussian, Prior, decay_covariates
 from toposcale.forecasting.laws.published_law import refuse_young
 from toposcale.forecasting.runs.published_run import CONSTANT, PublishedRun
@@ -49,7 +51,6 @@ CONSTANTS = {"log_alpha": 0.35, "kappa": 0.07, "share": 0.35, "log_alpha_n": 0.2
 
 STATED = 4
 DECISION_SHARE = 0.3
-NONE = "none"
 
 SLOPES = ("b_by_peak", "b_by_tokens", "b_by_size")
 SLOPE_SPREAD, EFFECTS = 0.05, (0.2, 0.1, 0.2)
@@ -188,29 +189,3 @@ def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
         width = float(np.sqrt(variance * (1 + 1 / len(values))))
         learnt[name] = Gaussian(float(values.mean()), width)
     return prior._replace(**learnt)  # type: ignore[arg-type]  # only fields that are distributions
-
-
-def as_row(prior: Prior) -> dict[str, float]:
-    """Every number of a prior, by name: of a distribution its mean, and its standard deviation as NAME_sd."""
-    row: dict[str, float] = {}
-    for name, value in prior._asdict().items():
-        if isinstance(value, Gaussian):
-            row |= {name: value.mean, f"{name}_sd": value.sd}
-        else:
-            row[name] = value
-    return row
-
-
-def priors(table: pd.DataFrame) -> dict[str, Prior]:
-    """The prior for each source, learnt without it; for `NONE` the one learnt from all."""
-    return {
-        str(left_out): _of_row({str(name): row[name] for name in row})
-        for left_out, row in table.to_dict("index").items()
-    }
-
-
-def _of_row(row: Mapping[str, float]) -> Prior:
-    numbers = {
-        name: Gaussian(row[name], row[f"{name}_sd"]) if f"{name}_sd" in row else row[name] for name in Prior._fields
-    }
-    return Prior(**numbers)  # type: ignore[arg-type]  # distributions have a standard deviation

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from studies.decisions.published import FEWEST_ROWS, SHARES
+from toposcale.forecasting.decision.decision_points import FEWEST_ROWS, SHARES
 from toposcale.forecasting.decision.on_track import Reference, Track, tracks_of
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.laws.priors import YOUNG_TOKENS

@@ -8,12 +8,12 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 
-from studies.decisions.forecasts import expected_end
-from studies.decisions.priors import NONE
-from studies.decisions.published import judged_runs, spread_out
+from toposcale.forecasting.decision.decision_points import judged_runs, spread_out
+from toposcale.forecasting.evaluation import expected_end
 from toposcale.forecasting.laws import joint
 from toposcale.forecasting.laws import priors as constants
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prior_table import NONE
 from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.laws.published_law import refuse_young
 from toposcale.forecasting.runs.published_run import PublishedRun

@@ -15,15 +15,17 @@ from made_runs import training_run
 from paths import ROOT
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions import priors as learning
-from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_source, forecasts_of, with_smaller
+from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, by_source, forecasts_of, with_smaller
 from studies.decisions.judge import EXPECTED_REGRET, by_threshold, decision_table, decisions_of, groups, policy_table
-from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
-from studies.decisions.published import best_of_sweeps, decision_points, read
+from studies.decisions.priors import CONSTANTS, START
+from studies.decisions.published import read
 from studies.decisions.standing import WRONG_BATCHES, standing_points, standing_table
 from studies.run_pairs import published_replicates
 from toposcale.datasets import PublishedRun, load_published_runs
-from toposcale.datasets.published_runs import PACKAGED
 from toposcale.forecasting import TrainingRun
+from toposcale.forecasting.decision.decision_points import best_of_sweeps, decision_points
+from toposcale.forecasting.evaluation import PENALTY
+from toposcale.forecasting.laws.prior_table import NONE, PRIORS, as_row, priors
 from toposcale.forecasting.laws.priors import PEAK, PUBLISHED
 
 TOKENS = 1e6
@@ -132,7 +134,7 @@ def test_no_choice_reads_what_is_still_to_come():
 
 
 def committed_priors():
-    return priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
+    return priors()
 
 
 def test_the_prior_of_the_program_is_the_committed_one():
@@ -189,8 +191,8 @@ def test_peak_batch_and_optimizer_move_what_is_believed_of_b():
 
 
 def test_given_schedules_are_lines_between_their_breakpoints_and_peaks_are_absolute(published):
-    breakpoints = pd.read_csv(PACKAGED / "schedules.csv.gz").set_index("run")
-    run = next(run for run in published if run.shape == "given" and run.source == "lr-scheduling")
+    breakpoints = pd.read_csv(PUBLISHED_RUNS / "schedules.csv.gz").set_index("run")
+    run = next(run for run in published if run.shape == "given" and run.source == "xlstm")
     own, peak = breakpoints.loc[run.model], run.schedule.peak_rate
     assert 1e-4 < peak < 1e-2
     rates = run.schedule.rates / peak
@@ -262,10 +264,9 @@ def test_the_command_forecasts_any_folder(small, tmp_path, monkeypatch, capsys):
 
 def test_one_finished_smaller_run_narrows_the_forecast(published):
     run = next(one for one in published if one.model == "multi-power-law-100m-cosine-24000")
-    rows = forecasts_of(
-        [run, *(one for one in published if one.source == "multi-power-law")], committed_priors(), [JOINT], 1
-    )
-    width = (rows["high"] - rows["low"]).where(rows["run"] == run.model).groupby(rows["known"]).mean()
+    rows = forecasts_of([run, *(one for one in published if one.source == "multi-power-law")], committed_priors(), 1)
+    rows = rows[(rows["run"] == run.model) & (rows["method"] == JOINT)]
+    width = (rows["high"] - rows["low"]).groupby(rows["known"]).mean()
     assert width[ONE_KNOWN] < width[ALONE]
 
 
@@ -469,7 +470,10 @@ def test_the_results_have_every_table_of_the_page():
     page = (PUBLISHED_RUNS / "results.md").read_text()
     for name in ("priors", "forecasts", "smaller", "groups", "policies", "standing", "ablation"):
         section = page.partition(f"## {name.capitalize()}\n")[2].partition("\n## ")[0]
-        assert section.count("\n| ") == len(pd.read_csv(PUBLISHED_RUNS / f"{name}.csv")) + 2, name
+        assert (
+            section.count("\n| ")
+            == len(pd.read_csv(PRIORS if name == "priors" else PUBLISHED_RUNS / f"{name}.csv")) + 2
+        ), name
 
 
 def test_the_scatter_of_a_source_is_that_of_the_others():

@@ -21,6 +21,7 @@ _MODULES = {
     "decision.on_track": ("Track",),
     "decision.compare_runs": ("RunComparison", "RunPair", "compare_runs"),
     "decision.differences": ("Difference", "SpeedUp"),
+    "evaluation": ("Estimator", "Known", "evaluate"),
     "laws.chinchilla": ("Chinchilla",),
     "laws.joint": ("Joint",),
     "laws.law": ("JointForecast", "Law"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil
+from typing import Self
 
 import numpy as np
 
@@ -43,6 +44,10 @@ class PublishedLaw(Law):
 
     It is not fitted: it reads no curve and knows no schedule.
     """
+
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
+        """Read nothing."""
+        return self
 
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
         """Return the losses of the published scaling law, whose errors a family shares in part."""
