@@ -263,7 +263,7 @@ def test_a_known_run_that_rises_is_named():
 
 def test_the_reason_of_a_finished_run_is_the_same_in_words_and_as_a_value():
     advice = toposcale.advise(columns(until=1.0), **GIVEN)
-    assert advice["no_advice_because"] == str(advice)
+    assert advice["no_advice_because"] == str(advice).splitlines()[0]
     assert "finished at step" in str(advice)
 
 

@@ -11,10 +11,11 @@ from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.decision.reasons import CONFIDENT
 from toposcale.forecasting.laws.published_law import refuse_young
-from toposcale.forecasting.runs.checks import looks_smoothed, smoothing_unknown_because
+from toposcale.forecasting.runs.checks import looks_smoothed, metric_rises, smoothing_unknown_because
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.outliers import is_dip, is_excursion, is_moving_average, rise
+from toposcale.forecasting.runs.run_input import RunInput
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -24,7 +25,7 @@ OPTIONS |= {"schedule": {"shape": "cosine", "warmup_steps": 200, "final": 0.1}}
 
 
 def falling(steps, noise, seed=0):
-    return 2.6 + 9 * steps**-0.5 + noise * np.random.default_rng(seed).normal(size=len(steps))
+    return 3.6 + 9 * steps**-0.5 + noise * np.random.default_rng(seed).normal(size=len(steps))
 
 
 def advise(losses, steps, **changed):
@@ -247,6 +248,64 @@ def test_losses_that_run_away_or_jump_are_rising(end):
     assert "the loss is rising" in advise(losses, steps).sentence
 
 
+def overfitted(training_falls=True):
+    """A small model that repeats its text: the validation loss is lowest at step 1,750 of 5,000."""
+    steps = np.arange(0, 5001, 250)
+    training = 0.4 + 3.8 * np.exp(-steps / 1000) if training_falls else np.full(len(steps), 2.0)
+    validation = np.where(steps < 1750, 1.494 + 2.7 * np.exp(-steps / 500), 1.494 + 0.21 * (steps - 1750) / 1000)
+    return {"step": steps, "loss": training, "validation_loss": validation}
+
+
+OVERFITTED = {"n_parameters": 10.65e6, "tokens_per_step": 16_384, "schedule": "cosine", "warmup_steps": 100}
+
+
+def test_advise_on_a_finished_run_that_overfits():
+    advice = toposcale.advise(overfitted(), steps=5000, **OVERFITTED)
+    assert advice.text().startswith(
+        "this run: finished at step 5,000, validation loss 2.176; rising: it is 2.176 now; its lowest was 1.494 at step "
+        "1,750, and the training loss has fallen since: overfitting"
+    )
+    assert (advice["best_loss"], advice["best_step"]) == (pytest.approx(1.494), 1750)
+
+
+def test_advise_on_a_run_that_overfits_names_the_best_step():
+    answer = toposcale.advise(overfitted(), steps=10_000, **OVERFITTED).sentence
+    assert answer == (
+        "No advice: the validation loss is rising: it is 2.176 now; its lowest was 1.494 at step 1,750, and the training "
+        "loss has fallen since: overfitting."
+    )
+    assert "overfitting" not in toposcale.advise(overfitted(False), steps=10_000, **OVERFITTED).sentence
+
+
+def test_advise_on_a_finished_run_says_whether_it_is_on_track():
+    curve = {"step": [400_000, 600_000], "validation_loss": [2.95, 2.90]}
+    text = toposcale.advise(curve, n_parameters=124e6, tokens_per_step=491_520, steps=600_000).text()
+    assert "On track   yes: published runs of 124,000,000 parameters after 2.9e+11 tokens" in text
+
+
+def test_metric_rises_of_noise_and_of_a_fall():
+    """Validation losses that fall with a noise of 0.02 nats rise in none of 100 logs."""
+    steps = np.arange(0, 5001, 250)
+    for seed in range(100):
+        noise = 0.02 * np.random.default_rng(seed).standard_normal(len(steps))
+        curve = overfitted() | {"validation_loss": 2.5 + 2.0 * np.exp(-steps / 800) + noise}
+        assert not metric_rises(RunInput(curve, "run", steps=5000, **OVERFITTED).training_run())
+
+
+CONTINUED = {"n_parameters": 7e9, "tokens_per_step": 4e6, "steps": 2000}
+
+
+@pytest.mark.parametrize("first", [[(1, 5.5)], [(1, 2.95)], []])
+def test_advise_refuses_continued_pretraining_whatever_its_first_row(first):
+    """A 7B model at 2.5 nats after 80 million tokens; its first batches may be of another text."""
+    steps = np.arange(10, 1001, 10)
+    losses = 2.2 + 0.42 * np.exp(-(steps - 10) / 30)
+    rows = [*first, *zip(steps.tolist(), losses.tolist(), strict=True)]
+    advice = toposcale.advise(np.array(rows), **CONTINUED)
+    assert "after 8e+07 tokens from scratch, and this run has 2.5" in advice.sentence
+    assert "continued pretraining" in advice.sentence
+
+
 @pytest.mark.parametrize(("factor", "first", "said"), [(2, 24, True), (1, 24, False), (2, 2, True), (1, 2, False)])
 def test_a_warm_up_above_a_uniform_guess_is_a_sum_or_a_perplexity(factor, first, said):
     """But for the first steps, which a bad initialisation may lift."""
@@ -309,7 +368,7 @@ def test_a_validation_loss_that_leaves_the_training_loss_is_no_confident_answer(
 @pytest.mark.parametrize(("n_parameters", "first", "end"), [(124e6, 5.29, 3.1), (124e6, 4.5, 3.1), (7e9, 4.5, 2.9)])
 def test_a_training_that_begins_far_below_a_uniform_guess_is_refused(n_parameters, first, end):
     """4,096 tokens a step: where it stands now is usual, where it began is not."""
-    steps = np.arange(20, 20_001, 20)
+    steps = np.arange(20, 12_501, 20)
     losses = end + (first - end) * (steps / 20) ** -0.3
     plan = {
         "n_parameters": n_parameters,

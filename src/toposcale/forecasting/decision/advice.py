@@ -147,6 +147,8 @@ class Advice(Drawn):
             "step": run.progress.step,
             "final_step": run.final_step,
             "loss": finite_or_none(run.progress.loss),
+            "best_loss": finite_or_none(run.best.loss),
+            "best_step": run.best.step,
             "metric": run.metric,
             "spent_flop": finite_or_none(run.flop_of_steps(run.progress.step)),
             "remaining_flop": finite_or_none(self.remaining),
@@ -226,12 +228,13 @@ class Advice(Drawn):
 
     def text(self, width: int | None = None) -> str:
         """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
+        on_track = [f"  On track   {sentence}" for sentence in self.on_track_sentences]
         if not has_steps_left(self.run) and self.decision is None:
-            return wording.wrapped([wording.finished_sentence(self.run)], width)
+            return wording.wrapped([wording.finished_sentence(self.run), *on_track], width)
         lines = [wording.progress_sentence(self.run), f"  Schedule   {wording.schedule_clause(self.run)}"]
         if self.law and self.end:
             lines.append(f"  At its end {wording.end_forecast(self.end, self.law)}")
-        lines += [f"  On track   {sentence}" for sentence in self.on_track_sentences]
+        lines += on_track
         if self.decision:
             lines += ["", *wording.candidate_lines(self.decision, self.remaining, width), ""]
         if self.decay:

@@ -101,10 +101,14 @@ def progress_sentence(run: TrainingRun) -> str:
 
 
 def finished_sentence(run: TrainingRun) -> str:
-    """Return one line on a run that has nothing left to decide."""
+    """Return one line on a run that has nothing left to decide: its last loss, and its lowest where that came before."""
     text = f"{run.model}: finished at step {run.progress.step:,}"
     if np.isfinite(run.progress.loss):
         text += f", {run.metric} {run.progress.loss:.4g}"
+    if checks.metric_rises(run):
+        text += f"; rising: it is {checks.rise_since_best(run)}"
+    elif f"{run.best.loss:.4g}" != f"{run.progress.loss:.4g}":
+        text += f"; its lowest was {run.best.loss:.4g} at step {run.best.step:,}"
     if not run.schedule.is_known or run.schedule.provenance is ScheduleProvenance.LOGGED:
         text += "; if it goes on after that step, give its schedule"
     return "; ".join((text, *run.notes))

@@ -217,6 +217,7 @@ def refuse_run(run: TrainingRun) -> None:
         raise NoForecast("it has no losses yet")
     if len(run.loss_curve.steps) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
+    checks.refuse_rising_metric(run)
     checks.refuse_decision_point(run)
     refuse_young(run)
     refuse_level(run)

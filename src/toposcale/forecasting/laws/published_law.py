@@ -5,11 +5,14 @@ from math import ceil
 from typing import Self
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.runs.checks import has_steps_left
+from toposcale.forecasting.runs.curves import LOG_BINS, Curve
+from toposcale.forecasting.runs.series import bin_medians
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -60,6 +63,11 @@ def _run_sd(tokens: np.ndarray) -> np.ndarray:
     return np.hypot(priors.RUN_SD, priors.YOUNG_SD_PER_DECADE * np.maximum(np.log10(priors.YOUNG_TOKENS / tokens), 0.0))
 
 
+def _level_sd(tokens: np.ndarray) -> np.ndarray:
+    """Return the standard deviations of runs of any family around the law after some tokens, nats."""
+    return np.hypot(priors.LEVEL_SD, _run_sd(tokens))
+
+
 def published_losses(targets: Sequence[Target]) -> np.ndarray:
     """Return the losses of the published scaling law, nats per token."""
     return np.array([published_loss(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
@@ -71,26 +79,41 @@ def has_published_level(run: TrainingRun) -> bool:
     return run.n_parameters >= priors.SIZES_KNOWN[0] and bool(np.isfinite(run.tokens_per_step))
 
 
+LOWEST_DEVIATION = -4.0
+"""Deviation from the published law, in standard deviations, below which a loss is not that of training from scratch: of 736
+published next-token runs the lowest is -3.2."""
+
+
+def _running_medians(run: TrainingRun) -> Curve:
+    """Return medians of three neighbouring points of the log, or without one of the metric, from the first row on."""
+    logged = Curve.finite(run.steps, run.losses).since(1)
+    steps, losses = bin_medians(*(run.metric_curve.since(1) if logged.is_empty else logged), LOG_BINS)
+    windows = sliding_window_view(losses, min(3, len(losses)))
+    middle = (len(steps) - len(windows)) // 2
+    return Curve(steps[middle : middle + len(windows)], np.median(windows, axis=1))
+
+
 def refuse_level(run: TrainingRun) -> None:
     """Raise NoForecast where the first losses, the present loss or its trend are not those of training from scratch."""
     if not has_published_level(run):
         return
-    logged = np.isfinite(run.losses) & (run.steps > 0)
-    # A loss in the warm-up has no upper bound, so only the lower bound applies at first.
-    points = [(float(run.progress.step), run.loss_curve.level, priors.MAX_LEVEL_RATIO)]
-    if logged.any():
-        points.insert(0, (float(np.median(run.steps[logged][:3])), float(np.median(run.losses[logged][:3])), np.inf))
-    for step, loss, highest in points:
-        usual = _usual_level(run, step)
-        if not priors.MIN_LEVEL_RATIO * usual <= loss <= highest * usual:
-            raise NoForecast(_unusual_level(run, step, loss))
+    steps, losses = _running_medians(run)
+    usual = np.array([_usual_level(run, step) for step in steps])
+    deviations = (losses - usual) / _level_sd(steps * run.tokens_per_step)
+    # A loss in the warm-up has no upper bound, so only the lower bounds apply at first.
+    if ((losses < priors.MIN_LEVEL_RATIO * usual) | (deviations < LOWEST_DEVIATION)).any():
+        lowest = int(np.argmin(deviations))
+        raise NoForecast(_unusual_level(run, steps[lowest], losses[lowest]))
+    step, loss = run.progress.step, run.loss_curve.level
+    if not priors.MIN_LEVEL_RATIO <= loss / _usual_level(run, step) <= priors.MAX_LEVEL_RATIO:
+        raise NoForecast(_unusual_level(run, step, loss))
     recent = run.loss_curve.since(run.progress.step / 3)
     if len(recent.steps) < MINIMUM_POINTS:
         return
     above = recent.losses - [_usual_level(run, step) for step in recent.steps]
     tokens = recent.steps[-1:] * run.tokens_per_step
     # Next-token runs that stand so far above fall 2.5 times as fast as the law; masked ones have a plateau there.
-    is_outside = np.median(above[-3:]) > NORMAL * float(np.hypot(priors.LEVEL_SD, _run_sd(tokens))[0])
+    is_outside = np.median(above[-3:]) > NORMAL * float(_level_sd(tokens)[0])
     if is_outside and np.polyfit(np.log(recent.steps), above, 1)[0] >= 0:
         raise NoForecast(f"{_unusual_level(run, *run.progress)}; nor does it approach that")
 

@@ -7,7 +7,7 @@ import numpy as np
 from toposcale.forecasting.runs.curves import after_warmup, binned
 from toposcale.forecasting.runs.outliers import is_moving_average, is_spike, rise
 from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
-from toposcale.forecasting.runs.training_run import TrainingRun
+from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.io.errors import NoForecast
 
 MOST_SPIKES = 0.2
@@ -32,6 +32,9 @@ HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
 
 NEXT_TOKEN = frozenset(("nexttoken", "nexttokenprediction", "causal", "causallm", "clm", "autoregressive"))
 """Names of the objective that the law was learnt from, in letters alone."""
+
+METRIC_WINDOW = 3
+"""Measurements of a metric whose median is its level now, and over which it is smoothed."""
 
 FIRST_STEPS = 50
 """Steps during which a bad initialisation may have a loss far above a uniform guess."""
@@ -74,6 +77,27 @@ def refuse_objective(run: TrainingRun) -> None:
         raise NoForecast(
             f"its objective (--objective) is {objective}; the law was learnt from next-token prediction alone"
         )
+
+
+def metric_rises(run: TrainingRun) -> bool:
+    """Return whether a loss of a fixed text has risen since its lowest value, by more than noise."""
+    return not run.forecasts_training_loss and rise(run.metric_curve.losses, METRIC_WINDOW) is not None
+
+
+def rise_since_best(run: TrainingRun) -> str:
+    """Return how the measured loss has risen since its lowest value, and whether that is overfitting, a clause."""
+    best = run.best
+    text = f"{run.progress.loss:.4g} now; its lowest was {best.loss:.4g} at step {best.step:,}"
+    steps, losses = binned(run.steps, run.losses, run.schedule)
+    if len(steps) < MINIMUM_POINTS or losses[-1] >= np.interp(best.step, steps, losses):
+        return text
+    return f"{text}, and the training loss has fallen since: overfitting"
+
+
+def refuse_rising_metric(run: TrainingRun) -> None:
+    """Raise NoForecast where the validation loss has risen since its lowest value."""
+    if metric_rises(run):
+        raise NoForecast(f"the {run.metric} is rising: it is {rise_since_best(run)}")
 
 
 def refuse_decision_point(run: TrainingRun) -> None:

@@ -223,6 +223,15 @@ class TrainingRun:
         losses = self.measured.losses
         return Progress(step, float(losses[-1]) if len(losses) else np.nan)
 
+    @cached_property
+    def best(self) -> Progress:
+        """Lowest measured loss and its step, the first of equal ones; NaN at step 0 without a loss."""
+        steps, losses = self.measured
+        if not len(losses):
+            return Progress(0, np.nan)
+        lowest = int(np.argmin(losses))
+        return Progress(int(steps[lowest]), float(losses[lowest]))
+
     def flop_of_steps(self, steps: float) -> float:
         """Return the compute of a number of steps in FLOP; NaN where the tokens per step are unknown."""
         return float(flop(self.n_parameters, self.tokens_per_step * steps))
