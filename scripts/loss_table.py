@@ -2,7 +2,7 @@
 
 import _job
 from _notes import note
-from toposcale.analysis.curve_tables import metric_table, note_columns, training_table
+from toposcale.analysis.curve_tables import log_columns, metric_table, training_table
 from toposcale.forecasting.logs import loss_curves
 from toposcale.io import tables
 
@@ -11,7 +11,7 @@ from toposcale.io import tables
 def main(snakemake):
     curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
-    tables.write(training_table(curve), snakemake.output.log, metadata | note_columns(curve))
+    tables.write(training_table(curve), snakemake.output.log, metadata | log_columns(curve))
     model = snakemake.wildcards.model
     warning_rows = [note(model, "training log", text, "") for text in (*curve.notes, *curve.low_confidence_reasons)]
     rows = metric_table(curve, model, snakemake.params.steps)

@@ -19,7 +19,7 @@ def main(snakemake):
             log = tables.read(schemas.TABLES["training"], logs[name])
             sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
             stored = tables.read_metadata(logs[name])
-            sources["notes"] = {key: text for key, text in stored.items() if key.startswith("log_")}
+            sources["columns_of_log"] = {key: text for key, text in stored.items() if key.startswith("log_")}
         of_model = rows_of_model(name, facts, **sources)
         rows.append(of_model.model)
         schedules += of_model.schedule

@@ -12,7 +12,7 @@ import pytest
 
 import toposcale
 from toposcale.__main__ import main
-from toposcale.analysis.curve_tables import metric_table
+from toposcale.analysis.curve_tables import log_columns, metric_table
 from toposcale.analysis.decisions import decision_tables
 from toposcale.analysis.model_rows import rows_of_model
 from toposcale.forecasting.logs import loss_curves
@@ -37,7 +37,7 @@ def curve(size, until):
         steps < 100, 1e-3 * (steps + 1) / 100, 1e-4 + 9e-4 * 0.5 * (1 + np.cos(np.pi * (steps - 100) / 1500))
     )
     noise = 0.004 * np.random.default_rng(size).normal(size=len(steps))
-    loss = 1.9 + 30 * size**-0.25 + 6 * steps**-0.5 - 0.15 * (1 - rates / 1e-3) * (steps > 100) + noise
+    loss = 3.2 + 30 * size**-0.25 + 6 * steps**-0.5 - 0.15 * (1 - rates / 1e-3) * (steps > 100) + noise
     return pd.DataFrame({"step": steps, "loss": loss, "learning_rate": rates})
 
 
@@ -89,6 +89,22 @@ def test_the_folder_of_a_trainer_says_the_same(advice, known, tmp_path):
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
     others = [{"curve": DONE, "n_parameters": SMALLER}] if known else []
     assert_same(toposcale.advise(tmp_path, **OPTIONS, known=others), advice)
+
+
+def test_rows_of_model_have_the_facts_that_check_reads_in_a_log():
+    columns = {"step": np.arange(10, 601, 10), "loss": np.full(60, 3.0), "total_steps": np.full(60, 600)}
+    lines = list(toposcale.check_curve(columns | {"tokens_per_step": np.full(60, 5e5)}, "run"))
+    assert "  known           tokens per step 500,000 (from the log), last step 600 (from the log)" in lines
+    curve = loss_curves.of_columns(columns | {"tokens_per_step": np.full(60, 5e5)})
+    row = rows_of_model(
+        "m", {}, steps=columns["step"], rates=np.full(60, np.nan), columns_of_log=log_columns(curve)
+    ).model
+    assert (row["final_step"], row["tokens_per_step"], row["is_end_known"]) == (600, 500_000, True)
+    stated = {"final_step": 900, "tokens_per_step": 1000}
+    stated_row = rows_of_model("m", stated, rates=(), columns_of_log=log_columns(curve)).model
+    assert (stated_row["final_step"], stated_row["tokens_per_step"]) == (900, 1000)
+    assert set(row) >= {"log_notes", "log_low_confidence_reasons"}
+    assert not {"log_final_step", "log_tokens_per_step"} & set(row)
 
 
 def test_the_tables_of_a_run_say_the_same(advice, known):

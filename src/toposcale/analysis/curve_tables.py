@@ -28,6 +28,15 @@ def metric_table(curve: LossCurve, model: str, checkpoints: Sequence[int] = ()) 
     )
 
 
-def note_columns(curve: LossCurve) -> dict[str, str]:
-    """Return the columns of the table models for notes and reasons for low confidence, one per line."""
-    return {"log_notes": "\n".join(curve.notes), "log_low_confidence_reasons": "\n".join(curve.low_confidence_reasons)}
+FACTS_OF_A_LOG = ("n_parameters", "tokens_per_step", "final_step")
+"""Facts that a log may state, columns of the table models."""
+
+
+def log_columns(curve: LossCurve) -> dict[str, str]:
+    """Return what a log says of its model as texts: notes and reasons for low confidence, one per line, and its facts."""
+    facts = {name: f"{getattr(curve.facts, name):.0f}" for name in FACTS_OF_A_LOG if curve.facts.is_known(name)}
+    return {
+        "log_notes": "\n".join(curve.notes),
+        "log_low_confidence_reasons": "\n".join(curve.low_confidence_reasons),
+        **{f"log_{name}": text for name, text in facts.items()},
+    }

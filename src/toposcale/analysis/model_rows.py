@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale import checkpoints
+from toposcale.analysis.curve_tables import FACTS_OF_A_LOG
 from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.runs.breakpoints import breakpoints
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, first_peak
@@ -33,13 +34,14 @@ def rows_of_model(
     curve: str | Path | None = None,
     steps: ArrayLike = (),
     rates: ArrayLike = (),
-    notes: Mapping[str, str] | None = None,
+    columns_of_log: Mapping[str, str] | None = None,
 ) -> ModelRows:
     """Return the rows of a model in the tables models and schedules. UserError: the log contradicts the schedule.
 
     `facts` (of `plan.Model`; `schedule` is what `schedule_of` takes) have precedence over the files; the rest stays
     unknown. weights: a checkpoint. n_parameters: the size that was noted of it. curve: the user's file with the losses, or
-    the state of a Trainer. steps, rates (rows,): learning rates of the training log. notes: as `note_columns` returns.
+    the state of a Trainer. steps, rates (rows,): learning rates of the training log. columns_of_log: as `log_columns`
+    returns.
     """
     stated_facts = {key: value for key, value in facts.items() if value is not None}
     steps, rates = np.asarray(steps), np.asarray(rates)
@@ -54,8 +56,9 @@ def rows_of_model(
         "model": name,
         "final_step": max((step for step in last_steps if step is not None), default=None),
     }
-    file_facts = _facts_of_files(weights, curve)
-    row |= {"n_parameters": n_parameters, **(notes or {}), **file_facts}
+    log_facts, log_notes = _facts_of_log(columns_of_log or {})
+    file_facts = log_facts | _facts_of_files(weights, curve)
+    row |= {"n_parameters": n_parameters, **log_notes, **file_facts}
     row["is_end_known"] = bool(end or stated_schedule or file_facts.get("final_step"))
     row |= stated_facts
     try:
@@ -82,6 +85,12 @@ def _facts_of_files(weights: str | Path | None, curve: str | Path | None) -> dic
         facts = trainer_states.facts(state, count.without_embeddings if count else 0)
         columns |= {name: value for name, value in facts.items() if value}
     return columns
+
+
+def _facts_of_log(columns: Mapping[str, str]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the facts and the other columns that a log states."""
+    facts = {name: int(columns[f"log_{name}"]) for name in FACTS_OF_A_LOG if f"log_{name}" in columns}
+    return facts, {name: text for name, text in columns.items() if name.removeprefix("log_") not in facts}
 
 
 def _warmup_in_log(steps: np.ndarray, rates: np.ndarray, at_most: int | None) -> dict[str, int | None]:

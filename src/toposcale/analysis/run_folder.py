@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.analysis.curve_tables import metric_table, note_columns, training_table
+from toposcale.analysis.curve_tables import log_columns, metric_table, training_table
 from toposcale.analysis.model_rows import ModelRows, fetched_sizes, rows_of_model
 from toposcale.analysis.series import NOT_IN_NATS
 from toposcale.analysis.training_runs import trainings_from_tables
@@ -140,10 +140,10 @@ class Progress:
         metrics = [tables.gather(schemas.TABLES["metrics"], existing.get("metrics", []))]
         metrics += [table.filter(pc.equal(table["model"], name)) for table in user_tables]
         if self.curve is None:
-            log, self.notes = tables.gather(schemas.TABLES["training"], existing.get("training", [])), {}
+            log, self.columns = tables.gather(schemas.TABLES["training"], existing.get("training", [])), {}
         else:
             losses = loss_curves.read(self.curve)
-            log, self.notes = training_table(losses), note_columns(losses)
+            log, self.columns = training_table(losses), log_columns(losses)
             metrics.append(metric_table(losses, name))
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
 
@@ -157,5 +157,5 @@ class Progress:
             curve=self.curve,
             steps=self.log["step"].to_numpy(),
             rates=self.log["learning_rate"].to_numpy(),
-            notes=self.notes,
+            columns_of_log=self.columns,
         )
