@@ -174,7 +174,7 @@ def test_a_forecast_above_the_present_loss_under_a_falling_rate_is_refused():
 def test_a_curve_that_falls_pauses_and_falls_again_is_never_sure():
     """Two drops with a pause between them, as small models on characters show."""
     steps = np.unique(np.geomspace(20, 1600, 60).astype(int))
-    losses = 3.1 + 1.5 / (1 + np.exp((np.log(steps) - 4.0) * 3)) + 0.6 / (1 + np.exp((np.log(steps) - 6.6) * 8))
+    losses = 1.9 + 1.5 / (1 + np.exp((np.log(steps) - 4.0) * 3)) + 0.6 / (1 + np.exp((np.log(steps) - 6.6) * 8))
     live = replace(run("100M", 100_000_000, until=0.4), checkpoint_steps=steps, checkpoint_losses=losses)
     advice = advise_on(live, SIZES[1:], TWICE)
     assert not advice.is_confident

@@ -37,7 +37,7 @@ def curve(size, until):
         steps < 100, 1e-3 * (steps + 1) / 100, 1e-4 + 9e-4 * 0.5 * (1 + np.cos(np.pi * (steps - 100) / 1500))
     )
     noise = 0.004 * np.random.default_rng(size).normal(size=len(steps))
-    loss = 3.2 + 30 * size**-0.25 + 6 * steps**-0.5 - 0.15 * (1 - rates / 1e-3) * (steps > 100) + noise
+    loss = 1.9 + 30 * size**-0.25 + 6 * steps**-0.5 - 0.15 * (1 - rates / 1e-3) * (steps > 100) + noise
     return pd.DataFrame({"step": steps, "loss": loss, "learning_rate": rates})
 
 

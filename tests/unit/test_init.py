@@ -54,6 +54,21 @@ def test_a_folder_with_its_losses(here, capsys):
     }
 
 
+def test_init_and_check_name_the_same_log_of_a_folder(here, capsys):
+    save(here / "run", *range(10, 300, 10))
+    (here / "run/train.log").write_text(
+        "".join(f"iter {step}: loss {5 - step / 200:.4f}, time 745.63ms\n" for step in range(0, 300, 10))
+    )
+    (here / "run/config.json").write_text('{"vocab_size": 50304}')
+    assert "note: the log of the folder is run/train.log" in written(capsys, "check", "run")
+    written(capsys, "init", "run")
+    assert configuration()["models"]["run"]["losses"] == "run/train.log"
+    (here / "run/other.csv").write_text(LOSSES)
+    assert (
+        written(capsys, "check", "run", status=1) == "toposcale: run: 2 logs, other.csv, train.log; name one of them\n"
+    )
+
+
 def test_losses_inside_the_checkpoints_need_no_file(here, capsys):
     torch = pytest.importorskip("torch")
     (here / "mine").mkdir()

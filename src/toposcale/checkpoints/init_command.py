@@ -9,11 +9,10 @@ from pathlib import Path
 from toposcale.checkpoints.checkpoint import Checkpoint
 from toposcale.checkpoints.saved_numbers import LOSSES, saved_numbers
 from toposcale.checkpoints.sources import FolderSource, missing_parts, runs_in
-from toposcale.forecasting.logs import loss_curves
+from toposcale.forecasting.runs.log_search import logs_in
 from toposcale.io.errors import UserError, counted, listed
 from toposcale.io.files import write_text
 
-_LOGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".log", ".txt")
 _WARMUP = "    # warmup_steps:       # 0 if there was no warm-up; the tests use the checkpoints after twice the warm-up"
 
 
@@ -75,23 +74,15 @@ def entry_of(name: str, source: FolderSource, steps: Sequence[int], base: Path) 
 
 
 def losses_of(folder: Path, base: Path) -> list[str]:
-    """Return the line of the losses: the only file in the folder, or else beside it, that is read as a loss curve."""
-    for place in (folder, folder.resolve().parent):
-        logs = [file for file in sorted(place.iterdir()) if file.suffix in _LOGS and _is_curve(file)]
-        if len(logs) == 1:
-            return [f"    losses: {relative(logs[0], base)}"]
-        if logs:
-            return [f"    # losses: FILE        # one of {listed([file.name for file in logs], 5)}"]
+    """Return the line of the losses: the only log of the folder, or a comment."""
+    logs = logs_in(folder)
+    if len(logs) == 1:
+        return [f"    losses: {relative(logs[0], base)}"]
+    if logs:
+        return [f"    # losses: FILE        # one of {listed([file.name for file in logs], 5)}"]
     return ["    # losses: losses.csv  # as `toposcale check` reads it; without losses nothing is correlated"]
 
 
 def relative(path: Path, base: Path) -> str:
     """Return a path as the configuration in `base` names it."""
     return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
-
-
-def _is_curve(file: Path) -> bool:
-    try:
-        return len(loss_curves.read(file).columns["step"]) > 1
-    except UserError:
-        return False

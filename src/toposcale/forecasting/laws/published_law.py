@@ -11,8 +11,7 @@ from toposcale.forecasting.laws import priors
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL
 from toposcale.forecasting.runs.checks import has_steps_left
-from toposcale.forecasting.runs.curves import LOG_BINS, Curve
-from toposcale.forecasting.runs.series import bin_medians
+from toposcale.forecasting.runs.curves import Curve
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, Target, TrainingRun
 from toposcale.io.errors import NoForecast
 
@@ -58,12 +57,12 @@ class PublishedLaw(Law):
         return JointForecast(published_losses(targets), np.diag(_run_sd(tokens) ** 2) + priors.LEVEL_SD**2)
 
 
-def _run_sd(tokens: np.ndarray) -> np.ndarray:
+def _run_sd(tokens: np.ndarray | float) -> np.ndarray:
     """Return the standard deviations of runs around the level of their family after some tokens, nats."""
     return np.hypot(priors.RUN_SD, priors.YOUNG_SD_PER_DECADE * np.maximum(np.log10(priors.YOUNG_TOKENS / tokens), 0.0))
 
 
-def _level_sd(tokens: np.ndarray) -> np.ndarray:
+def _level_sd(tokens: np.ndarray | float) -> np.ndarray:
     """Return the standard deviations of runs of any family around the law after some tokens, nats."""
     return np.hypot(priors.LEVEL_SD, _run_sd(tokens))
 
@@ -80,30 +79,29 @@ def has_published_level(run: TrainingRun) -> bool:
 
 
 LOWEST_DEVIATION = -4.0
-"""Deviation from the published law, in standard deviations, below which a loss is not that of training from scratch: of 736
-published next-token runs the lowest is -3.2."""
+"""Deviation of the first losses from the published law, in standard deviations, below which they are not those of training
+from scratch: of 736 published next-token runs the lowest is -2.8."""
 
 
-def _running_medians(run: TrainingRun) -> Curve:
-    """Return medians of three neighbouring points of the log, or without one of the metric, from the first row on."""
-    logged = Curve.finite(run.steps, run.losses).since(1)
-    steps, losses = bin_medians(*(run.metric_curve.since(1) if logged.is_empty else logged), LOG_BINS)
-    windows = sliding_window_view(losses, min(3, len(losses)))
-    middle = (len(steps) - len(windows)) // 2
-    return Curve(steps[middle : middle + len(windows)], np.median(windows, axis=1))
+def _first_medians(run: TrainingRun) -> Curve:
+    """Return the medians of the first three logged losses and of the three from the second on."""
+    rows = Curve.finite(run.steps, run.losses).since(1)
+    if len(rows.steps) < 3:
+        return rows
+    medians = np.median(sliding_window_view(rows.losses[:4], 3), axis=1)
+    return Curve(rows.steps[1 : 1 + len(medians)], medians)
 
 
 def refuse_level(run: TrainingRun) -> None:
     """Raise NoForecast where the first losses, the present loss or its trend are not those of training from scratch."""
     if not has_published_level(run):
         return
-    steps, losses = _running_medians(run)
-    usual = np.array([_usual_level(run, step) for step in steps])
-    deviations = (losses - usual) / _level_sd(steps * run.tokens_per_step)
-    # A loss in the warm-up has no upper bound, so only the lower bounds apply at first.
-    if ((losses < priors.MIN_LEVEL_RATIO * usual) | (deviations < LOWEST_DEVIATION)).any():
-        lowest = int(np.argmin(deviations))
-        raise NoForecast(_unusual_level(run, steps[lowest], losses[lowest]))
+    # A loss in the warm-up has no upper bound, so only lower bounds apply at first; the first row may be of another text.
+    for step, loss in zip(*_first_medians(run), strict=True):
+        usual = _usual_level(run, step)
+        deviation = (loss - usual) / float(_level_sd(step * run.tokens_per_step))
+        if loss < priors.MIN_LEVEL_RATIO * usual or deviation < LOWEST_DEVIATION:
+            raise NoForecast(_unusual_level(run, step, loss))
     step, loss = run.progress.step, run.loss_curve.level
     if not priors.MIN_LEVEL_RATIO <= loss / _usual_level(run, step) <= priors.MAX_LEVEL_RATIO:
         raise NoForecast(_unusual_level(run, step, loss))

@@ -14,6 +14,7 @@ from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.logs.loss_curves import LOG, LossCurve, of_columns, read
 from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance, RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.forecasting.runs.log_search import log_of
 from toposcale.forecasting.runs.schedules import MOST_STEPS, SHAPES, Schedule, ScheduleTable, schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import UserError, listed
@@ -107,9 +108,12 @@ class RunInput:
         if curve is None:
             return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
         if isinstance(curve, str | Path) and str(curve):
-            losses = read(curve, **self._reader_arguments)
+            log = log_of(Path(curve))
+            losses = read(log, **self._reader_arguments)
+            if log != Path(curve):
+                losses = losses._replace(notes=(f"the log of the folder is {log}", *losses.notes))
             _refuse_without_losses(losses)
-            subject = losses.trainer.path if losses.trainer else curve
+            subject = losses.trainer.path if losses.trainer else log
         else:
             columns, subject = _columns_by_name(curve), "the loss curve"
             losses = of_columns({str(key): columns[key] for key in columns}, **self._reader_arguments)
