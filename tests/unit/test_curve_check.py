@@ -63,7 +63,7 @@ FALLING = 2.4 + 8 * np.arange(50, 10_001, 50) ** -0.5
 def test_what_advise_refuses_is_refused(tmp_path, capsys, losses):
     """In the same words, after the report on how it is read."""
     file = losses_file(tmp_path / "losses.csv", losses)
-    plan = {"n_parameters": 25e6, "tokens_per_step": 1e5, "schedule": "constant", "steps": 50_000}
+    plan = {"n_parameters": 25e6, "tokens_per_step": 5e5, "schedule": "constant", "steps": 50_000}
     reason = toposcale.advise(file, **plan)["no_advice_because"]
     assert main(["check", file]) == 1
     said = capsys.readouterr()
@@ -110,12 +110,12 @@ def test_too_early_a_curve_is_not_refused(tmp_path, capsys):
     ],
 )
 def test_whether_losses_are_smoothed_is_said_where_it_is_not_known(tmp_path, capsys, rows, alpha, because):
-    noisy = FALLING[:rows] + 0.05 * np.random.default_rng(1).normal(size=rows)
+    noisy = 1.5 + FALLING[:rows] + 0.05 * np.random.default_rng(1).normal(size=rows)
     file = losses_file(tmp_path / "losses.csv", pd.Series(noisy).ewm(alpha=alpha, adjust=False).mean())
     assert main(["check", file]) == 0
     clause = "not a moving average, which could not be checked: " + because
     assert (clause in capsys.readouterr().out) == bool(because)
-    plan = {"n_parameters": 25e6, "tokens_per_step": 1e5, "schedule": "constant", "steps": 50_000}
+    plan = {"n_parameters": 25e6, "tokens_per_step": 5e5, "schedule": "constant", "steps": 50_000}
     assert (clause in str(toposcale.advise(file, **plan))) == bool(because)
 
 
