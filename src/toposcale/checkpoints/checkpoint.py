@@ -16,6 +16,7 @@ from toposcale.io.errors import UserError, listed
 from toposcale.io.factors import second_factor
 from toposcale.io.not_weights import is_buffer, not_a_weight
 from toposcale.io.quantisation import refuse_quantised
+from toposcale.io.reparametrised import PART, ComputedWeights
 from toposcale.io.stub_unpickler import load_without_torch
 from toposcale.io.tensor_files import Stored, TensorFile
 from toposcale.io.weight_files import (
@@ -82,13 +83,19 @@ class Checkpoint:
         return list(map(open_weights, self.files)) if self._arrays is None else [Arrays(self._arrays)]
 
     @cached_property
-    def _part_of(self) -> dict[str, TensorFile | Arrays]:
-        return {name: part for part in self.parts for name in part.stored}
+    def _computed(self) -> ComputedWeights:
+        """The weights that layers compute from several tensors."""
+        return ComputedWeights({name: part for part in self.parts for name in part.stored}, self.where)
+
+    @cached_property
+    def _part_of(self) -> dict[str, TensorFile | Arrays | ComputedWeights]:
+        return {name: part for part in (*self.parts, self._computed) for name in part.stored}
 
     @cached_property
     def tensors(self) -> dict[str, Stored]:
         """Shape and type of all tensors by name, and why some are not weights of their own."""
-        stored = {name: _judged(name, part) for part in self.parts for name in part.stored}
+        stored = {name: _judged(name, part) for name, part in self._part_of.items()}
+        stored |= {name: stored[name]._replace(not_weight=PART) for name in self._computed.parts}
         folder = self.files[0].parent if self.files else None
         refuse_quantised({name: one for name, one in stored.items() if not is_buffer(name)}, folder, self.where)
         copies = copies_among(stored, self._rows)
@@ -124,7 +131,7 @@ class Checkpoint:
         bfloat16 and float8 are float32, which is exact. Raise UserError if there is no matrix.
         """
         layouts = measured_layouts(self.tensors, frozen)
-        for part in self.parts:
+        for part in (*self.parts, self._computed):
             if isinstance(part, TensorFile):
                 part.check()
             for name in part.stored:
@@ -204,7 +211,7 @@ class Checkpoint:
         return self._part_of[name].rows(name)
 
 
-def _judged(name: str, part: TensorFile | Arrays) -> Stored:
+def _judged(name: str, part: TensorFile | Arrays | ComputedWeights) -> Stored:
     """Return shape and type of a tensor, and why it is no weight; of most values the first rows alone are read."""
     stored = part.stored[name]
     if not part.is_readable(name):

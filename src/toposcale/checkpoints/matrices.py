@@ -9,6 +9,7 @@ import numpy as np
 
 from toposcale.io.errors import counted, listed
 from toposcale.io.not_weights import MOST_AXES
+from toposcale.io.reparametrised import PART
 from toposcale.io.tensor_files import Stored
 from toposcale.io.weight_files import COPY
 
@@ -103,11 +104,13 @@ def unmeasured(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> d
 def left_out(
     tensors: Mapping[str, Stored], frozen: Collection[str] = (), wants: Callable[[str], bool] | None = None
 ) -> list[str]:
-    """Return a sentence on each kind of what is not measured, with its share of all entries; copies have none.
+    """Return a sentence on each kind of what is not measured, with its share of all entries; copies and parts have none.
 
     frozen: names of the tensors that never change. wants: whether the matrix of a name is chosen; None tells of no vectors.
     """
-    sizes = {name: math.prod(tensor.shape) * (tensor.not_weight != COPY) for name, tensor in tensors.items()}
+    sizes = {
+        name: math.prod(tensor.shape) * (tensor.not_weight not in (COPY, PART)) for name, tensor in tensors.items()
+    }
     total, reasons = max(1, sum(sizes.values())), unmeasured(tensors, frozen)
     if wants:
         shapes = matrix_shapes(tensors, frozen)

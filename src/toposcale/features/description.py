@@ -19,6 +19,7 @@ from toposcale.features.roles import odd_layers
 from toposcale.io import tables, weight_files
 from toposcale.io.bin_files import unwrap_weights
 from toposcale.io.errors import UserError, as_user_error, listed
+from toposcale.io.reparametrised import is_part
 from toposcale.io.schemas import ALL_LAYERS
 
 Matrices = Iterator[tuple[str, np.ndarray]]
@@ -327,8 +328,11 @@ def _open_checkpoint(source: Any) -> Checkpoint:
     if isinstance(source, str | os.PathLike):
         _refuse_several(Path(source))
         return Checkpoint(source)
-    if isinstance(source, Mapping) or hasattr(source, "named_parameters"):
-        return Checkpoint(_as_arrays(source if isinstance(source, Mapping) else dict(source.named_parameters())))
+    if isinstance(source, Mapping):
+        return Checkpoint(_as_arrays(source))
+    if hasattr(source, "named_parameters"):
+        parts = {name: buffer for name, buffer in source.named_buffers() if is_part(name)}
+        return Checkpoint(_as_arrays(dict(source.named_parameters()) | parts))
     raise TypeError(f"source: a path, a PyTorch module or arrays by name, not a {type(source).__name__}")
 
 
