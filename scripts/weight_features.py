@@ -5,7 +5,7 @@ from _checkpoints import measure_checkpoints
 from _notes import note
 from toposcale import checkpoints
 from toposcale.features import weights
-from toposcale.features.adapters import adapter_sentences
+from toposcale.features.adapters import adapter_sentences, read_config
 from toposcale.io import tables
 
 
@@ -15,8 +15,13 @@ def measure(checkpoint, settings, model, digests, warning_rows):
     opened = checkpoints.Checkpoint(path)
     frozen = opened.frozen(digests)
     matrices = _job.progress(opened.matrices(frozen), opened.sizes.n_matrices, "matrices")
-    features, diagrams = weights.compute_features(matrices, settings)
-    left_out = opened.left_out(frozen) + adapter_sentences(path, features) + weights.undefined_sentences(features)
+    adapter_config = read_config(opened.files)
+    features, diagrams = weights.compute_features(matrices, settings, adapter_config=adapter_config)
+    left_out = (
+        opened.left_out(frozen)
+        + adapter_sentences(adapter_config, {*features, *opened.tensors})
+        + weights.undefined_sentences(features)
+    )
     warning_rows += [note(model, "weights", sentence, "") for sentence in left_out]
     return features, diagrams
 

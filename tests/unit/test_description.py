@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -436,7 +437,9 @@ def test_an_adapter_is_named_and_has_the_products_of_its_factors_beside_them(tmp
     save_file(named, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "gpt2", "r": rank}))
     table = toposcale.describe(tmp_path)
-    assert table.attrs["notes"][0].startswith("an adapter of gpt2: lora_BA is the product of its factors")
+    assert table.attrs["notes"][0].startswith(
+        "an adapter of gpt2: lora_BA is its scale, which no adapter_config.json states"
+    )
     long, squared_norms = by_key(toposcale.features_of(tmp_path)), []
     for layer in range(2):
         product = f"base_model.model.h.{layer}.attn.c_attn.lora_BA"
@@ -454,6 +457,30 @@ def test_an_adapter_is_named_and_has_the_products_of_its_factors_beside_them(tmp
     assert ("all", "neural_persistence") not in long
     assert table.loc["all", "parameters"] == sum(values.size for values in named.values())
     assert len(table) == 7
+
+
+@pytest.mark.parametrize(
+    ("config", "scale", "said"),
+    [
+        ({"lora_alpha": 16, "r": 4}, 4, "lora_BA is alpha / r times the product"),
+        ({"lora_alpha": 16, "r": 4, "use_rslora": True}, 8, r"lora_BA is alpha / sqrt\(r\), since it is rsLoRA, times"),
+        ({"lora_alpha": 16, "r": 4, "alpha_pattern": {"attn.c_attn": 8}}, 2, "alpha / r times"),
+        ({"lora_alpha": 16, "r": 4, "alpha_pattern": {r"h\.\d+\.mlp": 8}}, 4, "alpha / r times"),
+        ({"lora_alpha": 16, "r": 64, "rank_pattern": {"c_attn": 4}}, 4, "alpha / r times"),
+        ({"lora_alpha": 16, "r": 4, "use_dora": True}, 4, "DoRA: a magnitude then rescales each row"),
+        ({}, 1, "lora_BA is its scale, which no adapter_config.json states and which is left out, times"),
+    ],
+)
+def test_describe_scales_the_product_of_an_adapter(tmp_path, config, scale, said):
+    named, product = low_rank(4), "base_model.model.h.0.attn.c_attn.lora_BA"
+    save_file(named, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    table = toposcale.describe(tmp_path)
+    plain = toposcale.describe(named)
+    for column, factor in (("frobenius_norm", scale), ("stable_rank", 1)):
+        assert table.loc[product, column] == pytest.approx(factor * plain.loc[product, column])
+    assert table.loc["all", "frobenius_norm"] == pytest.approx(scale * plain.loc["all", "frobenius_norm"])
+    assert re.search(said, " ".join(table.attrs["notes"]))
 
 
 def test_a_fresh_adapter_adds_nothing_yet_and_a_broken_one_is_nan():

@@ -1,13 +1,16 @@
-"""Low-rank adapters (LoRA): the products of their factors, which are what they add to the matrices of their model.
+"""Low-rank adapters (LoRA): the scaled products of their factors, which are what they add to the matrices of their model.
 
 The first factor is mostly its random start, so its norm says little; that of the product is what was learnt. Its norm and
-its spectrum are those of a small square matrix, so that the product is never made.
+its spectrum are those of a small square matrix, so that the product is never made. Its scale is alpha / r, of rsLoRA
+alpha / sqrt(r), by the adapter_config.json beside the weights; 1 without it.
 """
 
+import math
+import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,13 +53,17 @@ def products(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]
 
 
 def product_features(
-    layer: str, weight: np.ndarray, pending: dict[str, _Factor], functions: Collection[MatrixFunction]
+    layer: str,
+    weight: np.ndarray,
+    pending: dict[str, _Factor],
+    functions: Collection[MatrixFunction],
+    config: Mapping[str, Any],
 ) -> dict[str, Features]:
-    """Return features of the product that this factor completes, by its name; {} for any other matrix.
+    """Return features of the scaled product that this factor completes, by its name; {} for any other matrix.
 
-    functions: of the singular values alone, `norms` and `weight_spectra`. `pending` maps the name of a second factor to the
-    first one, which this matrix may join. A product of 0, as that of a fresh adapter, has a norm alone; one that is not
-    finite has NaN features.
+    functions: of the singular values, `norms` and `weight_spectra`. `pending` maps the name of a second factor to the
+    first one, which this matrix may join. config: see `read_config`. A product of 0, as that of a fresh adapter, has only
+    a norm; one that is not finite has NaN features.
     """
     if second := second_factor(layer):
         pending[second] = _Factor(layer, weight)
@@ -67,7 +74,8 @@ def product_features(
     finite = np.isfinite(weight).all() and np.isfinite(first.weight).all()
     factors = (weight, first.weight.T) if finite else (np.eye(*weight.shape), np.eye(*first.weight.T.shape))
     second_r, first_r = (np.asarray(np.linalg.qr(factor.astype(np.float64), mode="r")) for factor in factors)
-    core = second_r @ first_r.T  # of the same singular values
+    scale = _scale(config, first.name, len(first.weight)) or 1.0
+    core = scale * (second_r @ first_r.T)  # of the same singular values
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         pairs = [pair for function in functions for pair in function(core).items()]
@@ -75,13 +83,38 @@ def product_features(
     return {product_of(first.name): features if finite else dict.fromkeys(features, np.nan)}
 
 
-def adapter_sentences(checkpoint: str | Path, layers: Mapping[str, object]) -> list[str]:
-    """Return a sentence with the base model of a checkpoint that is an adapter, by its layers; [] if it is not one."""
-    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
-    base = read_noted(folder / "adapter_config.json").get("base_model_name_or_path")
-    if not base and not any(map(is_product, layers)):
+def read_config(files: Sequence[Path]) -> dict[str, Any]:
+    """Return the adapter_config.json beside the files of weights; {} without one."""
+    return read_noted(files[0].with_name("adapter_config.json")) if files else {}
+
+
+def _scale(config: Mapping[str, Any], first: str, rank: int) -> float:
+    """Return the scale of the product with this first factor (rank, n_in); 0 if the configuration does not state one."""
+    module = re.sub(r"[._]?lora[._].*", "", first)
+    patterns = dict(config.get("alpha_pattern") or {})  # names of modules, or regular expressions of their ends
+    matching = (alpha for end, alpha in patterns.items() if re.fullmatch(rf"(.*\.)?({end})", module))
+    alpha = next(matching, config.get("lora_alpha"))
+    root = math.sqrt if config.get("use_rslora") else float
+    return alpha / root(rank) if isinstance(alpha, int | float) else 0.0
+
+
+def adapter_sentences(config: Mapping[str, Any], names: Collection[str]) -> list[str]:
+    """Return what an adapter is of, and what of its scale is known, by its configuration and names; [] without one.
+
+    names: of tensors and layers.
+    """
+    if not any(map(is_product, names)) and not config.get("base_model_name_or_path"):
         return []
-    return [
-        f"an adapter of {base or 'a model that it does not name'}: {PRODUCT} is the product of its factors, which it adds "
-        "to a matrix of that model; the whole model is made up of the products, which have a norm and a spectrum alone"
+    scale = "alpha / sqrt(r), since it is rsLoRA," if config.get("use_rslora") else "alpha / r"
+    if not isinstance(config.get("lora_alpha"), int | float):
+        scale = "its scale, which no adapter_config.json states and which is left out,"
+    sentences = [
+        f"an adapter of {config.get('base_model_name_or_path') or 'a model that it does not name'}: {PRODUCT} is {scale} "
+        "times the product of its factors, which it adds to a matrix of that model; the whole model is made up of the "
+        "products, which have a norm and a spectrum"
     ]
+    if config.get("use_dora") or any("lora_magnitude" in name for name in names):
+        sentences.append(
+            f"DoRA: a magnitude then rescales each row of the sum, so that {PRODUCT} is not all that the adapter changes"
+        )
+    return sentences

@@ -12,7 +12,7 @@ import pandas as pd
 
 from toposcale.checkpoints import Checkpoint, FolderSource, matrices
 from toposcale.features import diagram_distances, weights
-from toposcale.features.adapters import adapter_sentences, is_product, products
+from toposcale.features.adapters import adapter_sentences, is_product, products, read_config
 from toposcale.features.feature import SUMMARY
 from toposcale.features.registry import group_of
 from toposcale.features.roles import odd_layers
@@ -130,7 +130,8 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
         except LookupError as error:
             raise UserError(f"names: {error}") from None
     if by_step := checkpoints_of(source):
-        steps, missing = FolderSource(Path(source)).usable_steps()
+        folder = FolderSource(Path(source))
+        steps, missing = folder.usable_steps()
         by_step = {step: by_step[step] for step in steps}
         unchanged = _unchanged_digests(map(_open_checkpoint, by_step.values()))
         tables_by_step = {
@@ -139,7 +140,8 @@ def features_of(source: Any, *, names: Collection[str] = (), **options: Any) -> 
         }
         last_notes = tables_by_step[max(tables_by_step)].attrs["notes"]
         table = pd.concat(tables_by_step, names=["step"]).reset_index("step").reset_index(drop=True)
-        table.attrs["notes"] = last_notes + [f"left out: {reason}" for reason in missing.values()]
+        epochs = ["the steps are epochs: the files do not hold the number of steps"] * folder.counts_epochs
+        table.attrs["notes"] = epochs + last_notes + [f"left out: {reason}" for reason in missing.values()]
         return table
     return _long_table(_measure(_open_checkpoint(source), names, **options), names)
 
@@ -314,13 +316,13 @@ def _measure(
         reason = f"is called {' or '.join(include)}; its layers are {listed(shapes, 5)}"
         raise UserError(f"{checkpoint.where}no weight matrix {reason if shapes else '; '.join(['in it', *notes])}")
     tracked_matrices = progress(checkpoint.matrices(frozen), len(shapes)) if progress else checkpoint.matrices(frozen)
-    features, diagrams = weights.compute_features(tracked_matrices, choice, names=names)
+    adapter_config = read_config(checkpoint.files)
+    features, diagrams = weights.compute_features(tracked_matrices, choice, names=names, adapter_config=adapter_config)
     chosen_shapes |= products(chosen_shapes)
     measured_shapes = {
         name: chosen_shapes[name] for name in sorted(features.keys() - {ALL_LAYERS}, key=_natural_sort_key)
     }
-    if checkpoint.path:
-        notes = adapter_sentences(checkpoint.path, features) + notes
+    notes = adapter_sentences(adapter_config, {*features, *checkpoint.tensors}) + notes
     return _Measurement(features, diagrams, measured_shapes, notes + weights.undefined_sentences(features))
 
 

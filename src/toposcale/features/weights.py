@@ -84,6 +84,7 @@ def compute_features(
     *,
     largest_elsewhere: float = 0.0,
     names: Collection[str] = (),
+    adapter_config: Mapping[str, Any] = {},
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Return the features and diagrams of every chosen matrix by layer, and the model's aggregates under "all".
 
@@ -93,8 +94,8 @@ def compute_features(
     the step or the model. A matrix with a NaN or an infinity, or with squares that overflow, has NaN features, one NaN
     bar a diagram, and a RuntimeWarning that names it. Features that a shape leaves undefined (of one row or column,
     exponents of fewer than 16 eigenvalues) are missing, and not in the aggregates. The products of the factors of an
-    adapter are layers beside them, with a norm and a spectrum alone, and are aggregated in their place, so that no
-    diagrams are returned of factors. Features of both matrices of a feed-forward block belong to the second one, the
+    adapter, scaled by its configuration, are layers with a norm and a spectrum, and are aggregated in place of the factors,
+    of which no diagrams are returned. Features of both matrices of a feed-forward block belong to the second one, the
     projection. If features of some `names` alone are asked for, functions of a matrix that return none of them are not
     called.
     """
@@ -121,7 +122,7 @@ def compute_features(
             finite = np.isfinite(first).all() and np.isfinite(second).all()
             value = homology.deep_graph_persistence(first, second) if finite else float("nan")
             features[projection]["deep_graph_persistence"] = value
-        product_layers |= product_features(layer, weight, factors, product_functions)
+        product_layers |= product_features(layer, weight, factors, product_functions, adapter_config)
     if not names_read:
         raise UserError("there is no matrix of weights in it")
     if not features:
