@@ -154,7 +154,7 @@ class FolderModel(PublishedModel):
     pattern: keys.Revisions | MISSING = MISSING
     """Pattern of the names in the folder. If it is left out, it is guessed where one whole number of the names varies, as
     in checkpoint-{step} and model_{step}.pt; where several vary, the step is the one behind the word step or epoch. Where
-    no name has one, the steps are those that the checkpoints hold."""
+    no name has one, or an epoch, the steps are those that the checkpoints hold."""
     steps: keys.Checkpoints | MISSING = MISSING
     """The steps of the checkpoints to use; all if left out."""
     losses: keys.LossFile | MISSING = MISSING

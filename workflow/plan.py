@@ -170,9 +170,10 @@ def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     return Model(run.name, run.entry, run.seed, settings, steps, configuration=run.configuration, training=run.training)
 
 
-def _folder(settings: Mapping[str, Any]) -> FolderSource:
+def _folder(settings: Mapping[str, Any], inspected: Callable[[Path], Inspection]) -> FolderSource:
     """Return the source of the checkpoints of an entry of `models:` of kind folder."""
-    return FolderSource(Path(settings["path"]), settings.get("pattern", ""), tuple(sorted(settings.get("steps", ()))))
+    steps = tuple(sorted(settings.get("steps", ())))
+    return FolderSource(Path(settings["path"]), settings.get("pattern", ""), steps, inspected)
 
 
 def _external_model(
@@ -186,8 +187,8 @@ def _external_model(
         folder = Folder(Path(settings["path"]), name)
         return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})
     if model.kind == model_kinds.FOLDER:
-        source = _folder(settings)
-        steps, missing = source.usable_steps(inspected)
+        source = _folder(settings, inspected)
+        steps, missing = source.usable_steps()
         if steps[-1] >= 10**STEP_DIGITS:
             raise UserError(
                 f"models.{name}: a checkpoint is of step {steps[-1]:,} ({source.path}), but steps have up to {STEP_DIGITS} "
@@ -203,7 +204,8 @@ def _external_model(
         numbers = {step: inspection.numbers for step, inspection in zip(steps, inspections, strict=True)}
         state = source.last_trainer_state()
         facts = {"checkpoints": paths, "trainer_state": state.path, **_architecture(paths[steps[-1]], name)}
-        facts |= _facts_inside(numbers, [line for inspection in inspections for line in inspection.unread])
+        unread = [line for inspection in inspections for line in inspection.unread]
+        facts |= _facts_inside(numbers, unread, source.counts_epochs)
         if source.steps_inside:
             facts["log_notes"] = "\n".join(filter(None, [facts["log_notes"], "the steps: as saved in the checkpoints"]))
         digests = [set(inspection.digests) for inspection in inspections]
@@ -221,7 +223,9 @@ def _external_model(
     return model
 
 
-def _facts_inside(numbers: Mapping[int, Mapping[str, float]], unread: Sequence[str]) -> dict[str, Any]:
+def _facts_inside(
+    numbers: Mapping[int, Mapping[str, float]], unread: Sequence[str], counts_epochs: bool
+) -> dict[str, Any]:
     """Return the facts of the training of a model that the numbers in its checkpoints state.
 
     unread: why states of the schedule cannot be read.
@@ -231,7 +235,7 @@ def _facts_inside(numbers: Mapping[int, Mapping[str, float]], unread: Sequence[s
         notes.append(f"{' and '.join(map(metric_name, losses))}: as saved in the checkpoints")
     inner_steps = [inside[saved_numbers.STEP] for inside in numbers.values() if saved_numbers.STEP in inside]
     counts_differ = len(inner_steps) == len(numbers) and inner_steps != list(numbers)
-    are_epochs = all(inside.get(saved_numbers.EPOCH) == step for step, inside in numbers.items())
+    are_epochs = counts_epochs or all(inside.get(saved_numbers.EPOCH) == step for step, inside in numbers.items())
     if counts_differ or are_epochs:
         inner = f"; inside they count steps {inner_steps[0]:,.0f} to {inner_steps[-1]:,.0f}" if counts_differ else ""
         notes.append(
@@ -311,7 +315,7 @@ class Plan:
     def check_folders(self) -> None:
         """Save the inspections of folders; raise `UserError` for two trainings in one, or losses of other steps."""
         for name in self.names_of_kinds(model_kinds.FOLDER):
-            _folder(self.config["models"][name]).check_one_training()
+            _folder(self.config["models"][name], self.inspections.of).check_one_training()
             if losses := self.models[name].settings.get("losses"):
                 _refuse_other_steps(name, losses, self.models[name].steps)
         self.inspections.save()

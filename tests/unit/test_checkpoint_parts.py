@@ -23,7 +23,7 @@ def test_parts_are_refused_alone_and_together(tmp_path, kind):
     for name in names:
         torch.save({"w": torch.randn(4, 3)}, tmp_path / name)
     for source in (tmp_path / names[0], tmp_path):
-        with pytest.raises(UserError, match=rf"parts? .*no checkpoint alone; .*{tool}"):
+        with pytest.raises(UserError, match=rf"parts? .*no checkpoint on their own; .*{tool}"):
             toposcale.describe(source)
     with pytest.raises(UserError, match=tool):
         FolderSource(tmp_path).steps()
@@ -55,7 +55,9 @@ def test_a_folder_that_deepspeed_wrote_names_its_own_script(tmp_path):
 def test_states_of_optimizer_and_schedule_are_never_recommended(tmp_path):
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
         torch.save({"state": {}, "param_groups": []}, tmp_path / name)
-    with pytest.raises(UserError, match=r"adapter_model\.bin$"):
+    with pytest.raises(
+        UserError, match=r"the state of a training without its weights: optimizer\.pt, rng_state\.pth, s"
+    ):
         toposcale.describe(tmp_path)
     torch.save({"w": torch.randn(4, 3)}, tmp_path / "net.pt")
     table = toposcale.describe(tmp_path)
@@ -63,3 +65,33 @@ def test_states_of_optimizer_and_schedule_are_never_recommended(tmp_path):
     torch.save({"w": torch.randn(4, 3)}, tmp_path / "best.pt")
     with pytest.raises(UserError, match=r"but best\.pt, net\.pt; name that file$"):
         toposcale.describe(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        ("mp_rank_00", "mp_rank_01"),
+        ("mp_rank_00_000", "mp_rank_00_001"),
+        ("tp_rank_00_pp_rank_000", "tp_rank_00_pp_rank_001"),
+    ],
+)
+def test_parts_in_folders_of_ranks_are_refused(tmp_path, ranks):
+    """Of two processes the file, the folder and the folder above are refused; of one process all three are read."""
+    folder = tmp_path / "iter_0000100"
+    for rank in ranks:
+        (folder / rank).mkdir(parents=True)
+        torch.save({"model": {"w": torch.ones(4, 3)}, "iteration": 100}, folder / rank / "model_optim_rng.pt")
+    places = [folder, folder / ranks[0], folder / ranks[0] / "model_optim_rng.pt"]
+    for place in places:
+        with pytest.raises(
+            UserError, match=r"parts? .*on their own; convert them to one checkpoint: .* --load-dir .*iter_0000100$"
+        ):
+            toposcale.describe(place)
+    (folder / ranks[1]).rename(tmp_path / "elsewhere")
+    (folder / ranks[0]).rename(folder / "mp_rank_00")
+    for place in (folder, folder / "mp_rank_00", folder / "mp_rank_00" / "model_optim_rng.pt"):
+        assert "w" in toposcale.describe(place, features="norms").index
+    (tmp_path / "elsewhere").rename(folder / "mp_rank_01")
+    assert FolderSource(tmp_path).steps() == [100]
+    with pytest.raises(UserError, match="parts"):
+        FolderSource(tmp_path).usable_steps()

@@ -98,7 +98,7 @@ def test_the_step_is_the_number_that_varies(tmp_path, names, pattern, without_st
 def test_the_only_file_without_a_number_is_measured_or_refused_with_the_remedy(tmp_path):
     save_file({"w": MATRIX}, tmp_path / "final.safetensors")
     with pytest.raises(
-        UserError, match=r"rename them, as to final-1000\.safetensors, or .* toposcale describe .*final\.saf"
+        UserError, match=r"rename them, as to final-1000\.safetensors; or .* toposcale describe .*final\.saf"
     ):
         checkpoints.FolderSource(tmp_path).steps()
     assert weight_files.weight_files(tmp_path) == [tmp_path / "final.safetensors"]
@@ -134,6 +134,97 @@ def test_steps_that_the_files_hold_take_the_place_of_those_in_names(tmp_path):
     torch.save({"model": {"w": torch.ones(2, 2)}, "step": 300}, tmp_path / "best.pth")  # the same step twice
     with pytest.raises(UserError, match="nor do the files"):
         checkpoints.FolderSource(tmp_path).steps()
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("epoch={}-val_loss=3.2.ckpt", "global_step"), ("checkpoint_epoch_{}.pt", "step"), ("net_{}.pt", "iteration")],
+)
+def test_folder_source_reads_the_step_where_names_count_epochs(tmp_path, name, count):
+    torch = pytest.importorskip("torch")
+    for epoch in range(3):
+        state = {"model": {"w": torch.ones(2, 2) * epoch}, "epoch": epoch, count: 1000 * (epoch + 1)}
+        torch.save(state, tmp_path / name.format(epoch))
+    source = checkpoints.FolderSource(tmp_path)
+    assert (source.steps(), source.counts_epochs) == ([1000, 2000, 3000], False)
+    assert source.checkpoint(2000).name == name.format(1)
+    assert list(toposcale.features_of(tmp_path, features="norms")["step"].unique()) == [1000, 2000, 3000]
+    (tmp_path / name.format(2)).write_bytes(b"PK")  # a damaged one is left out, and the others keep their steps
+    source = checkpoints.FolderSource(tmp_path)
+    assert (source.steps(), source.without_step) == ([1000, 2000], [name.format(2)])
+
+
+def test_folder_source_says_that_steps_are_epochs(tmp_path):
+    torch = pytest.importorskip("torch")
+    for epoch in (1, 2):
+        torch.save({"w": torch.ones(2, 2) * epoch}, tmp_path / f"epoch-{epoch}.pt")
+    assert checkpoints.FolderSource(tmp_path).counts_epochs
+    table = toposcale.features_of(tmp_path, features="norms")
+    assert (list(table["step"].unique()), table.attrs["notes"][0][:20]) == ([1, 2], "the steps are epochs")
+
+
+def test_folder_source_trusts_a_name_that_says_step(tmp_path):
+    torch = pytest.importorskip("torch")
+    for step in (100, 200):  # micro-steps within
+        torch.save({"w": torch.ones(2, 2) * step, "epoch": step, "step": 8 * step}, tmp_path / f"step_{step}.pt")
+    assert checkpoints.FolderSource(tmp_path).steps() == [100, 200]
+
+
+def cached_repository(hub, *revisions):
+    """Write a repository into a cache of the Hub, and return its folder."""
+    repository = hub / "models--me--gpt2"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revisions[0])
+    for number, revision in enumerate(revisions):
+        blob = saved(repository / "blobs" / f"{number:040d}", w=MATRIX)
+        (repository / "snapshots" / revision).mkdir(parents=True)
+        (repository / "snapshots" / revision / "model.safetensors").symlink_to(blob)
+    return repository
+
+
+def test_hub_cache_has_snapshots_and_no_steps(tmp_path):
+    repository = cached_repository(tmp_path / "hub", "abc123")
+    blob = repository / "blobs" / f"{0:040d}"  # safetensors by its content
+    for path in (repository.parent, repository, repository / "snapshots", repository / "snapshots" / "abc123", blob):
+        table = toposcale.describe(path, features="norms")
+        assert list(table.index) == ["w", "all"]
+        assert "step" not in toposcale.features_of(path, features="norms")
+    for path in (repository.parent, repository, repository / "snapshots"):
+        with pytest.raises(UserError, match=r"a cache of the Hub, whose snapshots are named by revision .*/abc123, or"):
+            checkpoints.FolderSource(path).steps()
+
+
+def test_hub_cache_of_two_revisions_is_asked_for(tmp_path):
+    repository = cached_repository(tmp_path, "abc123", "4d5e")
+    with pytest.raises(UserError, match=r"snapshots of 2 revisions; name one of them, such as .*snapshots/abc123$"):
+        toposcale.describe(tmp_path)
+    assert "w" in toposcale.describe(repository / "snapshots" / "4d5e", features="norms").index
+
+
+OTHER_FORMATS = {
+    "model.ckpt-100.index model.ckpt-100.data-00000-of-00001": r"load_checkpoint\('.*/model\.ckpt-100'\)",
+    "100/default/_METADATA 100/default/manifest.ocdbt": r"Orbax; .*restore\('/.*/100/default'\)",
+    "checkpoint_3/.zarray": "Zarr",
+    "iter_1/.metadata iter_1/__0_0.distcp iter_1/common.pt": "dcp_to_torch .*iter_1 FILE",
+}
+
+
+@pytest.mark.parametrize("names", OTHER_FORMATS)
+def test_weight_files_names_other_formats_with_what_reads_them(tmp_path, names):
+    for name in names.split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"PK")
+    for read in (toposcale.describe, lambda folder: checkpoints.FolderSource(folder).usable_steps()):
+        with pytest.raises(UserError, match=OTHER_FORMATS[names]):
+            read(tmp_path)
+
+
+def test_weight_files_names_tensorflow_by_its_files(tmp_path):
+    for name in ("net.index", "net.data-00000-of-00001"):
+        (tmp_path / name).touch()
+        for path in (tmp_path / name, tmp_path / "net"):
+            with pytest.raises(UserError, match=r"variables of TensorFlow; .*load_checkpoint\('.*/net'\)"):
+                toposcale.describe(path)
 
 
 def test_weights_in_a_part_of_a_checkpoint_are_found(tmp_path):
@@ -172,7 +263,9 @@ def test_numbers_of_trainings_are_no_steps(tmp_path, name):
 
 def test_a_number_that_may_be_a_size_is_asked_for(tmp_path):
     saved(tmp_path / "moe-2k.safetensors", w=MATRIX)
-    with pytest.raises(UserError, match=r"if the number is a step, state pattern: 'moe-{step}k\.safetensors'; rename"):
+    with pytest.raises(
+        UserError, match=r"if the number is a step, state pattern: 'moe-{step}k\.safetensors'; or measure"
+    ):
         checkpoints.FolderSource(tmp_path).steps()
     assert checkpoints.FolderSource(tmp_path, "moe-{step}k.safetensors").steps() == [2000]
 
@@ -222,16 +315,15 @@ def test_what_is_wrong_with_one_checkpoint_is_its_gap_whatever_exception_says_it
 
         return opened
 
-    source = checkpoints.FolderSource(tmp_path)
     for error in (RuntimeError("odd"), PermissionError(13, "denied"), KeyError("name")):
         monkeypatch.setattr(sources, "Checkpoint", failing(error))
-        steps, missing = source.usable_steps()
+        steps, missing = checkpoints.FolderSource(tmp_path).usable_steps()
         assert steps == (1,)
         assert missing[2].startswith(type(error).__name__)
     for error in (MemoryError(), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")):
         monkeypatch.setattr(sources, "Checkpoint", failing(error))
         with pytest.raises(type(error)):
-            source.usable_steps()
+            checkpoints.FolderSource(tmp_path).usable_steps()
 
 
 def test_trainings_of_other_shapes_are_listed_with_their_steps(tmp_path):

@@ -118,10 +118,15 @@ def test_losses_of_a_folder_are_those_of_a_file_or_those_that_its_checkpoints_ho
         torch.save({"model": {"w": torch.ones(2, 2)}, **content}, tmp_path / "runs" / f"epoch_{epoch}.pt")
     found = models(models={"mine": folder})["mine"]
     where = {"model": found.name, "metric": "training_loss"}
-    assert found.saved_losses == [where | {"step": 1, "value": 3.0}, where | {"step": 2, "value": 1.5}]
-    assert found.facts["warmup_at_most"] == 2
-    assert "as saved in the checkpoints" in found.facts["log_notes"]
-    assert "which are epochs, stand for steps; inside they count steps 100 to 200" in found.facts["log_notes"]
+    assert found.saved_losses == [where | {"step": 100, "value": 3.0}, where | {"step": 200, "value": 1.5}]
+    assert found.facts["warmup_at_most"] == 200
+    assert found.facts["log_notes"] == (
+        "training loss: as saved in the checkpoints\nthe steps: as saved in the checkpoints"
+    )
+    for epoch in (1, 2):
+        torch.save({"w": torch.ones(2, 2)}, tmp_path / "runs" / f"epoch_{epoch}.pt")
+    facts = models(models={"mine": folder})["mine"].facts
+    assert facts["log_notes"] == "the numbers in the names of the checkpoints, which are epochs, stand for steps"
     assert found.family == "mine"  # not that of other folders
     with_file = models(models={"mine": {**folder, "losses": "losses.csv"}})["mine"]
     assert (with_file.loss_curve, with_file.saved_losses) == ("losses.csv", [])

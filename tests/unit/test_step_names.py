@@ -23,6 +23,8 @@ from toposcale.io.errors import UserError
         ("checkpoint-{step}e3", ["checkpoint-1e3", "checkpoint-20e3"], [1_000, 20_000]),
         ("step{step}e3f", ["step1e3f"], [1]),
         ("step{step}.pt", ["step500.pt", "step1,000.pt", "step1,00.pt"], [500, 1_000]),
+        ("ckpt_{step}k.pt", ["ckpt_1k.pt", "ckpt_1.5k.pt", "ckpt_0.10k.pt", "ckpt_1.2345k.pt"], [100, 1_000, 1_500]),
+        ("v{step}.pt", ["v1.5.pt", "v2.pt"], [2]),
     ],
 )
 def test_steps_by_name(pattern, names, steps):
@@ -37,6 +39,7 @@ def test_steps_by_name(pattern, names, steps):
         (["moe-1k.pt"], []),
         (["moe-1k.pt", "moe-2k.pt", "moe-4k.pt"], []),
         (["step_1k.pt", "step_2k.pt"], ["step_{step}k.pt"]),
+        (["step_1k.pt", "step_1.5k.pt"], ["step_{step}k.pt"]),
         (["gpt-7b-1000.pt"], ["gpt-7b-{step}.pt"]),
         (["gpt-1b-10.pt", "gpt-1b-20.pt"], ["gpt-1b-{step}.pt"]),
         (["gpt-1m-step10.pt", "gpt-2m-step20.pt"], ["gpt-{part1}m-step{step}.pt"]),
@@ -63,6 +66,23 @@ def test_a_number_of_parameters_is_no_step(names, patterns):
 )
 def test_a_power_and_a_date_are_not_read_as_their_parts(names, patterns):
     assert guessed_patterns(names) == patterns
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns"),
+    [
+        ("abcdef123", []),
+        ("3f2a1b9cde", []),
+        ("model-deadbee1", []),
+        ("607a30d783dfa663caf39e06633721c8d4cfcd7e", []),
+        ("ed100", ["ed{step}"]),
+        ("checkpoint1000000", ["checkpoint{step}"]),
+        ("step-0000100", ["step-{step}"]),
+    ],
+)
+def test_guessed_patterns_of_hashes(name, patterns):
+    """The digits of the hash of a commit are no step."""
+    assert guessed_patterns([name]) == patterns
 
 
 @given(st.lists(st.integers(0, 10**9), unique=True, max_size=20), st.integers(0, 12))

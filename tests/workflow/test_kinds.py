@@ -239,8 +239,8 @@ def test_what_lies_beside_the_checkpoints_is_said(screen):
     said = "no 10 features (too small): 4.weight; no ESD exponent α (too small): 0.weight"
     assert screen["equation"]["Left out"] == said
     assert not any(lines.get("Changed most", "").endswith("x 1") for lines in screen.values())
-    for name in ("mlp", "graph"):
-        assert "which are epochs" in screen[name]["Notes"]
+    assert "the steps: as saved in the checkpoints" in screen["mlp"]["Notes"]
+    assert "which are epochs" in screen["graph"]["Notes"]
 
 
 def test_what_is_ordinary_is_no_warning(workspace, screen):

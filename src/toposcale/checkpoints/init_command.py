@@ -34,7 +34,8 @@ def run(given: argparse.Namespace) -> None:
     lines = [f"run: {name_of(given.output.stem)}", "models:", *(line for entry in entries for line in entry)]
     write_text(given.output, "\n".join(lines) + "\n")
     for name, (steps, missing) in usable.items():
-        span = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
+        unit = "epoch" if sources[name].counts_epochs else "step"
+        span = f"{unit} {steps[0]:,}" if len(steps) == 1 else f"{unit}s {steps[0]:,} to {steps[-1]:,}"
         print(f"{name}: {counted(len(steps), 'checkpoint')}, {span}")
         for reason in (*missing.values(), *sources[name].last_trainer_state().unread.values()):
             print(f"  left out: {reason}")

@@ -16,7 +16,7 @@ from toposcale.io.weight_files import COPY
 # transformers' Conv1D, used by GPT-2 and its relatives, stores a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 # Flax and Keras store (in, out), convolutions (height, width, in, out), and attention (in, heads, size) and back.
-_KERNEL = re.compile(r"(^|[./_])kernel(:0)?$")
+_KERNEL = re.compile(r"(^|[./_])kernel(:0|/\.ATTRIBUTES/VARIABLE_VALUE)?$")
 _TO_HEADS, _FROM_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel"), re.compile(r"(^|[./])out[./]kernel")
 # Stacked matrices of experts.
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")

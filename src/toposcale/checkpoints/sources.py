@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,13 +11,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toposcale.checkpoints.checkpoint import Checkpoint, Sizes
-from toposcale.checkpoints.saved_numbers import STEP, saved_numbers
-from toposcale.checkpoints.step_names import find_step, guessed_patterns, steps_by_name
+from toposcale.checkpoints.saved_numbers import EPOCH, STEP, saved_numbers
+from toposcale.checkpoints.step_names import (
+    counts_epochs,
+    counts_steps,
+    find_step,
+    guessed_patterns,
+    possible_pattern,
+    steps_by_name,
+)
 from toposcale.forecasting.logs import trainer_states
-from toposcale.io.checkpoint_parts import parts_with, refuse_parts
+from toposcale.io.checkpoint_parts import is_rank, parts_with, refuse_parts
 from toposcale.io.errors import UserError, as_user_error, is_shared, listed, reason_of
 from toposcale.io.tensor_files import read_metadata
-from toposcale.io.weight_files import choose_weight_files, folder_with_weights, may_hold_weights
+from toposcale.io.weight_files import (
+    choose_weight_files,
+    folder_with_weights,
+    hub_snapshots,
+    may_hold_weights,
+    refuse_other_formats,
+)
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _BLOCK = 4096  # bytes
@@ -37,12 +49,14 @@ class FolderSource:
 
     pattern: their names, with `{step}` for the step; if empty, it is guessed from the names of the weights that are there
     (`guessed_patterns`), or in the only folder within it that has some. No name needs a number where every checkpoint
-    holds its step itself. wanted: the steps to use; all if empty.
+    holds its step itself, which also counts where the number is an epoch. wanted: the steps to use; all if empty.
+    inspected: `inspect`, or what looks up its results.
     """
 
     path: Path
     pattern: str = ""
     wanted: tuple[int, ...] = ()
+    inspected: "Callable[[Path], Inspection] | None" = None
 
     def steps(self) -> list[int]:
         """Return the steps, ascending; raise UserError if the folder, all checkpoints or a wanted step are missing."""
@@ -52,13 +66,19 @@ class FolderSource:
         if steps:
             return steps
         refuse_parts(self.path)
+        refuse_other_formats(self.path)
+        if snapshots := hub_snapshots(self.path):
+            raise UserError(
+                f"{self.path}: a cache of the Hub, whose snapshots are named by revision and not by step; "
+                f"measure one: toposcale describe {snapshots[-1]}, or its revisions with kind: hub under models"
+            )
         if not self.pattern and len(runs := runs_in(self.path)) > 1:
             entries = ", ".join(f"{run.path.name}: {{kind: folder, path: {run.path}}}" for run in runs)
             raise UserError(f"{self.path}: holds {len(runs)} runs; make each an entry of models: {{{entries}}}")
         if not self.pattern and self._with_weights == ["."]:
             raise UserError(
                 f"{self.path}: one checkpoint, which does not hold its step; if its name does, name the folder above it; "
-                f"or measure it alone: toposcale describe {self.path}"
+                f"or measure it: toposcale describe {self.path}"
             )
         why = (
             f"no name matches {self.pattern}" if self.pattern else "no name of weights holds the step as its one number"
@@ -66,11 +86,11 @@ class FolderSource:
         remedy = ""
         if not self.pattern and self._with_weights:
             first = self.path / self._with_weights[0]
-            renamed = first.with_name(f"{first.name.removesuffix(first.suffix)}-1000{first.suffix}")
             why += ", nor do the files"
-            pattern = re.sub(r"\d+", "{step}", first.name, count=1)
-            remedy = f"; if the number is a step, state pattern: {pattern!r}" if pattern != first.name else ""
-            remedy += f"; rename them, as to {renamed.name}, or measure one: toposcale describe {first}"
+            pattern = possible_pattern(first.name)
+            remedy = f"; if the number is a step, state pattern: {pattern!r}" if pattern else ""
+            remedy = remedy or f"; rename them, as to {first.stem.partition('.')[0]}-1000{first.suffix}"
+            remedy += f"; or measure one: toposcale describe {first}"
         names = f"its names are {listed(sorted(self._entries), 5)}" if self._entries else "the folder is empty"
         raise UserError(f"{self.path}: {why}, so there is no checkpoint; {names}{remedy}")
 
@@ -80,35 +100,68 @@ class FolderSource:
 
     @cached_property
     def without_step(self) -> list[str]:
-        """Names of weights in the folder that are no checkpoint by their names, such as `best.pt`."""
-        with_weights = set(filter(self._has_weights, self._entries))
-        return [] if self.wanted or self.steps_inside else sorted(with_weights - set(self._names.values()))
+        """Names of weights in the folder that are no checkpoint with a step, such as `best.pt`."""
+        names = set(self._names.values())
+        return [] if self.wanted or "." in names else sorted(set(filter(self._has_weights, self._entries)) - names)
 
     @cached_property
     def steps_inside(self) -> dict[int, str]:
-        """Names of the checkpoints by the step that each of them holds, where the names have no pattern."""
-        if self._pattern:
+        """Names of the checkpoints by the step that each of them holds, where no name has one, or an epoch in its place."""
+        if self._pattern and not self._numbers_are_epochs:
             return {}
-        names = self._with_weights
-        steps = [_step_in(self.path / name) for name in names]
-        by_step = {step: name for step, name in zip(steps, names, strict=True) if step is not None}
-        return dict(sorted(by_step.items())) if len(by_step) == len(names) else {}
+        names = list(self._numbered_names.values()) or self._with_weights
+        steps = {name: self._step_in(name) for name in names if not self._inspection(name).unusable}
+        by_step = {step: name for name, step in steps.items() if step is not None}
+        return dict(sorted(by_step.items())) if len(by_step) == len(steps) else {}
+
+    @property
+    def counts_epochs(self) -> bool:
+        """True if the number in the names, which stands for a step, is an epoch, and the files do not hold the step."""
+        return self._numbers_are_epochs and not self.steps_inside
+
+    @cached_property
+    def _numbers_are_epochs(self) -> bool:
+        """True if the number in the names is an epoch by the word before it, or by what the last checkpoint holds."""
+        if self.pattern or counts_steps(self._pattern):
+            return False
+        for number, name in () if counts_epochs(self._pattern) else reversed(self._numbered_names.items()):
+            if not (inspection := self._inspection(name)).unusable:
+                inside = {key: inspection.numbers[key] for key in (EPOCH, STEP) if key in inspection.numbers}
+                differ = {key: abs(value - number) > 1 for key, value in inside.items()}  # some count from 0
+                return differ == {EPOCH: False, STEP: True}
+        return counts_epochs(self._pattern)
 
     @cached_property
     def _with_weights(self) -> list[str]:
         """Names of the checkpoints in the folder, which may be one itself."""
         return ["."] if choose_weight_files(self._entries) else sorted(filter(self._has_weights, self._entries))
 
-    def usable_steps(
-        self, inspected: Callable[[Path], "Inspection"] | None = None
-    ) -> tuple[tuple[int, ...], dict[int, str]]:
+    def _step_in(self, name: str) -> int | None:
+        """Return the step that a checkpoint, or the Trainer's state beside it, holds."""
+        with suppress(UserError):
+            state = self.path / name / trainer_states.FILE_NAME
+            numbers = self._inspection(name).numbers
+            step = trainer_states.read_state(state)["global_step"] if state.is_file() else numbers.get(STEP, -1)
+            return int(step) if step >= 0 and float(step).is_integer() else None
+        return None
+
+    @cached_property
+    def _inspections(self) -> "dict[str, Inspection]":
+        return {}
+
+    def _inspection(self, name: str) -> "Inspection":
+        """Return what is read of a checkpoint by its name, read once."""
+        if name not in self._inspections:
+            self._inspections[name] = (self.inspected or inspect)(self.path / name)
+        return self._inspections[name]
+
+    def usable_steps(self) -> tuple[tuple[int, ...], dict[int, str]]:
         """Return the usable steps, and the reason by step for each missing checkpoint; raise UserError if none is usable.
 
         A usable checkpoint has undamaged weights of the names and shapes that most checkpoints have; where several have
-        others, they are of another training, and UserError is raised. `inspected` is `inspect`, or looks up what it
-        returned.
+        others, they are of another training, and UserError is raised.
         """
-        inspections = {step: (inspected or inspect)(self.checkpoint(step)) for step in self.steps()}
+        inspections = {step: self._inspection(self._names[step]) for step in self.steps()}
         missing = {step: inspection.unusable for step, inspection in inspections.items() if inspection.unusable}
         steps_of: dict[str, list[int]] = {}
         for step, inspection in inspections.items():
@@ -175,7 +228,9 @@ class FolderSource:
     @cached_property
     def patterns(self) -> list[str]:
         """The pattern that is stated, or those that are guessed: none, one, or several that match as many names."""
-        return [self.pattern] if self.pattern else guessed_patterns(filter(self._has_weights, self._entries))
+        if self.pattern or hub_snapshots(self.path):  # whose names are of repositories and revisions
+            return [self.pattern] * bool(self.pattern)
+        return guessed_patterns(name for name in self._entries if not is_rank(name) and self._has_weights(name))
 
     @property
     def _pattern(self) -> str:
@@ -185,29 +240,20 @@ class FolderSource:
         return next(iter(self.patterns), "")
 
     @cached_property
+    def _numbered_names(self) -> dict[int, str]:
+        """Names of the checkpoints by the number in them; none without a pattern."""
+        return steps_by_name(self._pattern, self._entries) if self._pattern else {}
+
+    @cached_property
     def _names(self) -> dict[int, str]:
-        if self._pattern:
-            return steps_by_name(self._pattern, self._entries)
-        if self.steps_inside:
-            return self.steps_inside
-        runs = runs_in(self.path)
+        if names := self.steps_inside or self._numbered_names:
+            return names
+        runs = runs_in(self.path) if not self._pattern else []
         return {
             step: os.path.relpath(run.path / name, self.path)
             for run in runs * (len(runs) == 1)
             for step, name in run._names.items()
         }
-
-
-def _step_in(checkpoint: Path) -> int | None:
-    """Return the step that a checkpoint or the Trainer's state beside it holds; None of a damaged one, too."""
-    state = checkpoint / trainer_states.FILE_NAME
-    try:
-        if state.is_file():
-            return int(trainer_states.read_state(state)["global_step"])
-        step = saved_numbers(Checkpoint(checkpoint).content).get(STEP)
-    except UserError:
-        return None
-    return int(step) if step is not None and step >= 0 and step.is_integer() else None
 
 
 _DEPTH = 3

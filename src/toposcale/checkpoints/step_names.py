@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 
 from toposcale.io.errors import UserError
 
 _GROUPED = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])"  # 1,000
 _NUMBER = re.compile(rf"{_GROUPED}|\d+(?:\.\d+)*")
 _STEP = f"{_GROUPED}|[0-9]+"
+_STEP_WITH_UNIT = rf"{_STEP}|[0-9]+\.[0-9]+"  # 1.5k
 # What stands before the number of a step, where several numbers of a name vary; the first that fits.
-_UNITS = (re.compile(r"(step|iter|iteration|update)s?[=_-]?$", re.I), re.compile(r"ep(och)?[=_-]?$", re.I))
+_STEPS = re.compile(r"(step|iter|iteration|update)s?[=_-]?$", re.I)
+_EPOCHS = re.compile(r"(epoch|(?<![a-z])ep)s?[=_-]?$", re.I)
+_UNITS = _STEPS, _EPOCHS
 
 # What stands behind a number of parameters or of thousands of steps.
 _SIZE = re.compile(r"([kmb])(?![a-z])", re.I)
@@ -18,6 +22,8 @@ _EXPONENT = re.compile(r"e(\d{1,2})(?![0-9a-z])", re.I)  # of 1e3
 
 _DATE = re.compile(r"(?<!\d)(?:19|20)\d\d([-_]?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?!\d)")
 
+# A hash of a commit, with letters and digits: not d100, nor step1000.
+_HASH = re.compile(r"(?<![0-9a-z])(?=[0-9]*[a-f][0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,40}(?![0-9a-z])", re.I)
 _NO_STEPS = re.compile(r"(seed|fold|trial|run|version|exp|experiment)[=_-]?$", re.I)
 
 
@@ -30,7 +36,7 @@ def guessed_patterns(names: Iterable[str]) -> list[str]:
     groups: dict[tuple[str, ...], list[list[str]]] = {}
     for name in sorted(names):
         texts = tuple(_NUMBER.split(name))
-        if len(texts) > 1 and not re.search(r"[{}]", name):
+        if len(texts) > 1 and not re.search(r"[{}]", name) and not _HASH.search(name):
             groups.setdefault(texts, []).append(_NUMBER.findall(name))
     sizes = {pattern: len(rows) for texts, rows in groups.items() if (pattern := _pattern(texts, rows))}
     return [pattern for pattern, size in sizes.items() if size == max(sizes.values())]
@@ -43,7 +49,7 @@ def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
     named = [index for unit in _UNITS for index in varying if unit.search(texts[index])]
     others = _numbers_of_dates(texts, rows[0]) | _parts_of_powers(texts, numbers)
     counts = [index for index in varying if index in named or not _SIZE.match(texts[index + 1])]
-    integers = [index for index in counts if all(one.replace(",", "").isdecimal() for one in numbers[index])]
+    integers = [index for index in counts if _are_whole(numbers[index], texts[index + 1])]
     integers = [index for index in integers if index not in others]
     whole = [index for index in integers if not _NO_STEPS.search(texts[index])]
     named = [index for index in named if index in whole]
@@ -55,6 +61,42 @@ def _pattern(texts: tuple[str, ...], rows: list[list[str]]) -> str:
         other = f"{{part{index + 1}}}" if index in varying and len(rows) > 1 else numbers[index][0]
         pattern += ("{step}" if index == step else other) + text
     return pattern
+
+
+def _are_whole(numbers: list[str], behind: str) -> bool:
+    """Return whether numbers are whole, counted in the thousands or millions that the text behind them may name."""
+    return all(_whole(number, _factor(behind)) is not None for number in numbers)
+
+
+def _factor(behind: str) -> int:
+    """Return the factor that the text behind a number is: 1,000 of k or e3."""
+    unit, power = _SIZE.match(behind), _EXPONENT.match(behind)
+    return _FACTORS.get(unit[1].lower(), 1) if unit else 10 ** int(power[1]) if power else 1
+
+
+def _whole(number: str, factor: int) -> int | None:
+    """Return the whole number that a text times a factor is; None of 1.2345k, or of a text such as 1.2.3."""
+    text = number.replace(",", "")
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or ("." in text and factor == 1):
+        return None
+    product = Decimal(text) * factor
+    return int(product) if product == int(product) else None
+
+
+def counts_epochs(pattern: str) -> bool:
+    """Return whether the number of a pattern stands behind the word epoch."""
+    return bool(_EPOCHS.search(pattern.partition("{step}")[0]))
+
+
+def counts_steps(pattern: str) -> bool:
+    """Return whether the number of a pattern stands behind a word for steps."""
+    return bool(_STEPS.search(pattern.partition("{step}")[0]))
+
+
+def possible_pattern(name: str) -> str:
+    """Return the pattern of a name if its first number is a step; "" of a name without one."""
+    pattern = _NUMBER.sub("{step}", name, count=1)
+    return pattern if pattern != name and steps_by_name(pattern, [name]) else ""
 
 
 def _numbers_of_dates(texts: tuple[str, ...], row: list[str]) -> set[int]:
@@ -74,18 +116,16 @@ def _parts_of_powers(texts: tuple[str, ...], numbers: list[list[str]]) -> set[in
 def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
     """Return the names that `pattern` matches, by step, ascending.
 
-    `{step}` stands for an integer, padded or not, also as 1,000; `{step}k` and `{step}e3` for one in thousands; any other
-    `{group}` for letters, digits and dots, for example `stage1-step{step}-tokens{tokens}B`. Raise UserError if the pattern
-    has no `{step}`, or if two names have one step.
+    `{step}` stands for an integer, padded or not, also as 1,000; `{step}k` and `{step}e3` for one in thousands, also as
+    1.5k; any other `{group}` for letters, digits and dots, for example `stage1-step{step}-tokens{tokens}B`. Raise UserError
+    if the pattern has no `{step}`, or if two names have one step.
     """
     expression = _pattern_expression(pattern)
-    behind = pattern.partition("{step}")[2]
-    unit, power = _SIZE.match(behind), _EXPONENT.match(behind)
-    factor = _FACTORS.get(unit[1].lower(), 1) if unit else 10 ** int(power[1]) if power else 1
+    factor = _factor(pattern.partition("{step}")[2])
     by_step: dict[int, str] = {}
     for name in sorted(names):
-        if match := expression.fullmatch(name):
-            step = int(match["step"].replace(",", "")) * factor
+        match = expression.fullmatch(name)
+        if match and (step := _whole(match["step"], factor)) is not None:
             if step in by_step:
                 raise UserError(
                     f"{pattern}: {by_step[step]} and {name} are both step {step}; "
@@ -119,5 +159,6 @@ def _pattern_expression(pattern: str) -> re.Pattern[str]:
         raise UserError(f"{pattern}: a pattern of checkpoint names must contain {{step}}, as in step{{step}}")
     expression = re.escape(texts[0])
     for group, text in zip(groups, texts[1:], strict=True):
-        expression += rf"(?P<{group}>{_STEP if group == 'step' else '[0-9A-Za-z.]+'})" + re.escape(text)
+        step = _STEP if _factor(text) == 1 else _STEP_WITH_UNIT
+        expression += rf"(?P<{group}>{step if group == 'step' else '[0-9A-Za-z.]+'})" + re.escape(text)
     return re.compile(expression)

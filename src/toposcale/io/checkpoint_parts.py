@@ -9,12 +9,16 @@ from toposcale.io.errors import UserError, listed
 
 
 class _PartNames(NamedTuple):
-    """Pattern of the names of parts, with groups `part` and possibly `of` for number and total, and how to join them."""
+    """Pattern of the names of parts, and how to join them.
+
+    Its groups `part` and `of`, where there are any, are number and total; without them all names of the pattern are parts.
+    """
 
     pattern: re.Pattern[str]
     remedy: str
 
 
+_RANK = re.compile(r"(mp|tp)_rank_\d+(_(pp_rank_)?\d+)*")  # a folder of Megatron-LM
 _DEEPSPEED = "join them: python {above}/zero_to_fp32.py {above} OUT --tag {name}"
 # The first that fits counts.
 _PART_NAMES = (
@@ -25,8 +29,7 @@ _PART_NAMES = (
     _PartNames(re.compile(r"(bf16_)?zero_pp_rank_(?P<part>\d+)_mp_rank_\d+_(optim|model)_states\.pt"), _DEEPSPEED),
     _PartNames(re.compile(r"mp_rank_(?P<part>\d+)_model_states\.pt"), _DEEPSPEED),
     _PartNames(
-        re.compile(r"mp_rank_(?P<part>\d+)(_\d+)?"),
-        "convert them to one checkpoint: tools/checkpoint/convert.py of Megatron-LM, --load-dir {folder}",
+        _RANK, "convert them to one checkpoint: tools/checkpoint/convert.py of Megatron-LM, --load-dir {folder}"
     ),
     _PartNames(
         re.compile(r"consolidated\.(?P<part>\d+)\.pth"),
@@ -51,10 +54,18 @@ class _Parts(NamedTuple):
     remedy: str
 
 
+def is_rank(name: str) -> bool:
+    """Return whether a name is that of the folder of one process, whose number is no step."""
+    return _RANK.fullmatch(name) is not None
+
+
 def parts_with(name: str, beside: Iterable[str]) -> _Parts | None:
     """Return the parts of a checkpoint by the name of one and of the files beside it; None for a whole checkpoint."""
     for pattern, remedy in _PART_NAMES:
         if match := pattern.fullmatch(name):
+            if "part" not in pattern.groupindex:
+                names = sorted(filter(pattern.fullmatch, {name, *beside}))
+                return _Parts(names, len(names), remedy) if len(names) > 1 else None
             start, end = match.span("part")
             numbered_name = re.compile(rf"{re.escape(name[:start])}(\d+){re.escape(name[end:])}")
             number_of = {
@@ -72,16 +83,26 @@ def parts_with(name: str, beside: Iterable[str]) -> _Parts | None:
 
 
 def refuse_parts(path: Path) -> None:
-    """Raise UserError for a file that is a part of a checkpoint, or a folder of parts, with the command that joins them."""
+    """Raise UserError for a part of a checkpoint, or a folder of parts, with the command that joins them.
+
+    A part is a file, or a folder with the file of one process.
+    """
     folder = path if path.is_dir() else path.parent
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     for name in names if path.is_dir() else [path.name]:
         if parts := parts_with(name, names):
-            remedy = parts.remedy.format(folder=folder, above=folder.parent, name=folder.name)
-            files = f"{listed(parts.names, 2)}{'' if len(parts.names) > 1 else f' of {parts.total}'}"
-            what = f"{path}: one of {parts.total} parts of a checkpoint" if path == folder / name else f"{path}: parts"
-            raise UserError(f"{what} ({files}), which are no checkpoint alone; {remedy}")
+            _refuse(path, folder, parts, is_part=path == folder / name)
+    rank = folder.absolute()  # the folder of a process, of which there may be others
+    if parts := parts_with(rank.name, (entry.name for entry in rank.parent.iterdir() if entry.is_dir())):
+        _refuse(path, folder.parent, parts, is_part=True)
     if path.is_dir() and "zero_to_fp32.py" in names:
         raise UserError(
             f"{path}: a checkpoint of DeepSpeed in parts; join them: python {path}/zero_to_fp32.py {path} OUT"
         )
+
+
+def _refuse(path: Path, folder: Path, parts: _Parts, *, is_part: bool) -> None:
+    remedy = parts.remedy.format(folder=folder, above=folder.parent, name=folder.name)
+    files = f"{listed(parts.names, 2)}{'' if len(parts.names) > 1 else f' of {parts.total}'}"
+    what = f"{path}: one of {parts.total} parts of a checkpoint" if is_part else f"{path}: parts"
+    raise UserError(f"{what} ({files}), which are no checkpoint on their own; {remedy}")

@@ -139,6 +139,13 @@ class TensorFile:
             return dict(parse_json((self._handle.metadata() or {}).get(_ENTRY, "{}")))
 
 
+def has_header(path: Path) -> bool:
+    """Return whether a file begins as one of safetensors does: with the length of a JSON object, and its brace."""
+    with regular_file(path).open("rb") as stream:
+        length, brace = int.from_bytes(stream.read(8), "little"), stream.read(1)
+    return brace == b"{" and length <= path.stat().st_size
+
+
 def open_file(path: str | Path) -> TensorFile:
     """Open a safetensors file; raise UserError if its length is not the one that its header states."""
     if not Path(path).exists():

@@ -17,7 +17,7 @@ from toposcale.io.bin_files import Arrays, open_bin
 from toposcale.io.checkpoint_parts import parts_with, refuse_parts
 from toposcale.io.errors import UserError, as_user_error, listed
 from toposcale.io.files import not_a_pipe, parse_json, read_text, regular_file
-from toposcale.io.tensor_files import Stored, TensorFile, open_file
+from toposcale.io.tensor_files import Stored, TensorFile, has_header, open_file
 
 _EMBEDDINGS = re.compile(
     r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
@@ -29,8 +29,11 @@ _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_em
 COPY = "copies"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".tar")
 # Files beside the weights that have their suffixes.
-_NO_WEIGHTS = re.compile(r"optim|(^|[_-])opt(?![a-z])|sched|scaler|rng|random_state|training_args", re.I)
-_INNER = ("unet", "transformer", "model", "huggingface")  # folders that hold the weights in that of a checkpoint
+_NO_WEIGHTS = re.compile(
+    r"^(?!model_optim_rng\.pt$).*(optim|(?<![^_-])opt(?![a-z])|sched|scaler|rng|random_state|training_args)", re.I
+)
+# Folders that hold the weights in that of a checkpoint, of Megatron-LM that of its only process.
+_INNER = ("unet", "transformer", "model", "huggingface", "mp_rank_00", "mp_rank_00_000")
 # Formats that are not read.
 _AS_SAFETENSORS = (
     "save them as safetensors under their own names: a tensor called kernel is read as (in, out) and transposed, any other "
@@ -45,7 +48,20 @@ _OTHER_FORMATS = {
     ".onnx": "a graph of ONNX; name the checkpoint from which it was made",
     ".msgpack": f"weights of Flax; {_AS_SAFETENSORS}",
 }
-_FROM_DCP = "convert it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"
+_FROM_TENSORFLOW = (
+    "variables of TensorFlow; from Python: reader = tensorflow.train.load_checkpoint({place!r}); toposcale.describe("
+    "{{name: reader.get_tensor(name) for name, shape in reader.get_variable_to_shape_map().items() if shape}}), without "
+    "the variables of the optimizer"
+)
+# Names of files in folders of other formats, and what each is and how it is read.
+_OTHER_FOLDERS = {
+    "*.distcp": "a distributed checkpoint of PyTorch; convert it: python -m torch.distributed.checkpoint.format_utils "
+    "dcp_to_torch {folder} FILE",
+    "*.data-00000-of-*": _FROM_TENSORFLOW,
+    "_METADATA": "a checkpoint of Orbax; from Python: tree = orbax.checkpoint.PyTreeCheckpointer().restore("
+    "{folder!r}); toposcale.describe(flax.traverse_util.flatten_dict(tree, sep='.'))",
+    ".zarray": "arrays of Zarr; load them in the program that wrote them, and give them to toposcale.describe by name",
+}
 # The name of a file of weights, and how its shards are named; their index is {name}.index.json.
 _FORMATS = {
     "model.safetensors": re.compile(r"model-\d+-of-\d+\.safetensors"),
@@ -53,6 +69,25 @@ _FORMATS = {
     "adapter_model.safetensors": re.compile(r"adapter_model-\d+-of-\d+\.safetensors"),
     "adapter_model.bin": re.compile(r"adapter_model-\d+-of-\d+\.bin"),
 }
+
+
+def hub_snapshots(folder: Path) -> list[Path]:
+    """Return the snapshots in a folder of the Hub's cache, of all repositories or of one; [] for any other folder."""
+    inside = folder.absolute()
+    if inside.name == "snapshots" and (inside.parent / "refs").is_dir():
+        repositories = [folder.parent]
+    else:
+        repositories = [folder] if (folder / "refs").is_dir() else sorted(folder.glob("models--*"))
+    return [path for repository in repositories for path in sorted(repository.glob("snapshots/*")) if path.is_dir()]
+
+
+def refuse_other_formats(folder: Path) -> None:
+    """Raise UserError, with what reads it, for a folder that is a checkpoint in another format, or holds one within."""
+    for levels in ("", "*/", "*/*/"):
+        for pattern, reason in _OTHER_FOLDERS.items():
+            if match := next(folder.glob(levels + pattern), None):
+                options = {"folder": str(match.parent.absolute()), "place": str(match.with_suffix(""))}
+                raise UserError(f"{folder}: {reason.format(**options)}")
 
 
 def may_hold_weights(name: str) -> bool:
@@ -85,7 +120,7 @@ def chosen_or_only_file(names: Collection[str]) -> list[str]:
 
 def folder_with_weights(folder: Path) -> Path | None:
     """Return a folder if it holds weights, or else its only subfolder of a usual name that does; None without one."""
-    folders = [folder, *(folder / name for name in _INNER if (folder / name).is_dir())]
+    folders = [folder, *(folder / name for name in _INNER if (folder / name).is_dir()), *hub_snapshots(folder)]
     with_weights = [one for one in folders if chosen_or_only_file(os.listdir(one))]
     return with_weights[0] if with_weights[:1] == [folder] or len(with_weights) == 1 else None
 
@@ -97,23 +132,10 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
         refuse_parts(path)
         files = [path]
     elif path.is_dir():
-        # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
-        if not (chosen := chosen_or_only_file([entry.name for entry in regular_files(path)])):
-            candidates = sorted(entry.name for entry in path.iterdir() if may_hold_weights(entry.name))
-            hint = f", but {listed(candidates, 3)}; name that file" if candidates else ""
-            if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, candidates))]:
-                hint = f", but {listed(candidates, 3)} without their index {without[0]}.index.json; fetch it too"
-            elif any(entry.suffix == ".distcp" for entry in path.iterdir()):
-                hint = f", but a distributed checkpoint of PyTorch; {_FROM_DCP}"
-            else:
-                refuse_parts(path)
-                if inner := folder_with_weights(path):
-                    return weight_files(inner)
-                if folders := sorted(entry.name for entry in path.iterdir() if entry.is_dir()):
-                    hint = hint or f", but folders; name one of them: {listed(folders, 3)}"
-            raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}{hint}")
-        files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
+        files = _files_in(path)
     else:
+        if path.with_name(f"{path.name}.index").is_file():
+            raise UserError(f"{path}: {_FROM_TENSORFLOW.format(place=str(path))}")
         is_there = path.parent != Path() and path.parent.exists()
         of_hub = not is_there and re.fullmatch(r"(?!.*(check|step|ckpt))[\w-]+(/[\w.-]+)?", str(checkpoint))
         load = f"; if it is a repository of the Hub: hf download {path} --local-dir FOLDER, then name FOLDER"
@@ -121,9 +143,38 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     for file in files:
         if reason := _OTHER_FORMATS.get(file.suffix):
             raise UserError(f"{file}: {reason}")
+        if prefix := re.fullmatch(r"(.+)\.(index|data-\d+-of-\d+)", str(file)):
+            raise UserError(f"{file}: {_FROM_TENSORFLOW.format(place=prefix[1])}")
         if not file.exists():  # such as a link in a cache whose file was removed
             raise UserError(f"{file}: no such file")
     return files
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the weight files of a folder that is a checkpoint, or of the only one in it."""
+    # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
+    names = [entry.name for entry in regular_files(folder)]
+    if chosen := choose_weight_files(names):
+        return _shards(folder / chosen[0]) if chosen[0].endswith(".json") else [folder / chosen[0]]
+    candidates = sorted(filter(may_hold_weights, names))
+    hint = f", but {listed(candidates, 3)}; name that file" if candidates else ""
+    if without := [single for single, shard in _FORMATS.items() if any(map(shard.fullmatch, candidates))]:
+        hint = f", but {listed(candidates, 3)} without their index {without[0]}.index.json; fetch it too"
+    else:
+        refuse_parts(folder)
+        only = chosen_or_only_file(names)
+        if only and not any(name.endswith(".distcp") for name in names):
+            return [folder / only[0]]
+        refuse_other_formats(folder)
+        if (inner := folder_with_weights(folder)) and inner != folder:
+            return weight_files(inner)
+        if snapshots := hub_snapshots(folder):
+            hint = f", but snapshots of {len(snapshots)} revisions; name one of them, such as {snapshots[-1]}"
+        elif folders := sorted(entry.name for entry in folder.iterdir() if entry.is_dir()):
+            hint = hint or f", but folders; name one of them: {listed(folders, 3)}"
+        elif optimisers := sorted(name for name in names if name.endswith(WEIGHT_SUFFIXES)):
+            hint = hint or f", but the state of a training without its weights: {listed(optimisers, 3)}"
+    raise UserError(f"{folder}: no weights; the folder has none of {', '.join(_FORMATS)}{hint}")
 
 
 def names_in_index(files: Sequence[Path]) -> set[str]:
@@ -153,9 +204,10 @@ def _shards(index: Path) -> list[Path]:
 def open_weights(file: Path) -> Arrays | TensorFile:
     """Open a file of weights; raise UserError if it is truncated or damaged.
 
-    The header of a complete safetensors file accounts for every byte; a complete `.bin` archive has its end.
+    The header of a complete safetensors file accounts for every byte; a complete `.bin` archive has its end. A file of
+    another name is of safetensors if it begins with such a header, as those in the cache of the Hub do.
     """
-    return open_file(file) if file.suffix == ".safetensors" else open_bin(file)
+    return open_file(file) if file.suffix == ".safetensors" or has_header(file) else open_bin(file)
 
 
 def copies_among(stored: Mapping[str, Stored], rows: Callable[[str], Any]) -> dict[str, str]:
