@@ -139,7 +139,7 @@ def test_facts_of_a_text_log_and_a_column_of_tokens_are_known(tmp_path, capsys):
 def test_what_is_wrong_with_a_file_is_the_last_line(tmp_path, capsys, command):
     (tmp_path / "a.log").write_text("hello\n")
     assert main([command, str(tmp_path / "a.log")]) == 1
-    assert "no line with a step and a loss; text logs of" in capsys.readouterr().err.splitlines()[-1]
+    assert "no line with a step and a loss; give a pattern of its lines" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_keys_of_a_state_without_losses_are_named(tmp_path, capsys):

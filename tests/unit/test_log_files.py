@@ -182,7 +182,7 @@ def test_a_row_of_an_aligned_table_with_a_missing_cell_is_refused(tmp_path):
     [
         ("a.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:a8\nsize 3\n", "git lfs pull"),
         ("trainer_state.json", "version https://git-lfs.github.com/spec/v1\noid sha256:a8\nsize 3\n", "git lfs pull"),
-        ("a.log", "hello\nworld\n", "text logs of nanoGPT, build-nanogpt, llm.c"),
+        ("a.log", "hello\nworld\n", "give a pattern of its lines, such as --pattern"),
         ("a.log", "{'loss': 3.0, 'epoch': 0.1}\n" * 3, "3 lines have a loss and no step"),
         ("a.jsonl", '{"epoch": 1, "loss": 3.5}\n{"epoch": 2, "loss": 3.0}\n', "its columns are epoch, loss"),
         ("a.csv", 'step,loss\n1,"3,1"\n2,"a, b"\n', "column loss contains values that are not numbers"),

@@ -106,8 +106,8 @@ TESTS = modules("""
 ANSWERS = TESTS | DECISIONS | modules("analysis: answers\nfeatures: names")
 LOGS = modules("""
     forecasting: amounts
-    forecasting/logs: columns event_files json_logs labels log_files loss_curves measurements names rows segments
-    forecasting/logs: table_files text_forms text_lines text_logs trainer_states
+    forecasting/logs: columns event_files grammars json_logs labels line_forms log_files loss_curves measurements names
+    forecasting/logs: patterns rows segments step_lines table_files text_lines text_logs trainer_states
 """)
 NAMES = REGISTRY | modules("features: names\nanalysis: series")
 FIGURE = FRAMES | NAMES | modules("figures: configurations gallery panels style")

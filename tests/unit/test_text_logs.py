@@ -1,5 +1,6 @@
 """Lines of training programs, and what is read of them."""
 
+import re
 import time
 
 import numpy as np
@@ -52,6 +53,19 @@ LOGS = {
         "  0%|   | 0/9 [00:00<?, ?it/s]\r{'eval_loss': 10.975, 'eval_runtime': 1.0, 'epoch': 0.0}\n"
         "  5%|5  | 50/1000 [00:10<01:00, 5it/s]\r      \r{'loss': 8.5837, 'learning_rate': 1e-05, 'epoch': 0.01}\n"
     ),
+    "nanotron": (
+        "07/15/2024 10:22 [INFO|DP=0|PP=0|ip-26-0]: iteration: 0 / 3000 | consumed_tokens: 999.1M | tokens_per_sec: 426K | "
+        "lm_loss: 10.955 | lr: 0.0003 | grad_norm: 0.5\n07/15/2024 10:23 [INFO|DP=0|PP=0|ip-26-0]: iteration: 50 / 3000 | "
+        "consumed_tokens: 1.03B | tokens_per_sec: 1.1M | lm_loss: 8.5837 | lr: 0.0003 | grad_norm: 0.5\n"
+    ),
+    "InternLM": (
+        "INFO [train.py, line 413] - pid=1 : tflops=6.2 step=0 loss=11.2 tgs (tokens/gpu/second)=1.4 lr=3e-05 "
+        "perplexity=57238.5 loss_from_metric=10.955 loss/cn=nan\nINFO [train.py, line 413] - pid=1 : tflops=6.2 "
+        "step=50 loss=8.8 tgs (tokens/gpu/second)=1.4 lr=3e-05 perplexity=5343.8 loss_from_metric=8.5837 loss/cn=1\n"
+    ),
+    "tinygrad": "step 0: 10.955 train loss, 10.975 val loss\nstep 50: 8.5837 train loss, 10.975 val loss\n",
+    "OLMo-core": "[step=0/739328,epoch=0]\n    optim/LR (group 0)=0.0003\n    train/CE loss=10.955\n"
+    "[step=50/739328,epoch=0]\n    optim/LR (group 0)=0.0003\n    train/CE loss=8.5837\n",
     "MLflow": "1700000000000 10.955 0\n1700000020000 8.5837 50\n",
     "NeMo": (
         "Training epoch 0, iteration 0/19072 | lr: 1e-05 | global_batch_size: 512 | reduced_train_loss: 10.955\n"
@@ -59,9 +73,9 @@ LOGS = {
         "Epoch 0: :   1%|▏         | 50/19073 [01:00<10:00, reduced_train_loss=8.5837, global_step=50.0, val_loss=10.975]\n"
     ),
     "Composer": (
-        "[batch=0/19073]:\n\t Train time/batch: 0\n\t Train loss/train/total: 10.955\n"
+        "[batch=0/19073]:\n\t Train time/batch: 0\n\t Train loss/train/total: 11.2\n\t Train loss/train/ce_loss: 10.955\n"
         "\t Train metrics/train/LanguageCrossEntropy: 10.955\n2024-01-01 INFO: [batch=50/19073]:\n"
-        "\t Train trainer/device_train_microbatch_size: 8\n\t Train loss/train/total: 8.5837\n"
+        "\t Train loss/train/total: 8.9\n\t Train metrics/train/LanguageCrossEntropy: 8.5837\n"
     ),
     "LitGPT": (
         "Epoch 1 | iter 0 step 0 | loss train: 10.955, val: n/a | iter time: 51.2 ms\n"
@@ -100,10 +114,10 @@ def test_the_lines_of_a_program_are_read_and_named(program, tmp_path):
     curve = read(tmp_path, LOGS[program])
     assert any(note.endswith(f"lines are those of {program}") for note in curve.notes)
     assert points(curve) == [(0, 10.955), (50, 8.5837)]
-    has_no_evaluation = program in ("DeepSpeed", "torchtune", "MLflow", "Composer", "OLMo")
-    assert points(curve, "validation_loss") == ([] if has_no_evaluation else [(0, 10.975)])
+    evaluations = points(curve, "validation_loss")
+    assert evaluations[:1] == ([] if not re.search("10.975|1.0975", LOGS[program]) else [(0, 10.975)])
     final_steps = {"llm.c": 19560, "Megatron-LM": 19073, "modded-nanogpt": 1750, "transformers": 1000}
-    final_steps |= {"NeMo": 19072, "Composer": 19073, "OLMo": 739328}
+    final_steps |= {"NeMo": 19072, "Composer": 19073, "OLMo": 739328, "OLMo-core": 739328, "nanotron": 3000}
     assert curve.facts.final_step == final_steps.get(program)
     assert curve.low_confidence_reasons == ()
 
@@ -676,12 +690,18 @@ def test_the_time_of_an_evaluation_is_no_loss(tmp_path):
     assert [step for step, _ in points(curve, "validation_loss")] == list(range(1000, 6001, 1000))
 
 
-@pytest.mark.parametrize("step", ["step {step} takes 1.2 s", "[INFO] [Rank 0] step={step}, skipped=0, lr=[0.0003]"])
-def test_a_step_on_the_line_after_each_loss_is_a_question(step, tmp_path):
+def test_a_step_on_the_line_after_each_loss_is_a_question(tmp_path):
+    step = "[INFO] [Rank 0] step={step}, skipped=0, lr=[0.0003]"  # of DeepSpeed
     with pytest.raises(UserError, match="whether the step of a loss stands before it or after it is unknown"):
         read(tmp_path, "\n".join(lines("loss {loss}\n" + step)) + "\n")
     curve = read(tmp_path, "\n".join(lines(step + "\nloss {loss}")) + "\n")
     assert points(curve) == list(zip(STEPS, LOSSES, strict=True))
+
+
+@pytest.mark.parametrize("text", ["loss {loss}\nstep {step} takes 1.2 s", "step {step} takes 1.2 s\nloss {loss}"])
+def test_a_step_on_another_line_that_no_program_prints_is_none(text, tmp_path):
+    with pytest.raises(UserError, match="60 lines have a loss and no step"):
+        read(tmp_path, "\n".join(lines(text)) + "\n")
 
 
 def bars(text):

@@ -36,6 +36,7 @@ def advise(
     loss_column: str | None = None,
     step_column: str | None = None,
     run: int | None = None,
+    pattern: str | None = None,
     unique_tokens: float | None = None,
     epochs: float | None = None,
     optimizer: str = "",
@@ -73,8 +74,8 @@ def advise(
         run that has not started half and a quarter, too.
     known : sequence of mapping, optional
         Other runs of the family: each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column, run, unique_tokens, epochs, optimizer, objective and name. What is not
-        stated is as in this run, unless the logged learning rates contradict it.
+        warmup_steps, loss_column, step_column, run, pattern, unique_tokens, epochs, optimizer, objective and name. What is
+        not stated is as in this run, unless the logged learning rates contradict it.
     remaining : float, optional
         Compute that will still be spent, FLOP; by default what the schedule needs.
     target_loss : float, optional
@@ -83,6 +84,8 @@ def advise(
         Columns of the loss and of the step, if their names are not usual ones.
     run : int, optional
         Which run of the file to read, from 1, where it holds several.
+    pattern : str, optional
+        Regular expression of the lines of a text log, with groups called step and loss.
     unique_tokens, epochs : float, optional
         Unique tokens of the training text, or epochs of the whole run over it: repeated tokens are worth less.
     optimizer : str, optional
@@ -140,6 +143,7 @@ def advise(
         loss_column=loss_column,
         step_column=step_column,
         run=run,
+        pattern=pattern,
         unique_tokens=unique_tokens,
         epochs=epochs,
         optimizer=optimizer,

@@ -6,7 +6,7 @@ from toposcale import check_curve
 from toposcale.forecasting.decision.run_options import OPTIONS, add_option
 from toposcale.io.errors import printable
 
-_COLUMNS = ("loss_column", "step_column", "run")
+_COLUMNS = ("loss_column", "step_column", "pattern", "run")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ OPTIONS = {
     "final": "minimum learning rate, 0 if left out; without --peak its ratio to the peak",
     "loss_column": "the column of the loss, if its name is not a usual one",
     "step_column": "the column of the step, if its name is not a usual one",
+    "pattern": "a regular expression of the lines of a text log, with groups such as (?P<step>\\d+) and (?P<loss>[\\d.]+)",
     "run": "which run of the file to read, from 1, where it holds several",
     "unique_tokens": "unique tokens of the training text, if it is repeated",
     "epochs": "epochs of the whole run over the training text",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toposcale.forecasting.logs import json_logs, text_logs
+from toposcale.forecasting.logs import json_logs, patterns, text_logs
 from toposcale.forecasting.logs.names import is_step_or_loss
 from toposcale.forecasting.logs.rows import Log, LogError, half_written
 from toposcale.io.files import read_plain_or_gzip
@@ -30,9 +30,14 @@ OTHER_FILES = {
 """Kinds of files that hold no log, each with its remedy, by a pattern of their first bytes."""
 
 
-def read(path: Path, named: Collection[str] = ()) -> Log:
-    """Read a file; named: columns that the user named. Raise LogError if it is missing, damaged or not a log."""
+def read(path: Path, named: Collection[str] = (), pattern: str | None = None) -> Log:
+    """Read a file; raise LogError if it is missing, damaged or not a log.
+
+    named: columns that the user named. pattern: expression of the lines of a text log.
+    """
     content = read_plain_or_gzip(path)
+    if pattern is not None:
+        return patterns.read(content, pattern)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 with its mark, as Windows writes it
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     suffix = (Path(path.stem) if path.suffix == ".gz" else path).suffix.lower()

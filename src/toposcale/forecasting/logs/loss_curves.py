@@ -5,13 +5,22 @@ metrics of one training. Unknown values are NaN or missing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.logs import event_files, labels, log_files, measurements, segments, trainer_states
+from toposcale.forecasting.logs import (
+    event_files,
+    labels,
+    log_files,
+    measurements,
+    patterns,
+    segments,
+    text_logs,
+    trainer_states,
+)
 from toposcale.forecasting.logs.columns import choose_columns
 from toposcale.forecasting.logs.names import LAST_STEP, OF_THE_BATCH, PARAMETERS, plain_name
 from toposcale.forecasting.logs.rows import Log, LogError, columns_of_entries, last_number, numbers_or_nan
@@ -21,7 +30,7 @@ from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.runs.outliers import has_dropped
 from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.forecasting.runs.series import in_order, logged_again, on_grid
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, counted
 
 MOST_CHECKPOINTS = 200  # rows that stand for the checkpoints of a log without a validation loss
 LOG = ("loss", "gradient_norm", "learning_rate")
@@ -77,19 +86,25 @@ class LossCurve(NamedTuple):
 
 
 def read(
-    path: str | Path, *, loss_column: str | None = None, step_column: str | None = None, run: int | None = None
+    path: str | Path,
+    *,
+    loss_column: str | None = None,
+    step_column: str | None = None,
+    run: int | None = None,
+    pattern: str | None = None,
 ) -> LossCurve:
     """Read the loss curve of a table, JSON, a text log, the folder or state of a Trainer, or TensorBoard files.
 
     A table is CSV (with commas, semicolons, tabs, spaces or bars) or Parquet; JSON is one object per line, or a list of
-    objects; text logs are those of `text_forms.GRAMMARS`, and others with a step and a loss on each line. A step and a loss
-    of training or validation, in nats per token, are required; learning rate and gradient norm are optional. Names are
-    those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since
+    objects; text logs are those of `grammars.GRAMMARS`, and others with step and loss on a line or by a pattern. A step and
+    a loss of training or validation, in nats per token, are required; learning rate and gradient norm are optional. Names
+    are those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step are merged, since
     Lightning writes one for training and one for validation. Files may be compressed with gzip; without a known suffix
     their first bytes decide.
 
     loss_column, step_column: names of the columns, if not usual ones. run: number of the run to read, if the file holds
-    several. Raise UserError, one line that names file and fault.
+    several. pattern: regular expression of the lines of a text log, with groups called step and loss. Raise UserError, one
+    line that names file and fault.
     """
     path, chosen = Path(path), _chosen(loss_column, step_column)
     state = trainer_states.latest_state(path)
@@ -99,7 +114,10 @@ def read(
         elif path.is_dir() or ".tfevents." in path.name:
             log = event_files.read(path, is_named="loss" in chosen)
         else:
-            log = log_files.read(path, chosen.values())
+            try:
+                log = log_files.read(path, chosen.values(), pattern)
+            except text_logs.NotUnderstoodError as error:
+                raise LogError(f"{error}; {_remedy(error.content, chosen, run)}") from error
             log.file = path.name
         return _curve(log, chosen, run)._replace(trainer=state)
 
@@ -115,6 +133,19 @@ def of_columns(
     columns = {name: values for name in columns if np.ndim(values := _as_column(columns[name]))}
     with _faults_of("the loss curve"):
         return _curve(Log(columns), _chosen(loss_column, step_column), run)
+
+
+def _remedy(content: bytes, chosen: Mapping[str, str], run: int | None) -> str:
+    """Return the remedy for a text log that is not understood: a pattern that was tried on it, or how one looks."""
+    if pattern := patterns.suggested(content):
+        with suppress(LogError):
+            log = patterns.read(content, pattern)
+            n = len(log.lines if log.lines is not None else ())
+            _curve(log, chosen, run)
+            return f"a pattern reads {counted(n, 'line')}: --pattern '{pattern}'"
+    return (
+        f"give a pattern of its lines, such as --pattern '{patterns.EXAMPLE}', or a CSV with the columns step and loss"
+    )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from toposcale.forecasting.logs.grammars import GRAMMARS
 from toposcale.forecasting.logs.names import (
     CONSUMED,
     IN_SEQUENCES,
@@ -15,7 +16,6 @@ from toposcale.forecasting.logs.names import (
     plain_name,
 )
 from toposcale.forecasting.logs.rows import Log, LogError, known_cells, numbers_or_nan
-from toposcale.forecasting.logs.text_forms import GRAMMARS
 from toposcale.io.errors import counted
 
 _IN_BITS = "if the losses are in bits, multiply them by 0.6931; if in nats, say so with --loss-column {} (loss_column)"

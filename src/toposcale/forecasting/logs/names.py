@@ -69,7 +69,7 @@ _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN = word_sets(
     "total sum overall combined",
     "avg average mean smooth smoothed ema running moving median epoch",
     "aux auxiliary z moe router seq load balance balancing mtp kl reg regularization l2 distill commitment penalty",
-    "loss step reduced metrics global local current batch per token",
+    "loss losses step reduced metrics global local current batch per token",
 )
 OF_LOSSES = re.compile(r"loss(?![a-z])|cross_?entropy")
 _KNOWN_WORDS = frozenset().union(TRAINING, VALIDATION, TEST, _CROSS_ENTROPY, _TOTAL, _MEAN, _PART, _PLAIN)

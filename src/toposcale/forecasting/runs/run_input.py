@@ -12,6 +12,7 @@ import numpy as np
 from toposcale.forecasting.amounts import number, parameters
 from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.logs.loss_curves import LOG, LossCurve, of_columns, read
+from toposcale.forecasting.logs.patterns import compiled
 from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance, RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.log_search import log_of
@@ -57,6 +58,7 @@ class RunInput:
     loss_column: str | None = None
     step_column: str | None = None
     run: Any = None
+    pattern: str | None = None
     unique_tokens: Any = None
     epochs: Any = None
     optimizer: str = ""
@@ -98,6 +100,8 @@ class RunInput:
         for argument in ("loss_column", "step_column"):
             if not isinstance(column := getattr(self, argument), str | None):
                 raise UserError(f'{argument}: the name of a column such as "train/loss", but it is {column!r:.60}')
+        if self.pattern is not None:
+            compiled(self.pattern)
         run = whole_number(self.run, "run (--run)", 1)
         return {"loss_column": self.loss_column, "step_column": self.step_column, "run": run}
 
@@ -109,7 +113,7 @@ class RunInput:
             return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
         if isinstance(curve, str | Path) and str(curve):
             log = log_of(Path(curve))
-            losses = read(log, **self._reader_arguments)
+            losses = read(log, **self._reader_arguments, pattern=self.pattern)
             if log != Path(curve):
                 losses = losses._replace(notes=(f"the log of the folder is {log}", *losses.notes))
             _refuse_without_losses(losses)

@@ -1,7 +1,7 @@
 """Forms of the lines of text logs: a line becomes a form when its numbers are replaced by a mark.
 
-The names in front of the marks tell once what the numbers of all its lines are: a step, a loss, a learning rate. A table of
-grammars identifies programs by their forms.
+What the numbers of all lines of a form are is found once: by the grammar of a program that fits it, or else by the generic
+grammar, the name in front of each number (or behind it, where a loss is named so).
 """
 
 import re
@@ -9,114 +9,56 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 import numpy as np
 
+from toposcale.forecasting.logs.grammars import GRAMMARS, MARK, PREFIX, fits
 from toposcale.forecasting.logs.names import (
     BITS,
     COUNTERS,
     END,
     OF_THE_BATCH,
-    PARAMETERS,
-    PER_STEP,
     PERPLEXITY,
     TEST,
     TRAINING,
     VALIDATION,
+    LossName,
     loss_name,
     plain_name,
     word_sets,
 )
 from toposcale.forecasting.logs.trainer_states import SUMMARY
 
-
-class Grammar(NamedTuple):
-    """Lines of a training program; # is a number, ... anything.
-
-    training, evaluation: whole lines with a training loss, and with a validation loss. precedes: whether an evaluation is
-    logged before the step that it belongs to. in_bits: whether the losses are logarithms to base 2 if the perplexity is
-    2^loss. is_launcher: whether the program trains within others, whose lines state its losses again.
-    """
-
-    training: tuple[str, ...]
-    evaluation: tuple[str, ...] = ()
-    precedes: bool = False
-    in_bits: bool = False
-    is_launcher: bool = False
-
-
-GRAMMARS = {
-    "nanoGPT": Grammar(("iter #: loss #, time ...",), ("step #: train loss #, val loss #",)),
-    "build-nanogpt": Grammar(
-        ("step # | loss: # | lr # | norm: # | ...", "# train #"), ("validation loss: #", "# val #"), precedes=True
-    ),
-    "llm.c": Grammar(
-        ("step #/# | loss # (...z)...", "step #/# | train loss # ...", "s:# trl:# ..."),
-        ("val loss #", "s:# tel:#"),
-        precedes=True,
-    ),
-    "modded-nanogpt": Grammar(("step:#/# train_loss:# ...",), ("step:#/# val_loss:# ...",)),
-    "Megatron-LM": Grammar(
-        ("...iteration #/...# |...lm loss: #...", "...iteration #/...# |...lm_loss: #..."),
-        ("...validation loss at iteration # ...", "...validation results at iteration # ..."),
-    ),
-    "DeepSpeed": Grammar(("steps: # loss: # iter time (s): # samples/sec: #",), is_launcher=True),
-    "torchtitan": Grammar(("...step: # loss: # ...",), ("...validate step: # loss: #...",)),
-    "torchtune": Grammar(("Step # | loss:# ...",)),
-    "NeMo": Grammar(("...reduced_train_loss: #...", "...reduced_train_loss=#...")),
-    "Composer": Grammar(("Train loss/train/total: #", "Train metrics/train/LanguageCrossEntropy: #")),
-    "OLMo": Grammar(("train/CrossEntropyLoss=#",)),
-    "LitGPT": Grammar(("Epoch # | iter # step # | loss train: #, val: #...",)),
-    "fairseq": Grammar(("...train_inner | ...num_updates...",), ("...valid | ...num_updates...",), in_bits=True),
-    "transformers": Grammar(("...{'loss': #...'epoch': #...}",), ("...{'eval_loss': #...'epoch': #...}",)),
-    "TensorFlow Estimator": Grammar(("...loss = #, step = #...",), ("...Saving dict for global step #: ...",)),
-    "MLflow": Grammar(("# # #",)),
-}
-"""Grammars by program."""
-
 THOUSANDS = "(?:,|_|'|\u2019|\u00a0|\u202f)"  # what separates them
 _CORE = rf"[-+]?(?:(?:\d{{1,3}}(?:{THOUSANDS}\d{{3}})++(?![\d,_])|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"
+_UNIT = "(?:[kKMBGT](?![a-zA-Z0-9]))?"  # its thousands, millions and so on, which differ within a log
 NUMBER = re.compile(
-    r"(?=[-+.\dni])(?:(?<![a-z_\d.])|(?<=step)|(?<=step_)|(?<=iter)|(?<=iteration)|(?<=epoch)|(?<=rank))"
-    rf"(?:{_CORE}|(?<!of )(?:nan|inf|n/a|none)(?![a-z_]))",
+    r"(?=[-+.\dni])(?:(?<![a-z_\d.])|(?<=step)|(?<=step_)|(?<=iter)|(?<=iteration)|(?<=epoch)|(?<=rank)|(?<=default))"
+    rf"((?:{_CORE}|(?<!of )(?:nan|inf|n/a|none)(?![a-z_]))){_UNIT}",
     re.IGNORECASE,
 )
-MARK = "\0"  # in the place of a number
-_TIME = "milliseconds since 1970"
+TIME = "milliseconds"
 _EARLIEST_TIME = 1e12  # September 2001, before any metric of MLflow
 _OTHER_BAR = re.compile(r"%\|.*\0 ?(?:examples|tokens|samples|files|[kMG]?B)/s")  # of the data, as those of datasets
 _OPENING_BAR = re.compile(r"\0%\|[^\[]*+\[[^,\]=]*+(?:,[^,\]=]*+/[^,\]=]*+)?")
 _WRAPPERS = re.compile(r"\W*(?:\w+\.)?(?:b?float\d*|tensor|array)$")
-_NAME_END = " :=|([{<\"'\t.,#~@\u2026-"
+_NAME_END = " :=([{<\"'\t.#~@\u2026-"
 _SEPARATORS = re.compile(r"[|,;:=()\[\]{}<>\"'\t]|\. ")
+_NAME_BEHIND = re.compile(r" ?([a-z][a-z/_ -]*?) ?(?:[,;|].*)?", re.DOTALL)
 _JUNK, _NEVER, RANKS, _NO_COUNTER, _UNITS = word_sets(
     "info debug warning root log logger main trainer",
-    "best lowest min minimum previous prev last old scale scaler scaling",
+    "best lowest min minimum previous prev last old scale scaler scaling scaled",
     "rank local_rank global_rank worker gpu device",
     "per time tokens samples ms sec s seconds avg best save every log warmup total max num skipped nan remaining last "
-    "previous next each ago accumulation accum",
+    "previous next each ago accumulation accum inner outer",
     "tokens samples sequences examples epochs s sec secs seconds min minutes h hours ms k m b",
 )
 _LEADING_JUNK = re.compile(f"^(?:(?:{'|'.join(sorted(_JUNK))})_)+")
 _PYTORCH_QUICKSTART = r"loss: \0 \[ ?\0/\0\]"
-_MODEL_HAS = re.compile(
-    r"(?:^|[^\w ] ?|\b(?:info|the|a|this|our|language|gpt|transformer) )(?:model|network) (?:has|with|contains) $"
-)
-_FACTS = {
-    "tokens_per_iteration_will_be": PER_STEP,
-    "total_desired_batch_size": PER_STEP,
-    "number_of_parameters": PARAMETERS,
-    "total_parameters": PARAMETERS,
-    "total_params": PARAMETERS,
-    "num_epochs": "epochs",
-    "total_optimization_steps": "optimization_steps",
-    "num_examples": "examples",
-    "total_train_batch_size": "examples_per_step",
-}
-"""Facts of the run that a line states, by the name of the number."""
 
 UNREAD = "not understood"
+SEVERAL = "several losses"
+_IN_BITS = "in bits; a loss must be in nats per token: bits per token x 0.6931"
 _SUMMARIES = {
     re.compile(f".*{SUMMARY}"): "a summary of the training",
     re.compile(f"{MARK}/{MARK} (?=.*- loss: {MARK})(?=.*(?:- ETA: |s/step))"): (
@@ -143,9 +85,9 @@ class Form:
 
     key: the line with marks in the place of its numbers, and single spaces. names: column of each number that is read, by
     its position in the line. losses, decimals: positions of the losses, and of numbers that must be decimal to be losses.
-    opening: words up to the loss. marks: words of a split in it. unit: that of a fact, such as M. reason: why they are left
-    out. text: name of the text of an evaluation. fast: an expression of whole lines. programs, is_evaluation: grammars that
-    take them. values: row, line and numbers of one line after the other; rows, lines, columns: the same once all are read.
+    opening: words up to the loss. marks: words of a split in it. reason: why they are left out. text: name of the text of
+    an evaluation. table: an expression of whole lines whose groups are the numbers that are read and, for another line, the
+    line. programs, is_evaluation: grammars that fit them. rows, columns: their rows, and the numbers of each by name.
     """
 
     key: str = ""
@@ -155,13 +97,13 @@ class Form:
     decimals: list[int] = field(default_factory=list)
     opening: str = ""
     marks: frozenset[str] = frozenset()
-    unit: str = ""
     reason: str = ""
     text: str = ""
-    fast: re.Pattern[bytes] | None = None
+    table: re.Pattern[bytes] | None = None
     programs: frozenset[str] = frozenset()
     is_evaluation: bool = False
     values: "array[float]" = field(default_factory=lambda: array("d"))
+    blocks: list[np.ndarray] = field(default_factory=list)
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     lines: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     columns: dict[str, np.ndarray] = field(default_factory=dict)
@@ -177,55 +119,64 @@ class Form:
         """Return whether a number of its lines counts steps."""
         return any(name in COUNTERS or name == "batch" for name in self.names.values())
 
+    @property
+    def has_validation(self) -> bool:
+        """Return whether a number of its lines is a loss of an evaluation."""
+        return any(split_of_loss(name) in (VALIDATION, TEST) for name in self.names.values())
+
+    def add(self, row: int, numbers: Sequence[Sequence[bytes]]) -> int:
+        """Add the lines of a block that have numbers, and return how many they are; row: that of its first line."""
+        at = [index for index, text in enumerate(numbers[0]) if text]
+        columns = numbers if len(at) == len(numbers[0]) else [[texts[index] for index in at] for texts in numbers]
+        self.blocks.append(np.array([np.array(at, float) + row, *map(parsed, columns)]).T)
+        return len(at)
+
     def finish(self) -> None:
-        """Make rows, lines and columns of the values; no rows if three numbers in a line do not begin with a time."""
-        rows, lines, *columns = np.frombuffer(self.values).reshape(-1, 2 + len(self.names)).T
-        self.rows, self.lines = rows.astype(int), lines.astype(int)
-        self.columns = dict(zip(self.names.values(), columns, strict=True))
-        if np.any(self.columns.pop(_TIME, _EARLIEST_TIME) < _EARLIEST_TIME):  # not a metric of MLflow
+        """Make rows and columns of the values; no rows if three numbers in a line do not begin with a time."""
+        table = np.concatenate([*self.blocks, np.frombuffer(self.values).reshape(-1, 1 + len(self.names))])
+        self.blocks.clear()
+        table = table[np.argsort(table[:, 0], kind="stable")] if np.any(np.diff(table[:, 0]) < 0) else table
+        self.rows = table[:, 0].astype(int)
+        self.columns = {name: table[:, at].copy() for at, name in enumerate(self.names.values(), 1)}
+        self.values = array("d")
+        if np.any(self.columns.pop(TIME, _EARLIEST_TIME) < _EARLIEST_TIME):  # not a metric of MLflow
             self.rows = self.rows[:0]
         counted = next((self.names.get(at - 1, "") for at, name in self.names.items() if name == END), "")
         if counted in COUNTERS and np.any(np.abs(self.columns[counted] - self.columns[self.counter]) > 1):
             del self.columns[END]  # the end of an epoch, or of micro-batches
 
 
-def _template(text: str) -> re.Pattern[str]:
-    pieces = (re.escape(piece).replace(r"\#", MARK).replace("#", MARK) for piece in text.split("..."))
-    return re.compile(".*".join(pieces), re.IGNORECASE)
+def split_of_loss(name: str) -> frozenset[str] | None:
+    """Return the split of the name of a loss, None for another name."""
+    return loss.split if (loss := loss_name(name)) else None
 
 
-_LINES = {name: [*map(_template, (*grammar.training, *grammar.evaluation))] for name, grammar in GRAMMARS.items()}
-_EVALUATIONS = [*map(_template, (line for grammar in GRAMMARS.values() for line in grammar.evaluation))]
-
-
-def form_of(key: str, whole: Sequence[int] = ()) -> Form:
+def form_of(key: str, whole: Sequence[int] = (), *, is_prefixed: bool = False) -> Form:
     """Return what the lines of a key are.
 
     whole: positions of whole numbers, after a word such as `train` that has a loss or something else behind it.
+    is_prefixed: whether containers put something before them.
     """
-    form = Form(key, programs=frozenset(name for name in GRAMMARS if any(line.fullmatch(key) for line in _LINES[name])))
+    hits = fits(key)
+    form = Form(key, programs=frozenset(hit.program for hit in hits if not hit.is_heading))
     if reason := next((reason for pattern, reason in _SUMMARIES.items() if pattern.match(key)), ""):
         form.kind, form.reason = Kind.LEFT_OUT, reason
         return form
     literals, name = key.lower().split(MARK), ""
-    for at in range(len(literals) - 1):
-        if at not in whole and at not in form.names:
-            name = _read_number(form, literals, at, name)
-    if _starts_with_number(literals) and 0 not in whole and not (form.counts and literals[1][0] != ":"):
-        form.names[0] = "rank" if form.counts else "step"
-    form.names = {0: _TIME, 1: "loss", 2: "step"} if "MLflow" in form.programs else dict(sorted(form.names.items()))
+    if not any(GRAMMARS[hit.program].is_whole for hit in hits):
+        behind = _names_behind(literals)
+        for at in range(len(literals) - 1):
+            if at not in whole and at not in form.names:
+                name = _read_number(form, literals, at, name, behind.get(at))
+        if _starts_with_number(literals) and 0 not in whole and not (form.counts and literals[1][0] != ":"):
+            form.names[0] = "rank" if form.counts else "step"
+    if hits and (named := {at: END if name == "total" else name for at, name in hits[0].names.items()}):
+        form.names = {at: name for at, name in form.names.items() if name not in named.values()} | named
+        form.kind, form.reason, form.decimals = Kind.OTHER, "", []
+    form.names = dict(sorted(form.names.items()))
     losses = {at: loss for at, name in form.names.items() if (loss := loss_name(name)) and not loss.is_part}
     if form.kind is Kind.LEFT_OUT or not losses:
-        form.decimals = []
-        if form.kind is Kind.LEFT_OUT:
-            form.reason = UNREAD
-        elif {*form.names.values()} & {*_FACTS.values()}:
-            unit = re.match(r"[kmb](?![a-z])", literals[min(form.names) + 1])
-            form.kind, form.unit = Kind.FACT, unit[0].upper() if unit else ""
-        elif _OTHER_BAR.search(form.key):
-            form.kind = Kind.OTHER
-        elif form.reason or form.counts:
-            form.kind = Kind.LEFT_OUT if form.reason else Kind.STEP
+        _finish_without_loss(form, is_heading=any(hit.is_heading for hit in hits))
         return form
     if not form.counts:  # tqdm without a total
         bars = {at: "iteration" for at in range(len(literals) - 1) if literals[at + 1].startswith("it [")}
@@ -233,14 +184,38 @@ def form_of(key: str, whole: Sequence[int] = ()) -> Form:
     form.losses = tuple(losses)
     has_training = any(loss.split is TRAINING for loss in losses.values())
     form.kind = Kind.TRAINING if has_training else Kind.EVALUATION
-    form.is_evaluation = any(line.fullmatch(key) for line in _EVALUATIONS)
+    form.is_evaluation = any(hit.is_evaluation for hit in hits)
     words = re.findall(r"[a-z][a-z_/]*", _OPENING_BAR.sub("", MARK.join(literals[: min(losses) + 1])))
     marks = [word for word in words if word in VALIDATION | TEST]
     is_test = bool(marks) and marks[-1] in TEST  # the nearest to the loss
     form.opening = " ".join(words)
     form.marks = frozenset(marks) & TEST if is_test else frozenset(marks) | ({"eval"} if form.is_evaluation else set())
-    form.fast = _fast(form)
+    form.table = _table(form, is_prefixed=is_prefixed)
     return form
+
+
+def _finish_without_loss(form: Form, *, is_heading: bool) -> None:
+    """Set the kind of lines without a loss that is read: left out, the step of losses on other lines, or anything else."""
+    form.decimals = []
+    if form.kind is Kind.LEFT_OUT:
+        form.reason = form.reason or UNREAD
+    elif _OTHER_BAR.search(form.key):
+        form.kind = Kind.OTHER
+    elif form.reason:
+        form.kind = Kind.LEFT_OUT
+    elif form.counts and (is_heading or "%|" in form.key):
+        form.kind = Kind.STEP
+
+
+def _names_behind(literals: Sequence[str]) -> dict[int, str]:
+    """Return the names of numbers that stand behind them, by position, where a loss is named so: `9.71 train loss, ...`."""
+    matches = {at: match for at, text in enumerate(literals[1:]) if (match := _NAME_BEHIND.fullmatch(text))}
+    names = {at: plain_name(match[1]) for at, match in matches.items()}
+    is_behind = any(
+        loss_name(name) and (at == len(literals) - 2 or literals[at + 1].rstrip().endswith((",", ";", "|")))
+        for at, name in names.items()
+    )
+    return names if is_behind else {}
 
 
 def _starts_with_number(literals: Sequence[str]) -> bool:
@@ -252,14 +227,15 @@ def _starts_with_number(literals: Sequence[str]) -> bool:
     return not is_pair and (unit is None or unit[1] not in _UNITS)
 
 
-def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> str:
+def _read_number(form: Form, literals: Sequence[str], at: int, given: str, behind: str | None) -> str:
     """Find the columns of a number and, if it is one of several (`3/10`, `3 of 10`), of the next one.
 
-    literals: texts around the numbers. given: its name, if it has none of its own; return that of the next number.
+    literals: texts around the numbers. given: its name, if it has none of its own. behind: the name behind it, where names
+    stand there. Return the name of the next number.
     """
     before, after = literals[at : at + 2]
-    name, following = _name(before) or given, ""
-    has_unit = bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$|\blr\($", before))
+    name, following = behind or _name(before) or given, ""
+    has_unit = behind is None and bool(re.match(r"[a-z%]", after) or re.search(r"\((?:t|m?s)\)\W*$|\blr\($", before))
     is_ratio = after.strip() in ("/", "of") and at + 2 < len(literals)
     is_time = after == ":" and at + 2 < len(literals)
     column = most = ""
@@ -283,11 +259,9 @@ def _read_number(form: Form, literals: Sequence[str], at: int, given: str) -> st
         following = match[1] if (match := re.match(r"(.*loss)_(?:at|after|for|on)_", name)) else ""
     elif name.endswith("epoch") and set(name.split("_")[:-1]) <= _JUNK | TRAINING | VALIDATION | {"current"}:
         column, most = "epoch", "epochs"
-    elif _MODEL_HAS.search(before) and re.match(r"[kmb]? param(?:eter)?s\b", after):
-        column = PARAMETERS
     elif PERPLEXITY.search(name) and loss_name(name) is None:
         column = "validation_perplexity" if set(name.split("_")) & VALIDATION else "perplexity"
-    elif not has_unit or name in _FACTS:
+    elif not has_unit:
         column = _loss(form, literals, at, name) or _other_column(name)
     form.names |= {at: column} if column else {}
     form.names |= {at + 1: most} if is_ratio and most else {}
@@ -298,7 +272,7 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     """Return the column of a loss such as `validation_loss`, its own name beside another of that one; "" if none."""
     loss, words, after = loss_name(name), set(re.split(r"[^a-z]+", name)), literals[at + 1]
     if BITS.search(name) or (loss and BITS.match(after.lstrip(" (["))):
-        form.reason = "in bits; a loss must be in nats per token: bits per token x 0.6931"
+        form.reason = _IN_BITS
         return ""
     if loss is None and set(name.split("_")) <= TRAINING | VALIDATION | TEST:
         has_loss = any("loss" in literal for literal in literals) or any(map(loss_name, form.names.values()))
@@ -311,10 +285,10 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
         form.text, name = evaluation
         loss = loss_name(name)
     is_other = loss is None and bool(words & (_NEVER | VALIDATION | TEST))
-    if loss is None and "loss" in words and is_other and "scale" not in words:
+    if loss is None and "loss" in words and is_other and not words & {"scale", "scaled"}:
         form.reason = "a best or mean loss, or an evaluation on another text"
     if (loss is None and "loss" in words and not is_other) or (loss and _is_one_of_several(name, literals, at)):
-        form.kind = Kind.LEFT_OUT  # a loss of an unknown kind
+        form.kind, form.reason = Kind.LEFT_OUT, SEVERAL if loss else UNREAD
     if loss is None:
         return ""
     content = [word for word in re.split(r"[^a-z0-9]+", name) if word not in TRAINING | VALIDATION | TEST | {"reduced"}]
@@ -323,7 +297,7 @@ def _loss(form: Form, literals: Sequence[str], at: int, name: str) -> str:
     column = name if loss.is_part or column in form.names.values() else column
     is_given = any(form.names[one] == column for one in form.names if one not in form.decimals)
     if is_given and not loss.is_part and at not in form.decimals:
-        form.kind = Kind.LEFT_OUT  # two losses of one name, such as those of two splits
+        form.kind, form.reason = Kind.LEFT_OUT, SEVERAL  # two losses of one name, such as those of two splits
     return column
 
 
@@ -339,7 +313,7 @@ def text_of_evaluation(name: str) -> tuple[str, str] | None:
     """Return the text and the plain rest of a name such as `eval/c4/cross_entropy`; None if it is another one."""
     first, *between = name.split("/")
     plain = f"{first}/{between.pop()}" if between else name
-    loss = loss_name(plain)
+    loss: LossName | None = loss_name(plain)
     is_cross_entropy = loss is not None and loss.is_cross_entropy and loss.split is VALIDATION
     return ("/".join(between), plain) if between and is_cross_entropy else None
 
@@ -349,15 +323,14 @@ def _name(before: str) -> str:
     text = re.sub(r" ?\([^()]*\)", "", before[-200:]).rstrip(_NAME_END)
     text = _WRAPPERS.sub("", text).rstrip(_NAME_END)
     name = plain_name(_SEPARATORS.split(text)[-1].strip(" -/")).removesuffix("_value").removesuffix("_is")
-    name = _LEADING_JUNK.sub("", name) if re.search("[a-z]", name) else ""
-    return {"trl": "train_loss", "tel": "val_loss"}.get(name, name)  # llm.c
+    return _LEADING_JUNK.sub("", name) if re.search("[a-z]", name) else ""
 
 
 def _counter(name: str, after: str, at: int) -> str:
     """Return the column of a number that counts steps, "" if it counts something else."""
     if name in COUNTERS or name == "batch":
         return name if name in COUNTERS else "iteration"
-    if at == 0 and (name == "s" or (name in VALIDATION | TEST and after.startswith((":", " |")))):
+    if at == 0 and name in VALIDATION | TEST and after.startswith((":", " |")):
         return "step"
     *words, last = name.split("_")
     if "loss" in words and not {"at", "after", "for", "on"} & set(words):
@@ -368,21 +341,44 @@ def _counter(name: str, after: str, at: int) -> str:
 
 
 def _other_column(name: str) -> str:
-    """Return the column of a fact, of the batch, of a process, or of a learning rate or gradient norm; "" if none."""
-    if name in _FACTS or name in OF_THE_BATCH or name in RANKS:
-        return _FACTS.get(name, name)
-    if name in ("lr", "learning_rate"):
+    """Return the column of the batch, of a process, or of a learning rate or gradient norm; "" if none."""
+    if name in OF_THE_BATCH or name in RANKS:
+        return name
+    if re.fullmatch(r"(?:optim/)?(?:lr|learning_rate)", name):
         return "learning_rate"
     is_norm = name in ("norm", "global_norm", "total_norm") or name.endswith(("grad_norm", "gradient_norm", "gnorm"))
     return "gradient_norm" if is_norm else ""
 
 
-def _fast(form: Form) -> re.Pattern[bytes] | None:
-    """Return an expression of the lines of a form, whose groups are the numbers that are read."""
-    parts = [r"\s++".join(map(re.escape, literal.split(" "))) for literal in form.key.split(MARK)]
-    numbers = [f"({_CORE})" if at in form.names else f"(?>{_CORE})" for at in range(len(parts) - 1)]
+def _table(form: Form, *, is_prefixed: bool) -> re.Pattern[bytes] | None:
+    """Return an expression whose groups are the numbers of a line of the form that are read, and any other line.
+
+    It need not take every line of the form: the others are read one by one.
+    """
+    parts = [r"[ \t]++".join(map(re.escape, literal.split(" "))) for literal in form.key.split(MARK)]
+    number, anything = r"([-+]?\d++(?:\.\d++)?(?:[eE][-+]?\d++)?)", r"[-+]?[\d.]++(?:[eE][-+]?\d++)?+[kKMBGT]?+"
+    numbers = [number if at in form.names else anything for at in range(len(parts) - 1)]
     numbers = [rf"(?=[-+]?\d*+\.){number}" if at in form.decimals else number for at, number in enumerate(numbers)]
     numbers = [rf"(?!\d*+,){number}" if at in form.losses else number for at, number in enumerate(numbers)]
     # Spaces around numbers differ with their width.
     text = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
-    return re.compile(rf"\s*+{text}\s*+".encode()) if len(numbers) < 60 else None
+    prefix = PREFIX.pattern if is_prefixed else ""
+    return re.compile(rf"{prefix}[ \t]*+{text}[ \t]*+\n|(.*+)\n".encode()) if len(numbers) < 60 else None
+
+
+def number_of_log(text: str | bytes) -> float:
+    """Return a number of a log: infinite for NaN, NaN where nothing was measured."""
+    try:
+        value = float(text)
+    except ValueError:
+        text = text.decode() if isinstance(text, bytes) else text
+        return np.nan if text.lower() in ("n/a", "none") else float(re.sub(THOUSANDS, "", text))
+    return np.inf if value != value else value
+
+
+def parsed(texts: Sequence[bytes]) -> list[float]:
+    """Return the numbers of texts."""
+    try:
+        return [*map(float, texts)]
+    except ValueError:  # some have thousands separators
+        return [*map(number_of_log, texts)]
