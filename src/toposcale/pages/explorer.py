@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale import pages
 from toposcale.analysis.series import all_in_nats, with_metrics
 from toposcale.figures.landscape import counted_tree, loss_grid, merge_tree_layout
 from toposcale.figures.style import model_appearances
 from toposcale.landscape.planes import most_informative
+from toposcale.pages import templates
 from toposcale.pages.columns import columns, described, keys_of, rounded
 
 MOST_BARS = 700_000
@@ -30,12 +30,12 @@ LOSS_DIGITS = 6
 def explorer(**tables: Any) -> str:
     """Return the page as text; the arguments are those of `parts`."""
     page_parts = parts(**tables)
-    return page(page_parts["run"], [pages.embedded(name, part) for name, part in page_parts.items()])
+    return page(page_parts["run"], [templates.embedded(name, part) for name, part in page_parts.items()])
 
 
 def page(run: Mapping[str, Any], data: Sequence[str] = (), *, live: bool = False) -> str:
     """Return the page around a run's part; a live page asks its server for the parts."""
-    return pages.render("explorer.html", run=run, data=data, live=live)
+    return templates.render("explorer.html", run=run, data=data, live=live)
 
 
 def parts(

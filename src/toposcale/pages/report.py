@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from toposcale import pages
 from toposcale.analysis.answers import POWERLESS, UNTESTED, WHICH_ADD
 from toposcale.analysis.controls import NOTHING, questions
 from toposcale.analysis.series import all_in_nats, whole_model, with_metrics
@@ -21,6 +20,7 @@ from toposcale.figures.configurations import by_configuration
 from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
+from toposcale.pages import templates
 from toposcale.pages.cards import cards, layer_table
 from toposcale.pages.columns import columns, described, keys_of
 from toposcale.reproduction.claims import ClaimAnswer
@@ -148,7 +148,7 @@ def report(
     facts_left_out = warnings.rows[~is_warning & (not is_own)].drop(columns="remedy")
     tables = [table(one) for one in listings if has_numbers(one.rows) and one.name not in of_several]
     groups = {row["group"] for one in tables for row in one["rows"]}
-    return pages.render(
+    return templates.render(
         "report.html",
         is_own=is_own,
         several=several,
@@ -169,7 +169,7 @@ def report(
         facts_left_out=table(Listing("left_out", facts_left_out, FACTS_CAPTION)),
         runtimes=table(Listing("runtimes", runtimes)),
         models=[{"name": name, "color": appearance.color} for name, appearance in appearances.items()],
-        columns=pages.embedded("columns", chart_data(appearances, by_setting)),
+        columns=templates.embedded("columns", chart_data(appearances, by_setting)),
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         **words,

@@ -37,8 +37,9 @@ from toposcale.monitor.alerts import alerts
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.outlook import run_of
 from toposcale.monitor.records import TABLES
-from toposcale.pages import explorer, to_json
+from toposcale.pages import explorer
 from toposcale.pages.columns import rounded
+from toposcale.pages.templates import to_json
 
 ADDRESS = "127.0.0.1"
 
