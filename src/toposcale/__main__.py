@@ -27,7 +27,8 @@ _EXAMPLES = """commands:
   toposcale test-metric log.csv --metric my_metric --given step,learning_rate
   toposcale watch my-run
 
-A checkpoint is a safetensors, .bin, .pt or .ckpt file, or a folder in the layout of Hugging Face. From Python:
+A checkpoint is a safetensors file, one of PyTorch (.bin, .pt, .ckpt; pip install 'toposcale[monitor]' reads them), or a
+folder in the layout of Hugging Face. From Python:
   toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) explains them.
 Measure a training while it goes on: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
 """
@@ -77,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args([f" {text}" if _is_negative(text) else text for text in given])
     warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
+        if getattr(options, "plot", None):  # what is wrong with it is said before minutes of work
+            import_module("toposcale.forecasting.pictures").kind_of(options.plot)
         options.function(options)
     except (UserError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # of `... | head`

@@ -113,4 +113,4 @@ def test_a_bin_file_says_that_it_needs_torch(installed):
     (installed / "old.bin").write_bytes(b"\x80\x02}q\x00.")
     done = run(installed / "env/bin/python", "-m", "toposcale", "describe", "old.bin", folder=installed)
     assert done.returncode == 1
-    assert done.stderr == "toposcale: old.bin: only safetensors are read without PyTorch: pip install torch\n"
+    assert done.stderr == "toposcale: old.bin: a file of PyTorch, which needs torch: pip install 'toposcale[monitor]'\n"

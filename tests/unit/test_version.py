@@ -56,8 +56,9 @@ def test_the_extra_all_installs_every_extra_for_users_and_what_dev_needs_is_lock
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     [together] = extras["all"]
     named = set(re.fullmatch(r"toposcale\[(.*)\]", together)[1].split(","))
-    assert named | {"hub"} == extras.keys() - {"all", "dev"}  # workflow installs hub
-    assert "toposcale[hub]" in extras["workflow"]
+    assert named | {"hub", "plot", "watch"} == extras.keys() - {"all", "dev"}
+    assert "toposcale[hub,watch]" in extras["workflow"]
+    assert "toposcale[plot]" in extras["watch"]
     locks = "".join((ROOT / f"requirements{kind}.lock").read_text() for kind in ("", "-test")).lower()
     tools = [re.split(">=", dependency)[0].lower() for dependency in extras["dev"] if "[" not in dependency]
     assert [tool for tool in tools if f"\n{tool}==" not in locks] == []

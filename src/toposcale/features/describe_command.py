@@ -63,12 +63,8 @@ def measure(options: argparse.Namespace, call: Callable[..., Any], *checkpoints:
             f"{options.command}: too many checkpoints ({listed(options.more, 3)}): describe takes one, compare two; "
             "the workflow measures a whole training (kind: folder under models)"
         )
-    if options.plot:  # what is wrong with it is said before minutes of work
-        from toposcale.forecasting.pictures import kind_of
-
-        kind_of(options.plot)
-        if options.all:
-            raise UserError("--plot: it draws the table of one row per matrix; leave --all out")
+    if options.plot and options.all:
+        raise UserError("--plot: it draws the table of one row per matrix; leave --all out")
     groups = {"features": tuple(options.features)} if options.features else {}
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

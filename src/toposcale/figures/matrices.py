@@ -13,18 +13,16 @@ from toposcale.features.names import feature_name, short_layer
 from toposcale.features.registry import lookup
 from toposcale.features.roles import Role, network_order, odd_layers, role_of
 from toposcale.forecasting import pictures
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import UserError, listed, needs_extra
 from toposcale.io.schemas import ALL_LAYERS
 
-try:
+with needs_extra("plot", "a picture"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.ticker import NullLocator
 
     from toposcale.figures.style import MUTED, SEVERAL_LOOKS, STRIKING, WIDTH, styled
-except ImportError as error:
-    raise UserError("a picture needs matplotlib: pip install matplotlib") from error
 
 _MOST_NAMED, _MOST_CHANGED, _MOST_TICKS, _LONGEST = 24, 3, 16, 110
 _LETTER = 0.085  # inches of a letter of a tick label, amply

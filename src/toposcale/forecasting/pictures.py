@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, needs_extra
 from toposcale.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -19,10 +19,12 @@ _WITHOUT_DATE = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"Crea
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """Return the format of a picture by its suffix; raise UserError if it is another one."""
+    """Return the format of a picture by its suffix; raise UserError if it is another one, or without matplotlib."""
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in _WITHOUT_DATE:
         raise UserError(f"{path}: the suffix of a picture must be .{', .'.join(_WITHOUT_DATE)}")
+    with needs_extra("plot", "a picture"):
+        import matplotlib  # noqa: F401
     return kind
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.io.errors import NOT_TENSORS, UserError, listed
+from toposcale.io.errors import NOT_TENSORS, UserError, listed, needs_extra
 from toposcale.io.files import regular_file
 from toposcale.io.not_weights import is_buffer
 from toposcale.io.stub_unpickler import Stub, load_with_stubs, not_loaded
@@ -167,10 +167,8 @@ def load_content(file: Path) -> tuple[Any, list[str]]:
     No code is executed: in place of other objects than tensors stand stubs.
     """
     _check_complete(file)
-    try:
+    with needs_extra("monitor", f"{file}: a file of PyTorch, which"):
         import torch
-    except ImportError as error:
-        raise UserError(f"{file}: only safetensors are read without PyTorch: pip install torch") from error
 
     is_archive = _head(file) == _ARCHIVE
     try:

@@ -58,6 +58,15 @@ def as_user_error(subject: object, problem: str, kinds: Kinds = BaseException, *
         raise UserError(f"{subject}: {problem} ({reason_of(error)})" + (f"; {remedy}" if remedy else "")) from error
 
 
+@contextmanager
+def needs_extra(extra: str, subject: object) -> Iterator[None]:
+    """Raise a UserError that names an extra of toposcale if a package that is imported in the block is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(f"{subject} needs {error.name}: pip install 'toposcale[{extra}]'") from error
+
+
 def message_of(error: BaseException) -> str:
     """Return the message of an error for the user: for a system error about a file, the file and what is wrong with it."""
     if not isinstance(error, OSError) or error.filename is None or not error.errno:

@@ -25,4 +25,4 @@ __all__ = [
     *("GRAPHS", "LandscapeProfile", "MergeTree", "grid_edges", "landscape_features", "landscape_profile", "merge_tree"),
     *("point_edges", *_WITH_TORCH),
 ]
-__getattr__, __dir__ = lazy_names(__name__, _WITH_TORCH)
+__getattr__, __dir__ = lazy_names(__name__, _WITH_TORCH, {"torch": "monitor"})

@@ -25,4 +25,6 @@ _MODULES = {
     "TopologyCallback": "callback",
     "TopologyMonitor": "loop",
 }
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__ = lazy_names(
+    __name__, _MODULES, {"torch": "monitor", "lightning": "lightning", "transformers": "hub"}
+)

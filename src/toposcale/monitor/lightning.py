@@ -21,7 +21,7 @@ def _callback_class() -> Any:
             return import_module(name).Callback
         except ModuleNotFoundError:
             continue
-    raise ModuleNotFoundError("the callback needs Lightning: pip install lightning")
+    raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
 
 
 class LightningTopologyCallback(TrainerHooks, _callback_class()):  # type: ignore[misc]

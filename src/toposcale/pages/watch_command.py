@@ -2,7 +2,7 @@
 
 import argparse
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, needs_extra
 
 _LONGEST_WAIT = 86_400  # seconds, a day
 
@@ -16,10 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Serve the page until it is interrupted."""
-    try:
+    with needs_extra("watch", "watch"):
         from toposcale.pages.watch import watch
-    except ImportError as error:
-        raise UserError(f"watch needs {error.name}: run it in the environment of the workflow (make watch)") from error
     if not 0 <= given.port <= 65535:
         raise UserError(f"--port {given.port}: a port is a number from 0, for any that is free, to 65535")
     if not 0 < given.every <= _LONGEST_WAIT:

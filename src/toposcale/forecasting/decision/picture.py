@@ -9,7 +9,7 @@ from toposcale.forecasting.decision.decay import DecayDecision
 from toposcale.forecasting.decision.expected_regret import WeighedCandidate
 from toposcale.forecasting.laws.law import ForecastCurve
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io.errors import UserError
+from toposcale.io.errors import needs_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,10 +53,8 @@ def draw(
 
 def new_figure(width: float, height: float = 3.6) -> "Figure":
     """Return an empty figure; raise UserError if matplotlib is not installed."""
-    try:
+    with needs_extra("plot", "a picture"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError("a picture needs matplotlib: pip install matplotlib") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
