@@ -31,24 +31,12 @@ class GPTShape:
         return (self.vocab_size + self.context) * d + self.n_layers * (12 * d * d + 13 * d) + 2 * d
 
 
-# Uninitialised layers: PyTorch's own initialisation would draw from the global generator. `nn.utils.skip_init` does the
-# same through the meta device, which imports sympy: 1.3 s in every job that builds a model.
-class _Linear(nn.Linear):
-    def reset_parameters(self) -> None:
-        """Leave the values to `GPT`."""
-
-
-class _Embedding(nn.Embedding):
-    def reset_parameters(self) -> None:
-        """Leave the values to `GPT`."""
-
-
 class _Attention(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.qkv = _Linear(d_model, 3 * d_model)
-        self.projection = _Linear(d_model, d_model)
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.projection = nn.Linear(d_model, d_model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         # (batch, time, 3 d_model) -> three of (batch, heads, time, d_head)
@@ -61,8 +49,8 @@ class _Attention(nn.Module):
 class _FeedForward(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.expansion = _Linear(d_model, 4 * d_model)
-        self.projection = _Linear(4 * d_model, d_model)
+        self.expansion = nn.Linear(d_model, 4 * d_model)
+        self.projection = nn.Linear(4 * d_model, d_model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.projection(F.gelu(self.expansion(inputs)))
@@ -91,9 +79,10 @@ class GPT(nn.Module):
     def __init__(self, shape: GPTShape, *, seed: int = 0) -> None:
         super().__init__()
         self.shape = shape
-        self.token_embedding = _Embedding(shape.vocab_size, shape.d_model)
-        self.position_embedding = _Embedding(shape.context, shape.d_model)
-        self.blocks = nn.ModuleList([_Block(shape.d_model, shape.n_heads) for _ in range(shape.n_layers)])
+        with torch.random.fork_rng(devices=[]):  # the layers of PyTorch draw from the global generator
+            self.token_embedding = nn.Embedding(shape.vocab_size, shape.d_model)
+            self.position_embedding = nn.Embedding(shape.context, shape.d_model)
+            self.blocks = nn.ModuleList([_Block(shape.d_model, shape.n_heads) for _ in range(shape.n_layers)])
         self.final_norm = nn.LayerNorm(shape.d_model)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
