@@ -313,11 +313,6 @@ def test_every_graph_fits_a_cube_of_points(graph):
     assert features[f"n_minima_{graph}"] == trees[graph].n_minima
 
 
-def test_gabriel_leaves_the_grid():
-    with pytest.raises(ValueError, match="gabriel of a square grid is grid4"):
-        surface_edges([np.arange(3.0)] * 2, "gabriel")
-
-
 def test_wrong_features_name_the_argument():
     with pytest.raises(ValueError, match=r"^values:"):
         sharpness(np.ones((3, 4)))

@@ -24,7 +24,7 @@ from toposcale.forecasting.runs.metrics import LOSS_UNIT
 
 _SUBSPACES = ("subspace", "quadratic")
 _PLANE = rf"(?:_(?P<plane>(?:random|top|negative|mixed)_[\d.e+-]+|ball|bowl|(?:{'|'.join(_SUBSPACES)})_\d+))?"
-_GRAPH = r"(?:_(?P<graph>grid4|grid8|delaunay|gabriel|aknn8))?"
+_GRAPH = r"(?:_(?P<graph>grid4|grid8|delaunay|aknn8))?"
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _NULLS = {"_z_permuted": "against permuted entries", "_z_gaussian": "against Gaussian entries"}
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 GRID_GRAPHS = ("grid4", "grid8")
-POINT_GRAPHS = ("delaunay", "gabriel", "aknn8")
+POINT_GRAPHS = ("delaunay", "aknn8")
 GRAPHS = GRID_GRAPHS + POINT_GRAPHS
 
 _NEIGHBOURS = 8
@@ -64,9 +64,8 @@ def point_edges(points: ArrayLike, graph: str) -> np.ndarray:
     ----------
     points : array_like of shape (n, d)
         Points as rows, d >= 1.
-    graph : {"delaunay", "gabriel", "aknn8"}
-        Delaunay triangulation; pairs whose closed diametral ball holds no other point (a square grid gives `grid4`); or
-        the union of each point's 8 nearest neighbours, exact, ties to the smaller index.
+    graph : {"delaunay", "aknn8"}
+        Delaunay triangulation, or the union of each point's 8 nearest neighbours, exact, ties to the smaller index.
 
     Returns
     -------
@@ -77,10 +76,6 @@ def point_edges(points: ArrayLike, graph: str) -> np.ndarray:
     ------
     ValueError
         If `points` is not 2-D or holds NaN or infinity, or `graph` is unknown.
-
-    References
-    ----------
-    Gabriel and Sokal, Systematic Zoology 18(3), 1969.
 
     Examples
     --------
@@ -98,8 +93,6 @@ def point_edges(points: ArrayLike, graph: str) -> np.ndarray:
         return _nearest_edges(points)
     distinct, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
     edges = _delaunay_edges(distinct)
-    if graph == "gabriel":
-        edges = edges[_gabriel(distinct, edges)]
     twin = first[inverse.ravel()]
     repeated = np.flatnonzero(twin != np.arange(len(points)))
     return _sorted_edges(np.concatenate([first[edges], np.column_stack([twin[repeated], repeated])]))
@@ -127,22 +120,9 @@ def _delaunay_edges(points: np.ndarray) -> np.ndarray:
     triangulation = Delaunay(points)
     pairs = itertools.combinations(range(dimension + 1), 2)
     edges = np.concatenate([triangulation.simplices[:, pair] for pair in pairs])
-    # Qhull leaves out a point that coincides with another to rounding; it names the vertex beside it.
+    # Qhull leaves out a point that coincides with another to rounding; it names the nearest vertex.
     left_out = triangulation.coplanar[:, [0, 2]]
     return np.unique(np.sort(np.concatenate([edges, left_out]), axis=1), axis=0)
-
-
-def _gabriel(points: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return a mask (m,) of the Delaunay edges with an empty closed diametral ball."""
-    from scipy.spatial import cKDTree
-
-    if len(points) < 3:
-        return np.ones(len(edges), dtype=bool)
-    ends = points[edges]
-    radius = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1) / 2
-    # The two ends are the nearest of all when the ball is empty, so the third nearest decides.
-    third = cKDTree(points).query(ends.mean(axis=1), k=3)[0][:, 2]
-    return third > radius * (1 + _TIE)
 
 
 def _nearest_edges(points: np.ndarray) -> np.ndarray:

@@ -13,9 +13,11 @@ class KrylovBasis:
     Parameters
     ----------
     rng : Generator
-        Of the start vector, and of one at random where the space has ended.
-    most, size : int
-        Largest number of vectors m, and their length n.
+        Draws the start vector, and the next one where the space has ended.
+    max_vectors : int
+        Largest number m of vectors.
+    size : int
+        Length n of a vector.
 
     Attributes
     ----------
@@ -25,7 +27,7 @@ class KrylovBasis:
         The matrix in these rows.
     count : int
         Number of vectors so far.
-    rest : float
+    residual_norm : float
         Norm of the part of the last vector's image outside of the basis; 0 if the space has ended.
 
     References
@@ -41,9 +43,10 @@ class KrylovBasis:
     [1.0, 3.0]
     """
 
-    def __init__(self, rng: np.random.Generator, most: int, size: int) -> None:
+    def __init__(self, rng: np.random.Generator, max_vectors: int, size: int) -> None:
         self.rng = rng
-        self.vectors, self.projected, self.count = np.empty((most, size)), np.zeros((most, most)), 0
+        self.vectors, self.projected = np.empty((max_vectors, size)), np.zeros((max_vectors, max_vectors))
+        self.count = 0
         self._outside = rng.standard_normal(size)
         self.residual_norm = float(np.linalg.norm(self._outside))
 

@@ -203,10 +203,8 @@ def _elder_rule(passes: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.n
 def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:
     """Return the edges (m, 2) of a named graph on the points of a grid in C order, given by its axes (k arrays).
 
-    Point graphs use the true distances. ValueError: an unknown graph, or `gabriel`, which is `grid4` on a square grid.
+    Point graphs use the true distances. ValueError: an unknown graph.
     """
-    if graph == "gabriel":
-        raise ValueError("graph: gabriel of a square grid is grid4; it is for scattered points")
     axes = [np.asarray(axis, dtype=np.float64) for axis in coordinates]
     if graph in GRID_GRAPHS:
         return grid_edges([len(axis) for axis in axes], graph)
@@ -278,7 +276,7 @@ def landscape_features(
     coordinates : sequence of array_like
         Coordinates along each axis, in weight units.
     graphs : sequence of str
-        Graphs, of `GRAPHS` without `gabriel`.
+        Graphs, of `GRAPHS`.
     threshold, rounding : float
         Pairs count whose persistence is above both: a share of the range of the finite values, and in the unit of the
         loss.
