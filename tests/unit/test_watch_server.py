@@ -17,8 +17,8 @@ from toposcale.pages.watch import _Server
 
 
 @contextlib.contextmanager
-def watching(folder):
-    command = [sys.executable, "-m", "toposcale", "watch", str(folder), "--port", "0", "--every", "0.1"]
+def watching(folder, *options):
+    command = [sys.executable, "-m", "toposcale", "watch", str(folder), "--port", "0", "--every", "0.1", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process, process.stdout.readline().split()[0]
@@ -53,6 +53,9 @@ def test_a_browser_that_hangs_up_leaves_no_traceback_and_the_next_one_is_served(
             assert len(page.read()) > 100_000
         with urllib.request.urlopen(address + "data/run") as run:
             assert json.load(run)["name"] == tmp_path.name
+            assert run.headers["X-Content-Type-Options"] == "nosniff"
+            policy = dict(rule.split(" ", 1) for rule in run.headers["Content-Security-Policy"].split("; "))
+            assert (policy["default-src"], policy["connect-src"]) == ("'none'", "'self' data:")
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=30)
     assert process.returncode == 0
@@ -64,6 +67,18 @@ def test_a_browser_that_hangs_up_leaves_no_traceback_and_the_next_one_is_served(
 def test_the_seconds_between_two_looks_are_checked_before_the_page_is_served(tmp_path, capsys, seconds):
     assert main(["watch", str(tmp_path), "--port", "0", "--every", seconds]) == 1
     assert re.fullmatch(r"toposcale: --every \S+: it must be more than 0 and at most .*\n", capsys.readouterr().err)
+
+
+def test_watch_ends_for_a_folder_that_is_not_there(tmp_path, capsys):
+    assert main(["watch", str(tmp_path / "nosuch"), "--port", "0"]) == 1
+    line = f"toposcale: {tmp_path}/nosuch: no such folder; if the training makes it later, add --wait\n"
+    assert capsys.readouterr().err == line
+    state = "Reading."
+    with watching(tmp_path / "nosuch", "--wait") as (_, address):
+        while state == "Reading.":  # before the first look
+            with urllib.request.urlopen(address + "data/run") as run:
+                state = json.load(run)["state"]
+    assert "nosuch is not there yet: waiting for it." in state
 
 
 def test_an_error_of_the_server_itself_is_told(capsys):

@@ -43,6 +43,14 @@ from toposcale.pages.templates import to_json
 
 ADDRESS = "127.0.0.1"
 
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    # All of the page is inside it; its charts compile functions.
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
+
 _HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d{{1,5}})?")
 
 
@@ -309,10 +317,14 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
-            self.send_header("Cache-Control", "no-store")
             with suppress(ConnectionError):  # the visitor has left
                 self.end_headers()
                 self.wfile.write(content)
+
+        def end_headers(self) -> None:
+            for name, value in _HEADERS.items():
+                self.send_header(name, value)
+            super().end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: the terminal shows the address alone."""

@@ -1,6 +1,7 @@
 """`toposcale watch`: a local page that follows a training."""
 
 import argparse
+from pathlib import Path
 
 from toposcale.io.errors import UserError, needs_extra
 
@@ -10,6 +11,7 @@ _LONGEST_WAIT = 86_400  # seconds, a day
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("folder", metavar="FOLDER")
+    parser.add_argument("--wait", action="store_true", help="for a folder that is not there yet")
     parser.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
     parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks")
 
@@ -22,4 +24,6 @@ def run(given: argparse.Namespace) -> None:
         raise UserError(f"--port {given.port}: a port is a number from 0, for any that is free, to 65535")
     if not 0 < given.every <= _LONGEST_WAIT:
         raise UserError(f"--every {given.every:g}: it must be more than 0 and at most {_LONGEST_WAIT:,} seconds")
+    if not given.wait and not Path(given.folder).exists():
+        raise UserError(f"{given.folder}: no such folder; if the training makes it later, add --wait")
     watch(given.folder, port=given.port, every=given.every)
