@@ -147,15 +147,21 @@ endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.paper_seeds.claims
 
 # Every number of docs/decisions.md. ONLY=published: of the published runs alone, nothing is trained. ONLY=analysis: of the small
-# tables that are there. Else every alternative that is missing is trained first.
+# tables that are there. ONLY=all: after a correction of the published runs or a change of the law, all that depends on them,
+# from the prior on; about two hours on two cores. Else every alternative that is missing is trained first.
+STUDY = OMP_NUM_THREADS=1 $(BIN)/python -m
 decisions: $(VENV)/.runtime
 ifeq ($(ONLY),)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
 endif
-ifneq ($(ONLY),published)
-	OMP_NUM_THREADS=1 $(BIN)/python -m studies.decisions own results/decisions
+ifeq ($(ONLY),all)
+	for table in priors standing ablation young; do $(STUDY) studies.decisions $$table || exit 1; done
+	for study in run_pairs decay_starts random_laws small_models; do $(STUDY) studies.$$study || exit 1; done
 endif
-	OMP_NUM_THREADS=1 $(BIN)/python -m studies.decisions published
+ifneq ($(ONLY),published)
+	$(STUDY) studies.decisions own results/decisions
+endif
+	$(STUDY) studies.decisions published
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime

@@ -1,8 +1,8 @@
 """How much is lost by decaying when the law says, and by fixed shares of the training.
 
-    python -m studies.decay_starts [FOLDER]
+    python -m studies.decay_starts
 
-FOLDER holds published runs, of which some differ by the start of their decay alone: of one peak rate and length the outcome
+Some published runs differ only in the start of their decay: of one peak rate and length the outcome
 of every start is known. At 20 and 40% of the run with the shortest decay, whose rate is still constant, the law chooses
 among those that have not begun; its prior was learnt without the source. The regret is the final loss of a choice less the
 lowest one. Nothing is trained.
@@ -10,15 +10,13 @@ lowest one. Nothing is trained.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from studies.decisions import PUBLISHED_RUNS
+from studies.decisions import PUBLISHED_RUNS, computed
 from studies.decisions.published import read
 from toposcale.forecasting.decision.decay import when_to_decay
 from toposcale.forecasting.laws.joint import Joint
@@ -32,10 +30,10 @@ FEWEST = 4
 
 
 def main() -> None:
-    """Print the regret of each policy at each decision, and the means."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLISHED_RUNS
+    """Print the regret of each policy at each decision, and write the means."""
     prior_without = priors()
-    runs = {run.model: run for run in read(folder)}
+    published = read(PUBLISHED_RUNS)
+    runs = {run.model: run for run in published}
     facts = {
         name: (run.family, run.schedule.peak_rate, run.final_step, run.decay_start)
         for name, run in runs.items()
@@ -66,7 +64,8 @@ def main() -> None:
     regrets = pd.DataFrame(rows)
     print(small_tables.markdown(regrets))
     policies = ["law", *(f"always {fixed:.0%}" for fixed in FIXED)]
-    print(small_tables.markdown(regrets[policies].mean().rename("regret").rename_axis("policy").reset_index()))
+    means = regrets[policies].mean().rename("regret").rename_axis("policy").reset_index()
+    computed.write(means.assign(decisions=len(regrets)), PUBLISHED_RUNS, "decay_starts", published)
 
 
 def _nearest(ends: dict[float, float], share: float) -> float:

@@ -6,32 +6,34 @@ Replicates are runs of the project's own studies that differ by their seed alone
 false-positive rate. So are three published records of 124M models, of twelve seeds each; there a difference of `PLANTED`
 nats is planted, too. Pairs are runs of one family of published runs (FOLDERS, by default studies/decisions/published_runs)
 whose losses differ at the end: from 30 and 50% of both, the sign of the forecast difference is compared with the measured
-one. Nothing is trained.
+one. The prior is learnt without the source of the pair (`priors.csv`). Nothing is trained.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from studies.decisions import PUBLISHED_RUNS
+from studies.decisions import PUBLISHED_RUNS, computed
 from studies.decisions.published import read
 from studies.nulls.configurations import RUNS
 from toposcale.forecasting.decision.compare_runs import RunPair, compare
 from toposcale.forecasting.decision.differences import Axis, Difference
 from toposcale.forecasting.laws.joint import Joint
+from toposcale.forecasting.laws.prior_table import NONE, priors
+from toposcale.forecasting.laws.priors import Prior
 from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.published_run import PublishedRun
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io.errors import UserError
+from toposcale.io.errors import NoForecast, UserError
 
 PAIRS, MOST_RUNS = 60, 8
 """Pairs of replicates of each configuration, and runs of each family and length."""
@@ -114,13 +116,37 @@ def _found(value: np.ndarray, half: np.ndarray) -> dict[str, float]:
     return {"significant": float(np.mean(np.abs(value) > half)), "found": float(np.mean(significant))}
 
 
-def pairs(runs: Sequence[PublishedRun]) -> Iterator[dict[str, object]]:
-    """Yield a row for each pair of finished runs of a family that end after as many tokens, by share of their training."""
+class RememberingLaw(Joint):
+    """A law that fits a run up to a step once: a run is in several pairs."""
+
+    def __init__(self, prior: Prior) -> None:
+        super().__init__(prior)
+        self.fits: dict[tuple[str, float], Joint | NoForecast] = {}
+
+    def fit(self, run: TrainingRun, others: Sequence[TrainingRun] = ()) -> Self:
+        key = run.model, run.progress.step
+        if key not in self.fits:
+            try:
+                self.fits[key] = super().fit(run, others)
+            except NoForecast as error:
+                self.fits[key] = error
+        if isinstance(fitted := self.fits[key], NoForecast):
+            raise fitted
+        return cast(Self, fitted)
+
+
+def pairs(runs: Sequence[PublishedRun], by_source: Mapping[str, Prior]) -> Iterator[dict[str, object]]:
+    """Yield a row for each pair of finished runs of a family that end after as many tokens, by share of their training.
+
+    by_source: the prior learnt without each; `NONE` for a source that no prior was learnt from.
+    """
     families: dict[tuple[str, float], list[TrainingRun]] = {}
     for run in runs:
         if run.is_finished:
             families.setdefault((f"{run.source}/{run.family}", round(run.tokens / 1e8)), []).append(run)
     for (family, _), members in sorted(families.items()):
+        source = family.partition("/")[0]
+        law = RememberingLaw(by_source.get(source, by_source[NONE]))
         rng = np.random.default_rng(0)
         chosen = [members[index] for index in sorted(rng.permutation(len(members))[:MOST_RUNS])]
         for one, other in combinations(chosen, 2):
@@ -129,11 +155,11 @@ def pairs(runs: Sequence[PublishedRun]) -> Iterator[dict[str, object]]:
                 continue
             for share in SHARES:
                 try:
-                    end = compare(Joint(), [one.first(share), other.first(share)]).pairs[0].end
+                    end = compare(law, [one.first(share), other.first(share)]).pairs[0].end
                 except UserError as error:
                     end = Difference(Axis.END, reason=str(error))
                 yield {
-                    "source": family.partition("/")[0],
+                    "source": source,
                     "share": share,
                     "truth": truth,
                     "has_forecast": not end.reason,
@@ -143,19 +169,12 @@ def pairs(runs: Sequence[PublishedRun]) -> Iterator[dict[str, object]]:
                 }
 
 
-def main() -> None:
-    """Print two tables."""
-    rows = [
-        {"configuration": name, "now": row.now[0].is_significant, "end": row.end.is_significant}
-        for name, row in replicates()
-    ]
-    table = pd.DataFrame(rows).groupby("configuration").mean()
-    table.loc["all"] = table.mean()
-    print(small_tables.markdown(table.reset_index()))
-    print(small_tables.markdown(published_replicates()))
-    compared = pd.DataFrame([row for folder in _folders() for row in pairs(read(folder))])
+def pairs_by_source(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each source: pairs, the shares with a forecast (forecast) and with a run that is called better
+    (significant), and how often the interval contains the measured difference (coverage) and the better run is better
+    (right)."""
     means = []
-    for source, part in compared.groupby("source"):
+    for source, part in rows.groupby("source"):
         forecast, significant = part[part["has_forecast"]], part[part["is_significant"]]
         means.append(
             {
@@ -167,12 +186,33 @@ def main() -> None:
                 "right": significant["is_right"].mean(),
             }
         )
-    print(small_tables.markdown(pd.DataFrame(means)))
+    return pd.DataFrame(means)
 
 
-def _folders() -> list[Path]:
-    return [Path(name) for name in sys.argv[1:]] or [PUBLISHED_RUNS]
+def replicates_by_configuration() -> pd.DataFrame:
+    """A row for each configuration, and one for all: the pairs, and the share of them that is found to differ."""
+    rows = pd.DataFrame(
+        {"configuration": name, "now": row.now[0].is_significant, "end": row.end.is_significant}
+        for name, row in replicates()
+    )
+    grouped = rows.groupby("configuration")
+    table = grouped.mean().join(grouped.size().rename("pairs")).reset_index()
+    total = table[["now", "end"]].mean().to_dict() | {"configuration": "all", "pairs": len(rows)}
+    return pd.concat([table, pd.DataFrame([total])], ignore_index=True)
+
+
+def main(folders: list[Path]) -> None:
+    """Write the three tables; of other folders than the committed one, print that of their pairs."""
+    if folders:
+        rows = [row for folder in folders for row in pairs(read(folder), priors())]
+        print(small_tables.markdown(pairs_by_source(pd.DataFrame(rows))))
+        return
+    runs = read(PUBLISHED_RUNS)
+    compared = pd.DataFrame(pairs(runs, priors()))
+    computed.write(pairs_by_source(compared), PUBLISHED_RUNS, "pairs", runs)
+    small_tables.write(published_replicates(), PUBLISHED_RUNS / "replicate_pairs.csv")
+    small_tables.write(replicates_by_configuration(), small_tables.TABLES / "study_replicate_pairs.csv")
 
 
 if __name__ == "__main__":
-    main()
+    main([Path(name) for name in sys.argv[1:]])

@@ -1,8 +1,9 @@
 """How good the forecasts are for models far below the published sizes: the project's own trainings.
 
 `python -m studies.small_models [RUNS]` forecasts the end of every training of studies 1 to 3 (3K to 301K parameters;
-with RUNS, so many of each configuration) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many
-forecasts are refused, the error of the others, and how many of their 95% intervals contain the measured end.
+with RUNS, so many of each configuration) from 20, 30 and 50% of its own curve, as the advice does. It writes by size how
+many forecasts are refused, the error of the others, and how many of their 95% intervals contain the measured end, to
+studies/tables/small_models.csv; with RUNS, it prints them.
 """
 
 from __future__ import annotations
@@ -86,4 +87,8 @@ def by_size(table: pd.DataFrame) -> pd.DataFrame:
 
 if __name__ == "__main__":
     most = int(sys.argv[1]) if len(sys.argv) > 1 else None
-    print(small_tables.markdown(by_size(forecasts(trainings(most)))))
+    sizes = by_size(forecasts(trainings(most)))
+    if most:
+        print(small_tables.markdown(sizes))
+    else:
+        small_tables.write(sizes, small_tables.TABLES / "small_models.csv")

@@ -14,6 +14,8 @@ from toposcale.io.errors import UserError
 
 METRICS = (VALIDATION_LOSS, "generalisation_gap")
 DIGITS = 8
+TABLES = Path(__file__).parent / "tables"
+"""The results of studies of one module."""
 
 
 def run(main: Callable[[Path, list[Path]], None]) -> None:

@@ -2,7 +2,7 @@
 some decisions with parts of the law left out, `... standing [FOLDER ...]` where published runs, also those of more folders,
 stand against the published law, `... young` forecasts of runs before the first age, and `... own [RUN]` the decisions
 that were taken here. `... priors` learns the prior, with each source left out, which takes a quarter of an hour. Nothing is
-trained.
+trained. `make decisions ONLY=all` does all of it.
 
 RUN is a folder of results, whose small tables are gathered first.
 """
@@ -15,9 +15,10 @@ from pathlib import Path
 import pandas as pd
 
 from studies import small_tables
-from studies.decisions import OWN_TABLES, PUBLISHED_RUNS
+from studies.decisions import OWN_TABLES, PUBLISHED_RUNS, computed
 from studies.decisions.ablation import ablation
 from studies.decisions.forecasts import by_source, forecasts_of, with_smaller
+from studies.decisions.headlines import confident_answers, forecast_means, policy_means, run_counts
 from studies.decisions.judge import decisions_of, groups, policy_table
 from studies.decisions.own import (
     ALTERNATIVE,
@@ -46,6 +47,21 @@ FACTS = ["model", "family", "entry", "configuration", "seed", "n_parameters", "t
 PLAN = ["learning_rate", "warmup_steps", "shape"]
 POLICY_COLUMNS = ["n_decisions", "n_confident", "n_models", *MEANS[MEANS.index("share_best") :]]
 DIGITS = 6
+TABLES = (
+    *(
+        "run_counts",
+        "priors",
+        "forecasts",
+        "forecast_means",
+        "smaller",
+        "groups",
+        "confident_answers",
+        "policies",
+        "policy_means",
+    ),
+    *("standing", "ablation", "young", "pairs", "replicate_pairs", "decay_starts"),
+)
+"""Tables of the published runs, in the order of their page."""
 RESAMPLES, SEED = 10_000, 42
 HEAD = "Written by `make decisions`; [what was done](../../../docs/decisions.md)."
 FILES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"log": "log.csv.gz"}
@@ -59,47 +75,54 @@ def published(folder: Path = PUBLISHED_RUNS, images: Path | None = None) -> None
     judged = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
     judged = judged[[name for name in judged if not str(name).startswith("regret.")]]
     policies = policy_table(decisions, RESAMPLES, SEED)
+    sources = {run.family: run.source for run in runs}
     made = {
         "forecasts": by_source(forecasts),
         "smaller": with_smaller(forecasts),
         "groups": judged,
         "policies": policies,
+        "policy_means": policy_means(policies, sources),
+        "confident_answers": confident_answers(judged, sources),
+        "forecast_means": forecast_means(forecasts),
+        "run_counts": run_counts(runs),
     }
     for name, rows in made.items():
-        small_tables.write(rows, folder / f"{name}.csv", DIGITS)
-    others = {
-        name: pd.read_csv(folder / f"{name}.csv")
-        for name in ("standing", "ablation")
-        if (folder / f"{name}.csv").exists()
-    }
-    _write_results("Results on published runs", folder, {"priors": pd.read_csv(PRIORS)} | made | others)
+        computed.write(rows, folder, name, runs)
+    write_results(folder)
     if images:
         pictures.write(regrets(policies), images / "decisions.svg")
         pictures.write(ends(forecasts), images / "forecasts.svg")
 
 
+def write_results(folder: Path = PUBLISHED_RUNS) -> None:
+    """The page with every table of the published runs that the folder holds."""
+    files = {name: PRIORS if name == "priors" else folder / f"{name}.csv" for name in TABLES}
+    parts = {name: pd.read_csv(file) for name, file in files.items() if file.exists()}
+    _write_results("Results on published runs", folder, parts)
+
+
 def learn_priors(folder: Path = PUBLISHED_RUNS) -> None:
     """The prior with all sources, and with each one left out."""
-    small_tables.write(learnt(read(folder)).reset_index(), PRIORS, DIGITS)
-    print(PRIORS)
+    runs = read(folder)
+    computed.write(learnt(runs).reset_index(), folder, "priors", runs, PRIORS)
 
 
 def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
     """What each part of the law is worth, beside the other numbers of the published runs."""
-    small_tables.write(ablation(list(decision_points(read(folder))), priors()), folder / "ablation.csv", DIGITS)
-    print(folder / "ablation.csv")
+    runs = read(folder)
+    computed.write(ablation(list(decision_points(runs)), priors()), folder, "ablation", runs)
 
 
 def standing(folders: list[Path], folder: Path = PUBLISHED_RUNS) -> None:
     """Where published runs stand, by source; folders: more runs of the form of those in `folder`."""
     runs = [run for each in (folder, *folders) for run in read(each)]
-    small_tables.write(standing_table(standing_points(runs)), folder / "standing.csv", DIGITS)
-    print(folder / "standing.csv")
+    computed.write(standing_table(standing_points(runs)), folder, "standing", runs)
 
 
 def young(folder: Path = PUBLISHED_RUNS) -> None:
-    """Print how often the intervals of young runs hold."""
-    print(small_tables.markdown(young_table(young_forecasts(read(folder), priors()))))
+    """How often the intervals of runs that are refused as too young contain the end."""
+    runs = read(folder)
+    computed.write(young_table(young_forecasts(runs, priors())), folder, "young", runs)
 
 
 def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:

@@ -109,7 +109,7 @@ def test_a_lower_loss_under_a_lower_rate_is_said_and_the_ends_are_compared():
     other = {"step": steps, "loss": law(1e8, decaying, steps), "learning_rate": decaying[steps]}
     comparison = compared(one, other, n_parameters=1e8, tokens_per_step=1000, warmup_steps=250)
     assert comparison.now[0].value < 0
-    assert "lower rate is not progress" in comparison.note
+    assert "part of the gap is annealing" in comparison.note
 
 
 def test_ends_that_are_ahead_are_forecast_or_not_known_with_the_reason():

@@ -102,7 +102,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Forecast loss of each candidate for the remaining compute",
         "For every run that is not finished (if all are finished: as each stood at the first share of training with an "
         "advice): the forecast final loss if the run is continued, is extended, or is stopped to train another size, with "
-        "the law's own 95% intervals, whose coverage is not known. The best candidate is in colour.",
+        "the 95% intervals of the law. The best candidate is in colour.",
         tables=("candidates", "models"),
     ),
     "embeddings_over_training": _embeddings(

@@ -268,8 +268,7 @@ def _rate_note(first: TrainingRun, second: TrainingRun, rows: Iterable[Differenc
             lower = int(shares[1] < shares[0])
             return (
                 f"{location} the learning rate of {runs[lower].model} is {min(shares):.0%} of its peak, that of "
-                f"{runs[1 - lower].model} {max(shares):.0%}: a lower loss under a lower rate is not progress; compare the "
-                "ends"
+                f"{runs[1 - lower].model} {max(shares):.0%}: part of the gap is annealing; compare the ends"
             )
     return ""
 
