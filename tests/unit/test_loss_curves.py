@@ -400,7 +400,7 @@ def test_a_list_of_json_objects_is_read_like_its_lines(tmp_path):
         ("a.json", b'[{"step": 5', "not JSON"),
         ("a.jsonl", b'{"step": 5, "loss": 3}\n{"step": 6, "lo\n{}', "line 2 is not JSON, one object a line"),
         ("a.jsonl", b'{"step": 5, "loss": 3}\n[1]', "line 2 is not JSON, one object a line"),
-        ("a.csv", "step,loss\n1,2\n".encode("utf-16-le"), "not a text in UTF-8, so not a CSV table"),
+        ("a.csv", "step,loss\n1,2\n".encode("utf-16-le"), "perhaps in UTF-16LE; convert it: iconv"),
         ("a.csv", b"\x89PNG\r\n\x1a\n\x00\x00", "a picture or a PDF; give the numbers that it shows"),
         ("a.pdf", b"%PDF-1.5\n%\xd0\xd4\n5 0 obj\nstream\n\x00", "a picture or a PDF; give the numbers that it shows"),
         ("a.log", b"<!DOCTYPE html>\n<html><body>step 5 loss 3.0</body></html>", "a web page; give the losses as CSV"),

@@ -4,16 +4,18 @@ What has two readings is asked here, and nowhere else.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from toposcale.forecasting.logs.labels import METRICS, labels_of
+from toposcale.forecasting.logs.measurements import of_a_perplexity
 from toposcale.forecasting.logs.names import (
     AXIS,
     BITS,
     COUNTERS,
+    END,
     LAST_STEP,
     NO_LOSS,
     NORMS,
@@ -32,6 +34,8 @@ from toposcale.forecasting.logs.rows import Log, LogError, as_numbers, known_cel
 from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import listed
 
+_STEP_OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
+
 HIGHEST_RATE = 0.1
 """Highest value of a curve without a name that may be a learning rate; a loss in nats per token begins above it."""
 
@@ -41,15 +45,16 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
 
     `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then.
     """
+    log.columns = _without_totals(log.columns)
     columns = {name: values for name, values in log.columns.items() if name not in log.metrics}
     names = {quantity: _named(log, columns, quantity, name) for quantity, name in chosen.items()}
     # W&B adds columns for the extremes of a metric.
     plain_of = {name: plain_name(name) for name in columns if not name.endswith(("__MIN", "__MAX"))}
+    losses = {name: loss for name in plain_of if name not in names.values() and (loss := loss_name(name))}
     counters = {name: columns[name] for name in plain_of if plain_of[name] in COUNTERS}
     if "step" not in names and counters:
-        names["step"] = _counter_of_updates(log, counters)
+        names["step"] = _counter_of_updates(log, _of_losses(counters, [columns[name] for name in losses]))
     if "loss" not in names:
-        losses = {name: loss for name in plain_of if name not in names.values() and (loss := loss_name(name))}
         names |= dict(_losses(log, losses))
     for quantity, aliases in (("learning_rate", RATES), ("gradient_norm", NORMS)):
         present = [name for alias in aliases for name in plain_of if plain_of[name] == alias]
@@ -67,6 +72,34 @@ def choose_columns(log: Log, chosen: Mapping[str, str]) -> None:
         _refuse_bits(log)
         _refuse_missing(log)
     _make_series(log)
+
+
+def _without_totals(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns, those of a step and its total such as `10/3000` in two."""
+    result = dict(columns)
+    for name, values in columns.items():
+        step, _, total = name.rpartition("/")
+        is_pair = plain_name(step) in COUNTERS and plain_name(total) in LAST_STEP
+        texts = np.asarray(values) if is_pair or plain_name(name) in COUNTERS else np.empty(0)
+        if texts.dtype != object and texts.dtype.kind != "U":
+            continue
+        pairs = [_STEP_OF_TOTAL.fullmatch(text) if isinstance(text, str) else None for text in texts.tolist()]
+        if any(pairs) and all(pair or text is None for pair, text in zip(pairs, texts.tolist(), strict=True)):
+            del result[name]
+            result[step if is_pair else name] = np.array([float(pair[1]) if pair else np.nan for pair in pairs])
+            result.setdefault(END, np.array([float(pair[2]) if pair else np.nan for pair in pairs]))
+    return result
+
+
+def _of_losses(counters: Mapping[str, Any], losses: Sequence[Any]) -> Mapping[str, Any]:
+    """Return the counters that most rows with a loss have; all of them if none is."""
+    if not losses or len({len(values) for values in (*counters.values(), *losses)}) > 1:
+        return counters
+    has_loss = np.any([known_cells(values) for values in losses], axis=0)
+    usual = {
+        name: values for name, values in counters.items() if 2 * known_cells(values)[has_loss].sum() > has_loss.sum()
+    }
+    return usual or counters
 
 
 def _curve_alone(log: Log, plain_of: Mapping[str, str]) -> dict[str, str]:
@@ -219,6 +252,8 @@ def _one_loss(log: Log, losses: Mapping[str, LossName], has_part: bool, quantity
         (name for name in losses if name in chosen), key=lambda name: -known_cells(log.columns[name]).sum()
     )
     if any(_differ(log.columns[first], log.columns[name]) for name in others):
+        if len(agreeing := of_a_perplexity(log.columns, chosen)) == 1:
+            return agreeing[0]
         named = " and ".join(name for name in losses if name in chosen)
         remedy = "remove one of them, or name the loss with --loss-column (loss_column)"
         raise LogError(f"columns {named} both hold the {quantity}; {remedy}")

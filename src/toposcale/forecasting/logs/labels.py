@@ -21,7 +21,7 @@ from toposcale.forecasting.logs.trainer_states import float_or_none
 from toposcale.io.errors import counted, listed
 
 SPLITS, RANKS, RUNS, METRICS, VALUES = word_sets(
-    "split event phase mode stage set subset partition kind type job_type tag",
+    "split event phase mode stage set subset partition kind type job_type tag context",
     "rank local_rank global_rank worker worker_id process process_index device gpu replica micro_step micro_batch",
     "run run_id run_name runid name seed trial trial_id experiment exp model config job job_id sweep group id",
     "metric metric_name metricname name key tag variable series feature",

@@ -22,6 +22,9 @@ OTHER_FILES = {
     rb"PK\x03\x04.{26,200}data\.pkl|\x80\x02\x8a\nl\xfc|.{4}\0{4}\{\"": (
         "weights of a model; give the log of its training, or describe the weights: toposcale describe FILE"
     ),
+    rb"\xfd7zXZ\0": "compressed with xz; unpack it: xz -dk FILE",
+    rb"BZh[1-9]1AY&SY": "compressed with bzip2; unpack it: bzip2 -dk FILE",
+    rb"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it: zstd -dk FILE",
     rb"PK\x03\x04|\xd0\xcf\x11\xe0": "an Excel workbook or a zip archive; save the sheet with the losses as CSV",
     rb"GGUF": "GGUF weights; give the log of the training",
     rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF": "a picture or a PDF; give the numbers that it shows as CSV",
@@ -46,7 +49,11 @@ def read(path: Path, named: Collection[str] = (), pattern: str | None = None) ->
 
         form = "Feather" if content.startswith(b"ARROW1") else "Parquet"
         return Log(table_files.columns_of(table_files.parse_parquet(content, path), path), form)
-    content = content.rstrip(b"\0").removeprefix(b"\xef\xbb\xbf")  # NUL: a disk that was full
+    content = content.rstrip(b"\0")  # a disk that was full
+    content = (
+        content.lstrip(b"\0") if content.startswith(b"\0\0") else content
+    )  # a log that was cut while it was written
+    content = content.removeprefix(b"\xef\xbb\xbf")
     _refuse_others(path, content, suffix)
     start = content[:65536].decode("utf-8", "replace").lstrip()
     if suffix in json_logs.SUFFIXES or json_logs.is_json(start):
@@ -69,7 +76,9 @@ def _refuse_others(path: Path, content: bytes, suffix: str) -> None:
         raise LogError("a notebook; copy the table of losses below its cell to a text file, or give the log")
     if (nul := content.find(b"\0")) >= 0:
         if content.count(b"\0", 0, 4096) > min(len(content), 4096) / 100:
-            raise LogError(_NO_TEXT)
+            shares = [content[at:4096:2].count(b"\0") / len(content[at:4096:2]) for at in (0, 1)]
+            is_wide = min(shares) < 0.1 and max(shares) > 0.9
+            raise LogError(_recode("UTF-16LE" if shares[1] > 0.9 else "UTF-16BE", path) if is_wide else _NO_TEXT)
         line = content.count(b"\n", 0, nul) + 1
         raise LogError(
             f"NUL bytes in line {line:,}, as after a crash; delete the line: sed {line}d {path.name} > mended"
@@ -78,7 +87,14 @@ def _refuse_others(path: Path, content: bytes, suffix: str) -> None:
         content[:4096].decode("utf-8")
     except UnicodeDecodeError as error:
         if error.start < len(content[:4096]) - 3:
-            raise LogError(_NO_TEXT) from None
+            is_text = not re.search(rb"[\x01-\x08\x0e-\x1a]", content[:4096])
+            raise LogError(_recode("LATIN1", path) if is_text else _NO_TEXT) from None
+
+
+def _recode(encoding: str, path: Path) -> str:
+    """Return the remedy for a text in an encoding other than UTF-8."""
+    command = f"iconv -f {encoding} -t UTF-8 {path} > converted{path.suffix}"
+    return f"not in UTF-8, but perhaps in {encoding}; convert it: {command}"
 
 
 def _end_of_comments(content: bytes, named: Collection[str]) -> int:

@@ -1,7 +1,7 @@
 """Measurements in the rows of a log: what is none, the end of a run that failed, units, and tokens per step."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from toposcale.forecasting.logs.rows import Log, LogError, known_cells, numbers_
 from toposcale.io.errors import counted
 
 _IN_BITS = "if the losses are in bits, multiply them by 0.6931; if in nats, say so with --loss-column {} (loss_column)"
+
+LARGEST_DISAGREEMENT = 0.03
+"""Largest relative difference of a loss and the logarithm of its perplexity, which may be means over other rows."""
 
 MOST_LOST = 1 / 20
 """Largest share of the losses whose step may be missing."""
@@ -121,21 +124,56 @@ def convert_bits(log: Log, *, is_named: bool) -> None:
             loss = log.names.get("loss") or log.names["validation_loss"]
             raise LogError(f"{log.program} logs losses in bits, and no perplexity confirms it: {_IN_BITS.format(loss)}")
     elif not is_named:
-        for column, loss, ratio in ratios:
+        for column, quantity, ratio in ratios:
             if abs(ratio - np.log(2)) <= 0.02:
-                raise LogError(f"{column} is 2^{loss}: {_IN_BITS.format(loss)}")
+                raise LogError(f"{column} is 2^{log.names[quantity]}: {_IN_BITS.format(log.names[quantity])}")
+        agreed = {column for column, _, ratio in ratios if abs(ratio - 1) <= LARGEST_DISAGREEMENT}
+        for column, quantity, _ in (found for found in ratios if found[0] not in agreed):
+            _take_loss_of(log, column, quantity)
+
+
+def _take_loss_of(log: Log, perplexity: str, quantity: str) -> None:
+    """Take the one other column that is the logarithm of a perplexity as the loss; raise LogError without one."""
+    wanted, values = np.log(numbers_or_nan(log.columns[perplexity])), log.values(quantity)
+    others = {name: numbers for name in log.columns if len(numbers := numbers_or_nan(log.columns[name])) == len(values)}
+    others = {name: numbers for name, numbers in others.items() if _agree(numbers, wanted)}
+    loss = log.names[quantity]
+    if len(others) != 1:
+        row = int(np.flatnonzero(np.isfinite(values) & np.isfinite(wanted))[-1])
+        raise LogError(
+            f"{perplexity} {np.exp(wanted[row]):.4g} contradicts {loss} {values[row]:.4g} at {log.place(row)} (exp gives "
+            f"{np.exp(min(values[row], 700)):.4g}): which is in nats? If {loss} is the cross-entropy alone, say so "
+            f"with --loss-column {loss} (loss_column)"
+        )
+    log.names[quantity], log.series[quantity] = next(iter(others.items()))
+    log.notes.append(
+        f"{log.names[quantity]} is read, whose exponential is {perplexity}; {loss} contradicts it: left out"
+    )
+
+
+def of_a_perplexity(columns: Mapping[str, np.ndarray], names: Iterable[str]) -> list[str]:
+    """Return the columns of these names whose exponential is a perplexity in another column."""
+    perplexities = (numbers_or_nan(columns[name]) for name in columns if PERPLEXITY.search(name.lower()))
+    wanted = [np.log(np.where(values > 1, values, np.nan)) for values in perplexities]
+    return [name for name in names if any(_agree(numbers_or_nan(columns[name]), values) for values in wanted)]
+
+
+def _agree(values: np.ndarray, log_perplexity: np.ndarray) -> bool:
+    known = np.isfinite(values) & np.isfinite(log_perplexity) & (values > 0)
+    ratio = np.median(log_perplexity[known] / values[known]) if known.sum() > 1 else np.nan
+    return bool(abs(ratio - 1) <= LARGEST_DISAGREEMENT)
 
 
 def _perplexity_ratios(log: Log) -> Iterator[tuple[str, str, float]]:
-    """Yield a column of perplexities, that of the losses of its split, and the median of log(perplexity) / loss."""
+    """Yield a column of perplexities, the quantity of its split, and the median of log(perplexity) / loss."""
     for column in (column for column in log.columns if PERPLEXITY.search(column.lower())):
         perplexity = numbers_or_nan(log.columns[column])
         is_of_validation = bool(set(re.split(r"[\W_]+", column.lower())) & VALIDATION)
         for name in ("validation_loss",) if is_of_validation else ("loss", "validation_loss"):
             losses = log.values(name)
             usable = np.isfinite(losses) & np.isfinite(perplexity) & (perplexity > 1) & (losses > 0)
-            if usable.sum() > 1:
-                yield column, log.names[name], float(np.median(np.log(perplexity[usable]) / losses[usable]))
+            if usable.sum() > 1 and np.ptp(perplexity[usable]) > 0:  # one that never changes measures nothing
+                yield column, name, float(np.median(np.log(perplexity[usable]) / losses[usable]))
 
 
 def changed_batch(steps: np.ndarray, columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:

@@ -125,8 +125,9 @@ def _jumps(log: Log, logged: np.ndarray) -> list[int]:
     places = np.flatnonzero(np.isfinite(log.main[logged]))
     logged, jumps = logged[places], []
     logs, steps = _logs(log.main[logged]), log.steps[logged]
-    for at in np.flatnonzero(np.diff(logs) > JUMP) + 1:
-        if at < 3 or at + 3 > len(logs) or np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < JUMP:
+    jump = max(JUMP, 6 * noise_of(logs))  # of single batches
+    for at in np.flatnonzero(np.diff(logs) > jump) + 1:
+        if at < 3 or at + 3 > len(logs) or np.median(logs[at : at + 3]) - np.median(logs[at - 3 : at]) < jump:
             continue
         before, after = np.diff(steps[max(at - 5, 0) : at]), np.diff(steps[at : at + 5])
         intervals = float(np.median(before)), float(np.median(after))
@@ -173,9 +174,10 @@ def _runs(log: Log, segments: Sequence[np.ndarray]) -> list[Run]:
             continue
         run, first = runs[-1], log.steps[logged[0]]
         before = run.logged[log.steps[run.logged] < first]
+        goes_back = len(before) < len(run.logged)
         run.dropped += len(run.logged) - len(before)
         run.starts.append(start)
-        run.restarts.append(float(first))
+        run.restarts += [float(first)] if goes_back else []
         run.logged = np.concatenate([before, logged])
         run.rows = np.concatenate([run.rows[log.steps[run.rows] < first], new.rows])
     return runs

@@ -117,7 +117,7 @@ class RunInput:
             if log != Path(curve):
                 losses = losses._replace(notes=(f"the log of the folder is {log}", *losses.notes))
             _refuse_without_losses(losses)
-            subject = losses.trainer.path if losses.trainer else log
+            subject = str(losses.trainer.path if losses.trainer else log)
         else:
             columns, subject = _columns_by_name(curve), "the loss curve"
             losses = of_columns({str(key): columns[key] for key in columns}, **self._reader_arguments)
