@@ -224,8 +224,10 @@ def copies_among(stored: Mapping[str, Stored], rows: Callable[[str], Any]) -> di
     for names in alike.values():
         # The token embedding is the original, an output head the copy.
         names.sort(key=lambda name: (not _TOKENS.search(name), not _EMBEDDING.search(_module(name))))
+        n_embeddings = sum(bool(_TOKENS.search(name) or _EMBEDDING.search(_module(name))) for name in names)
         for number, name in enumerate(names):
-            may_be = (first for first in names[:number] if first not in copies and _may_be_tied(first, name))
+            embeddings = names[: min(number, n_embeddings)]  # with no other matrix is one tied
+            may_be = (first for first in embeddings if first not in copies and _may_be_tied(first, name))
             if original := next((first for first in may_be if _same_values(rows(first), rows(name))), ""):
                 copies[name] = original
     return copies
