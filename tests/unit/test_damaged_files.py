@@ -174,6 +174,19 @@ def test_a_small_file_of_many_compressed_bytes_is_refused_before_they_are_read(t
     assert len(table_files.read_any(table)[0]) == 1
 
 
+def test_a_csv_of_too_many_columns_is_refused_before_it_is_parsed(tmp_path):
+    path, most = tmp_path / "wide.csv", table_files.MOST_COLUMNS
+    for count in (most, most + 1):
+        names = ["step", "loss", *map("c{}".format, range(count - 2))]
+        path.write_text(f"{','.join(names)}\n{','.join('1' for _ in names)}\n")
+        if count == most:
+            assert table_files.read_any(path)[0].num_columns == most
+    with pytest.raises(
+        UserError, match=r"wide\.csv: 10,001 columns, of which 10,000 are read; keep the step and the loss"
+    ):
+        table_files.read_any(path)
+
+
 def test_an_archive_with_compressed_weights_is_refused_before_it_is_loaded(tmp_path):
     path = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
