@@ -1,4 +1,4 @@
-"""Gather the metrics of all checkpoints: measured here, training losses of the logs, and tables of the user."""
+"""Gather the metrics of all checkpoints: measured here, training losses of the logs, and what the user has."""
 
 from pathlib import Path
 
@@ -6,9 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import _job
-from _notes import note
 from toposcale.analysis import lm_eval
-from toposcale.analysis.user_tables import read_user_table
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
@@ -26,19 +24,6 @@ def each_once(rows):
             "metrics.tables, metrics.harness"
         )
     return unique_rows.rename_columns({"value_first": "value"}).select(rows.column_names).cast(rows.schema)
-
-
-def unknown_models(table, path, models):
-    """Return warnings on the models of a user's table that are not in the run."""
-    return [
-        note(
-            name,
-            f"metrics.tables: {path}",
-            f"this run has no model {name!r}, so its rows are left out; its models are {', '.join(models)}",
-            "use the names under `models:` in the table",
-        )
-        for name in sorted(set(table["model"].to_pylist()) - set(models))
-    ]
 
 
 def training_losses(path, steps):
@@ -62,10 +47,7 @@ def main(snakemake):
     parts = [tables.gather(schemas.TABLES["metrics"], inputs.parts)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
     parts.append(tables.from_rows(schemas.TABLES["metrics"], params.saved_losses))
-    user_tables = {path: read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
     warning_rows = [row for path in inputs.parts for row in tables.read_warnings(path)]
-    warning_rows += [row for path, table in user_tables.items() for row in unknown_models(table, path, params.models)]
-    parts += user_tables.values()
     [folder] = params.harness
     if folder:
         models = {name: lm_eval.Evaluated(**settings) for name, settings in params.evaluated.items()}

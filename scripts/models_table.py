@@ -11,6 +11,7 @@ def main(snakemake):
     weights = dict(zip(params.with_weights, inputs.checkpoints, strict=True))
     curves = dict(zip(params.with_curve, inputs.curves, strict=True))
     logs = dict(zip(params.with_log, inputs.logs, strict=True))
+    schedule_tables = dict(zip(params.with_schedule, inputs.schedules, strict=True))
     sizes = fetched_sizes(inputs.sizes)
     rows, schedules = [], []
     for name, facts in params.models.items():
@@ -20,6 +21,10 @@ def main(snakemake):
             sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
             stored = tables.read_metadata(logs[name])
             sources["columns_of_log"] = {key: text for key, text in stored.items() if key.startswith("log_")}
+        if name in schedule_tables:
+            table = tables.read(schemas.TABLES["schedules"], schedule_tables[name])
+            rows_of_file = {"at": table["step"].to_pylist(), "values": table["learning_rate"].to_pylist()}
+            facts = {**facts, "schedule": rows_of_file}
         of_model = rows_of_model(name, facts, **sources)
         rows.append(of_model.model)
         schedules += of_model.schedule

@@ -14,12 +14,28 @@ from toposcale.training import callbacks, corpus, trainer
 from toposcale.training.gpt import GPTShape
 
 
-def settings_of(params):
+def training_of(snakemake):
+    """Return the section `training` of a model, with the rows of a schedule that the user wrote into a file."""
+    training = snakemake.params.training
+    for path in snakemake.input.schedule:  # none, or one
+        rows = tables.read(schemas.TABLES["schedules"], path)
+        training = {
+            **training,
+            "schedule": {"at": rows["step"].to_pylist(), "values": rows["learning_rate"].to_pylist()},
+        }
+    return training
+
+
+def settings_of(training, seed):
+    """Return the settings of the trainer."""
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
-    options = {name: params.training[name] for name in names}
-    schedule = params.training.get("schedule")
-    options["schedule"] = schedule_of(schedule) if schedule else None
-    return trainer.TrainingSettings(**options, clip=params.training["gradient_clip"], seed=params.seed)
+    schedule = training.get("schedule")
+    return trainer.TrainingSettings(
+        **{name: training[name] for name in names},
+        schedule=schedule_of(schedule) if schedule else None,
+        clip=training["gradient_clip"],
+        seed=seed,
+    )
 
 
 class TrainingJob:
@@ -29,9 +45,9 @@ class TrainingJob:
         self.snakemake, params = snakemake, snakemake.params
         self.name, self.steps = snakemake.wildcards.model, params.steps
         self.device = trainer.configure_torch(params.device)
-        text, training = corpus.load_corpus(snakemake.input.corpus), params.training
+        text, training = corpus.load_corpus(snakemake.input.corpus), training_of(snakemake)
         self.shape = GPTShape(text.vocab_size, training["context"], **params.architecture)
-        self.settings = settings_of(params)
+        self.settings = settings_of(training, params.seed)
         training_facts = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
         self.metadata = {
             "seed": str(params.seed),

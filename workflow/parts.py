@@ -44,6 +44,7 @@ class Inputs:
             *self.parts("embeddings", self.paths.embedding_metrics),
             *self.parts_of_models("loss_table", self.paths.curve_metrics, self.plan.loss_curves),
             *self.monitored("metrics/monitor", self.plan.monitored),
+            *([Part(self.paths.user_metrics, "user_metrics", Job())] if self.plan.config["metrics"]["tables"] else []),
         ]
 
     @property
@@ -116,7 +117,7 @@ class Inputs:
                 },
                 {
                     **tokens,
-                    "schedule": lambda job: plan.schedule_files.get(job.model, []),
+                    "schedule": lambda job: self.schedules([job.model]),
                     "checkpoint": partial(self._previous_part, self.paths.checkpoint),
                     "optimiser": partial(self._previous_part, self.paths.optimiser),
                 },
@@ -129,6 +130,21 @@ class Inputs:
                 "Training log of {wildcards.model}",
                 {"log": self.paths.model_log},
                 sorted({*plan.trained, *plan.monitored} - plan.work["training"].whole),
+            ),
+            "schedule_file": Recipe(
+                "schedule_file.py",
+                {},
+                {"file": lambda job: plan.schedule_files[job.model]},
+                "Learning-rate schedule of {wildcards.model}",
+                {"schedule": self.paths.schedule},
+                plan.schedule_files,
+            ),
+            "user_metrics": Recipe(
+                "user_metrics.py",
+                {"models": list(plan.models)},
+                {"tables": config["metrics"]["tables"]},
+                "Reading the tables of metrics.tables",
+                {"metrics": self.paths.user_metrics},
             ),
             "loss_table": Recipe(
                 "loss_table.py",
@@ -243,6 +259,12 @@ class Inputs:
     def parts_of_models(self, kind: str, pattern: str, models: Iterable[str]) -> list[str]:
         """Return the parts of a kind of which there is one a model."""
         return [Part(pattern.format(model=model), kind, Job(model)) for model in models]
+
+    def schedules(self, models: Iterable[str]) -> list[str]:
+        """Return the schedules of models that the user wrote into files, as tables of the run."""
+        return self.parts_of_models(
+            "schedule_file", self.paths.schedule, [name for name in models if name in self.plan.schedule_files]
+        )
 
     def origin(self, kind: str, job: Job) -> Any:
         """Return the origin of checkpoints from elsewhere, which tells them apart from others of the same names.

@@ -25,6 +25,10 @@ class Paths:
     tokens: str = "corpus/tokens.safetensors"
     corpus: str = "corpus/corpus.json"
 
+    # What the user states in files, as tables of the run.
+    schedule: str = "schedules/{model}.parquet"
+    user_metrics: str = "metrics/tables.parquet"
+
     # Training: one file for each checkpoint, whatever one job trains. A job that trains a whole model writes the whole log.
     checkpoint: str = "checkpoints/{model}/{checkpoints}.safetensors"
     optimiser: str = "optimisers/{model}/{checkpoints}.safetensors"

@@ -82,7 +82,6 @@ class RunTables:
                 {
                     "parts": inputs.metrics,
                     "training": [inputs.model_log(name) for name in plan.trained],
-                    "tables": config["metrics"]["tables"],
                     "harness": inputs.harness,
                     "manifests": inputs.manifests,
                 },
@@ -95,6 +94,7 @@ class RunTables:
                     "with_weights": with_weights,
                     "with_curve": list(plan.loss_curves),
                     "with_log": with_log,
+                    "with_schedule": list(plan.schedule_files),
                 },
                 {
                     # Their size is the model's.
@@ -102,7 +102,7 @@ class RunTables:
                     "sizes": inputs.manifests,
                     "curves": list(plan.loss_curves.values()),
                     "logs": [inputs.model_log(name) for name in with_log],
-                    "schedule_files": list(plan.schedule_files.values()),
+                    "schedules": inputs.schedules(plan.schedule_files),
                 },
                 "Listing the models and their learning-rate schedules",
             ),

@@ -12,7 +12,8 @@ import config_reading
 from config_reference import keys_of, reference, schema_of_models
 from paths import ROOT
 from toposcale.forecasting.logs import loss_curves
-from toposcale.forecasting.runs.schedules import MOST_STEPS, schedule_of
+from toposcale.forecasting.logs.table_files import read_schedule
+from toposcale.forecasting.runs.schedules import MOST_STEPS
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 
@@ -92,7 +93,7 @@ def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
         loss_curves.read(path)
     path.write_text(f"step,learning_rate\n0,3\n{MOST_STEPS + 1},2\n")
     with pytest.raises(UserError, match=r"losses.csv: step: 10,000,001, but a training has at most 10,000,000"):
-        schedule_of(path)
+        read_schedule(path)
 
 
 def test_the_last_line_is_about_the_key_that_is_not_known():

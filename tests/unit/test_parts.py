@@ -397,9 +397,10 @@ def test_a_rule_reads_what_its_table_is_made_of(tables_of, folder, tmp_path):
         "sizes": [],
         "curves": ["mine.csv"],
         "logs": [log.format("c")],
-        "schedule_files": [],
+        "schedules": [],
     }
-    assert recipes.inputs("metrics_table")["tables"] == ["m.csv"]
+    assert recipes.inputs("user_metrics")["tables"] == ["m.csv"]
+    assert "results/mine/metrics/tables.parquet" in recipes.inputs("metrics_table")["parts"]
     assert recipes.inputs("metrics_table")["training"] == [log.format("a")]
     assert recipes.inputs("forecasts")["training"] == [log.format("a"), log.format("c")]
     for name in found.recipes:

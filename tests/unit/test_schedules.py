@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toposcale.forecasting.logs.table_files import read_schedule
 from toposcale.forecasting.runs.breakpoints import MOST_BREAKPOINTS, breakpoints
 from toposcale.forecasting.runs.schedules import SHAPES, Schedule, schedule_of
 from toposcale.io.errors import UserError
@@ -41,13 +42,13 @@ def test_numbers_that_fit_in_no_training_are_named(change, named):
 def test_a_schedule_in_a_file(tmp_path):
     file = tmp_path / "plan.csv"
     file.write_text("step,learning_rate\n0,0\n10,1\n20,0.5\n")
-    plan = schedule_of(str(file))
+    plan = read_schedule(file)
     assert plan.steps == 20
     assert plan.rate(5) == 0.5
     assert plan.rates()[15] == 0.75
     file.write_text("step,rate\n0,0\n10,1\n")
     with pytest.raises(UserError, match="learning_rate"):
-        schedule_of(str(file))
+        read_schedule(file)
 
 
 @settings(max_examples=40)
@@ -86,11 +87,11 @@ def test_what_a_schedule_does_not_use_is_named(change, line):
 def test_the_rate_of_a_schedule_file_may_have_its_usual_names(tmp_path, name):
     file = tmp_path / "plan.csv"
     file.write_text(f"Step,{name}\n0,0\n10,1\n")
-    assert schedule_of(str(file)).rate(5) == 0.5
+    assert read_schedule(file).rate(5) == 0.5
 
 
 def test_two_rates_in_a_schedule_file_are_refused(tmp_path):
     file = tmp_path / "plan.csv"
     file.write_text("step,lr,train/lr\n0,0,0\n10,1,2\n")
     with pytest.raises(UserError, match="lr and train/lr are each a column learning_rate"):
-        schedule_of(str(file))
+        read_schedule(file)

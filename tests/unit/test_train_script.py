@@ -40,7 +40,7 @@ def job(tmp_path):
             rule="train",
             log=str(tmp_path / "log"),
             wildcards=SimpleNamespace(model="one"),
-            input=SimpleNamespace(corpus=tmp_path / "tokens.safetensors", checkpoint=[], optimiser=[]),
+            input=SimpleNamespace(corpus=tmp_path / "tokens.safetensors", checkpoint=[], optimiser=[], schedule=[]),
             output=SimpleNamespace(
                 checkpoints=[str(tmp_path / f"made/step-{step}.safetensors") for step in STEPS],
                 log=tmp_path / "made/log.parquet",
@@ -101,6 +101,22 @@ def test_a_killed_job_goes_on_if_nothing_changed(job, tmp_path, monkeypatch, eve
     sketches = tensor_files.read(tmp_path / "made/sketch.safetensors")[0]
     np.testing.assert_array_equal(sketches["step"], np.arange(0, 5, every))
     assert not (tmp_path / "made/unfinished").exists()
+
+
+def test_train_goes_on_only_with_the_rows_of_the_same_schedule_file(job, tmp_path, monkeypatch):
+    def with_schedule(last):
+        rows = [{"model": "one", "step": step, "learning_rate": rate} for step, rate in ((0, 1e-3), (4, last))]
+        tables.write(tables.from_rows(schemas.TABLES["schedules"], rows), tmp_path / "schedule.parquet")
+        snakemake = job(1)
+        snakemake.params.training = TRAINING | {"schedule": "schedule.csv"}
+        snakemake.input.schedule = [tmp_path / "schedule.parquet"]
+        return snakemake
+
+    killed_before_its_outputs(with_schedule(1e-4), monkeypatch)
+    assert train.TrainingJob(with_schedule(1e-4)).resume()[1] == []
+    other = train.TrainingJob(with_schedule(2e-4))
+    assert other.settings.schedule.rate(4) == 2e-4
+    assert other.resume()[1] == STEPS
 
 
 def test_trainings_with_other_seeds_are_sketched_by_the_same_projection(job, tmp_path):

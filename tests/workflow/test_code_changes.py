@@ -9,11 +9,12 @@ from workspace import cone, copy_project, jobs_by_rule, new_workspace
 
 pytestmark = pytest.mark.workflow
 
-LOG_READER, STYLE = "forecasting/logs/text_logs.py", "pages/report.css"
-# A changed file, and the rules at which the change enters.
+LINE, COLOR = b"\nCHANGED = 1\n", b"\n.changed { color: red; }\n"
+# A file that gets one more line, and the rules at which the change enters.
 CHANGES = {
-    LOG_READER: set(),
-    STYLE: {"report"},
+    "forecasting/logs/text_logs.py": set(),
+    "forecasting/logs/table_files.py": set(),  # nothing in this run is a CSV file of the user's
+    "pages/report.css": {"report"},
     "pages/cards.py": {"report"},
     "forecasting/laws/joint.py": {"forecasts", "decisions"},
     "homology/rips.py": {"weight_features", "embeddings", "diagram_distances", "trajectory"},
@@ -43,16 +44,33 @@ def planned(workspace):
     return set(jobs_by_rule(done.stdout)) - {"all"}
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_changed_line_reruns_what_depends_on_it(made, followers, name):
-    file = made.home / "src" / "toposcale" / name
+def planned_with(workspace, name, changed):
+    """Rules with jobs while a file of the library has another content."""
+    file = workspace.home / "src" / "toposcale" / name
     before, status = file.read_bytes(), file.stat()
-    file.write_bytes(before + (b"\n.changed { color: red; }\n" if file.suffix == ".css" else b"\nCHANGED = 1\n"))
+    assert changed(before) != before
+    file.write_bytes(changed(before))
     try:
-        rules = planned(made)
+        return planned(workspace)
     finally:
         file.write_bytes(before)
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reworded"),
+    [
+        ("forecasting/runs/schedules.py", b'"""Most steps of a training', b'"""Largest number of steps'),
+        ("io/schemas.csv", b"learning rate of the update", b"in other words, the rate of the update"),
+    ],
+)
+def test_code_that_is_documented_in_other_words_plans_no_job(made, name, text, reworded):
+    assert planned_with(made, name, lambda before: before.replace(text, reworded)) == set()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_line_reruns_what_depends_on_it(made, followers, name):
+    rules = planned_with(made, name, lambda before: before + (COLOR if name.endswith(".css") else LINE))
     assert rules == cone(CHANGES[name], followers) - {"all"}
     if name == "training/trainer.py":
         assert rules == set(followers) - {"all", "corpus", "resolved_configuration"}

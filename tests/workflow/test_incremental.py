@@ -90,7 +90,7 @@ CHANGES = {
     "trajectory.window": (30, {"trajectory"}),
     "metrics.harness": ("scores", METRICS),
     "metrics.tasks": (["arc_*"], METRICS | {"figures"}),
-    "metrics.tables": (["scores.csv"], METRICS),
+    "metrics.tables": (["scores.csv"], METRICS | {"user_metrics"}),
     "statistics.resamples": (20, {"correlations", "forecasts", "decisions"}),
     "statistics.seed": (7, {"correlations", "forecasts", "decisions"}),
     "forecasts.fractions": ([0.4], {"forecasts", "scores", "decisions"}),

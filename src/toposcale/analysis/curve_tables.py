@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from toposcale.forecasting.logs.loss_curves import LossCurve
+from toposcale.forecasting.runs.facts import FACTS_OF_A_LOG
 from toposcale.io import schemas, tables
 
 
@@ -26,10 +27,6 @@ def metric_table(curve: LossCurve, model: str, checkpoints: Sequence[int] = ()) 
             for step, value in zip(*series, strict=True)
         ),
     )
-
-
-FACTS_OF_A_LOG = ("n_parameters", "tokens_per_step", "final_step")
-"""Facts that a log may state, columns of the table models."""
 
 
 def log_columns(curve: LossCurve) -> dict[str, str]:

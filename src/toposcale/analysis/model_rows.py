@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale import checkpoints
-from toposcale.analysis.curve_tables import FACTS_OF_A_LOG
 from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.runs.breakpoints import breakpoints
+from toposcale.forecasting.runs.facts import FACTS_OF_A_LOG
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, first_peak
 from toposcale.forecasting.runs.schedules import ScheduleTable, schedule_of
 from toposcale.forecasting.runs.warmup import longest_warmup
@@ -38,7 +38,7 @@ def rows_of_model(
 ) -> ModelRows:
     """Return the rows of a model in the tables models and schedules. UserError: the log contradicts the schedule.
 
-    `facts` (of `plan.Model`; `schedule` is what `schedule_of` takes) have precedence over the files; the rest stays
+    `facts` (of `plan.Model`; `schedule` holds the fields of `schedule_of`) have precedence over the files; the rest stays
     unknown. weights: a checkpoint. n_parameters: the size that was noted of it. curve: the user's file with the losses, or
     the state of a Trainer. steps, rates (rows,): learning rates of the training log. columns_of_log: as `log_columns`
     returns.

@@ -22,6 +22,7 @@ from toposcale.forecasting.decision.advice import VERSION, Advice, advise_on
 from toposcale.forecasting.decision.advise_command import RUN_FILE
 from toposcale.forecasting.decision.candidates import Request
 from toposcale.forecasting.logs import loss_curves
+from toposcale.forecasting.logs.table_files import read_schedule
 from toposcale.forecasting.runs.checks import has_steps_left
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
@@ -128,6 +129,8 @@ class Progress:
     def __init__(self, name: str, stored: Mapping[str, Any], user_tables: list[pa.Table], home: Path) -> None:
         self.name, self.facts = name, stored["facts"]
         self.curve = None if stored["curve"] is None else home / stored["curve"]
+        if isinstance(schedule := self.facts.get("schedule"), str):
+            self.facts = {**self.facts, "schedule": vars(read_schedule(home / schedule))}
         existing = {
             kind: [
                 home / path

@@ -4,13 +4,14 @@ import csv as csv_module
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from toposcale.forecasting.runs.schedules import SHAPES, ScheduleTable
 from toposcale.io.errors import UserError, as_user_error
 from toposcale.io.files import read_plain_or_gzip
 
@@ -49,6 +50,28 @@ def columns_of(table: pa.Table, path: str | Path) -> dict[str, np.ndarray]:
             columns[name] = np.empty(len(column), dtype=object)
             columns[name][:] = column.to_pylist()
     return columns
+
+
+def read_schedule(path: str | Path) -> ScheduleTable:
+    """Return the schedule of a table with step and learning_rate; raise UserError if there is none in the file."""
+    try:
+        if not Path(path).exists():
+            raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
+        columns = columns_of(read_any(path)[0], path)
+        steps, rates = _column_named(columns, "step"), _column_named(columns, "learning_rate", "lr")
+        if np.any(steps % 1):
+            raise ValueError("step: whole numbers")
+        return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _column_named(columns: Mapping[str, np.ndarray], *names: str) -> np.ndarray:
+    """Return the column of one of these names, also behind a prefix (train/lr); ValueError unless there is exactly one."""
+    if len(present := [column for column in columns if column.lower().rpartition("/")[2] in names]) != 1:
+        how_many = f"{' and '.join(present)} are each a" if present else "no"
+        raise ValueError(f"{how_many} column {names[0]}; a schedule has step and learning_rate (or lr)")
+    return np.asarray(columns[present[0]], dtype=np.float64)
 
 
 def _numbers(array: pa.Array) -> np.ndarray:

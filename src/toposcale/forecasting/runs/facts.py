@@ -27,6 +27,8 @@ class Provenance(StrEnum):
 READ = (Provenance.LOGGED, Provenance.WEIGHTS)
 """Provenances of facts that were read from a file of the run."""
 
+FACTS_OF_A_LOG = ("n_parameters", "tokens_per_step", "final_step")
+"""Facts that a log may state, columns of the table models."""
 
 CountParameters = Callable[[Path], tuple[int, int]]
 """Function of a checkpoint that counts its parameters with and without embeddings; UserError: no weights are there."""

@@ -220,7 +220,9 @@ def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _Stated
         if arguments_of_run and Path(schedule).exists():
             unused = " and ".join(f"{name} (--{name.replace('_', '-')})" for name in arguments_of_run)
             raise UserError(f"{unused}: not used with the schedule file {schedule}")
-        table = schedule_of(schedule)
+        from toposcale.forecasting.logs.table_files import read_schedule  # imports pyarrow
+
+        table = read_schedule(schedule)
         return _StatedSchedule(table, table.steps)
     if not (schedule is None or isinstance(schedule, Mapping | str)):
         raise UserError(

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -131,44 +130,20 @@ class ScheduleTable:
         return np.interp(np.arange(self.steps + 1), self.at, self.values)
 
 
-def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTable:
-    """Return the schedule of its fields (`Schedule` or `ScheduleTable`), or of a table with step and learning_rate.
-
-    UserError: the file or the fields make no schedule.
-    """
+def schedule_of(source: Mapping[str, Any]) -> Schedule | ScheduleTable:
+    """Return the schedule of its fields (`Schedule` or `ScheduleTable`); raise UserError if they make none."""
     try:
-        if isinstance(source, Mapping):
-            if {"at", "values"} <= source.keys():
-                return ScheduleTable(tuple(source["at"]), tuple(source["values"]))
-            needed = {field.name: field.default is MISSING for field in fields(Schedule)}
-            if unknown := [name for name in source if name not in needed]:
-                raise ValueError(f"unknown field {unknown[0]}; a schedule has {', '.join(needed)}")
-            if missing := [name for name, must in needed.items() if must and name not in source]:
-                raise ValueError(f"{missing[0]} is missing")
-            schedule = Schedule(**source)
-            _refuse_unused(schedule)
-            return schedule
-        if not Path(source).exists():
-            raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
-        from toposcale.forecasting.logs import table_files  # imports pyarrow
-
-        columns = table_files.columns_of(table_files.read_any(Path(source))[0], source)
-        steps, rates = (_column(columns, *names) for names in (("step",), ("learning_rate", "lr")))
-        if np.any(steps % 1):
-            raise ValueError("step: whole numbers")
-        return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
+        if {"at", "values"} <= source.keys():
+            return ScheduleTable(tuple(source["at"]), tuple(source["values"]))
+        needed = {field.name: field.default is MISSING for field in fields(Schedule)}
+        if unknown := [name for name in source if name not in needed]:
+            raise ValueError(f"unknown field {unknown[0]}; a schedule has {', '.join(needed)}")
+        if missing := [name for name, must in needed.items() if must and name not in source]:
+            raise ValueError(f"{missing[0]} is missing")
+        _refuse_unused(schedule := Schedule(**source))
+        return schedule
     except (TypeError, ValueError) as error:
-        where = "schedule" if isinstance(source, Mapping) else str(source)
-        raise UserError(f"{where}: {error}") from error
-
-
-def _column(columns: Mapping[str, np.ndarray], *names: str) -> np.ndarray:
-    """Return the column of one of these names, also behind a prefix (train/lr); ValueError unless there is exactly one."""
-    present = [column for column in columns if column.lower().rpartition("/")[2] in names]
-    if len(present) != 1:
-        number = " and ".join(present) + " are each a" if present else "no"
-        raise ValueError(f"{number} column {names[0]}; a schedule has step and learning_rate (or lr)")
-    return np.asarray(columns[present[0]], dtype=np.float64)
+        raise UserError(f"schedule: {error}") from error
 
 
 def _refuse_unused(schedule: Schedule) -> None:
