@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +93,22 @@ def test_a_damaged_file_is_named(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=r"t\.parquet: not a readable Parquet file"):
         tables.read(schemas.TABLES["metrics"], path)
+
+
+@pytest.mark.parametrize("kept", ["metadata", "rows"])
+def test_read_checked_refuses_a_file_that_was_edited(tmp_path, kept):
+    rows = [{"model": "a", "step": step, "metric": "loss", "value": value} for step, value in ((0, 1.0), (1, None))]
+    path = tmp_path / "t.parquet"
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), path, {"digest": "1"})
+    assert len(tables.read_checked(path)) == 2
+    data = pq.read_table(path)
+    if kept == "metadata":
+        edited = data.slice(1)
+    else:
+        edited = data.replace_schema_metadata({**data.schema.metadata, b"digest": b"2"})
+    pq.write_table(edited, path)
+    with pytest.raises(UserError, match=r"t\.parquet: not a readable .*its checksum does not match.*delete it"):
+        tables.read_checked(path)
 
 
 def test_a_table_of_another_kind_is_named(tmp_path):

@@ -16,6 +16,7 @@ from base64 import urlsafe_b64encode
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import faults
@@ -185,6 +186,13 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-20])
 
 
+def edit(path):
+    """Leave out a row and keep all else: metadata, and the time of the file."""
+    status, data = path.stat(), pq.read_table(path)
+    pq.write_table(data.slice(1), path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 @pytest.mark.parametrize(
     ("damage", "targets"),
     [
@@ -196,14 +204,21 @@ def cut(path):
             {f"features/weights/one/{STEP}2.parquet": cut, f"metrics/training/one/{STEP}2.parquet": flip},
             ["tables/features.parquet", "tables/metrics.parquet"],
         ),
+        (
+            {f"features/weights/one/{STEP}2.parquet": edit, f"metrics/training/one/{STEP}2.parquet": edit},
+            ["tables/features.parquet", "tables/metrics.parquet"],
+        ),
         ({"tables/features.parquet": flip}, ["tables/scaling.parquet"]),
+        ({"tables/features.parquet": edit}, ["tables/scaling.parquet"]),
     ],
-    ids=["checkpoint", "part", "table"],
+    ids=["checkpoint", "part", "edited part", "table", "edited table"],
 )
 def test_a_damaged_file_is_named_and_never_averaged_in(copy, damage, targets):
     for name, harm in damage.items():
         harm(copy.results / name)
     targets = [f"results/small/{target}" for target in targets]
+    for target in targets:
+        (copy.path / target).unlink(missing_ok=True)
     # Snakemake would make a damaged file again if it could tell that it is one; here the jobs that read it must.
     readers = ["weight_features", "features_table", "metrics_table", "scaling"]
     # One core: two jobs that fail at once may write into one line.
@@ -214,6 +229,26 @@ def test_a_damaged_file_is_named_and_never_averaged_in(copy, damage, targets):
     for name in damage:
         assert len([line for line in lines if f"results/small/{name}" in line and "delete it" in line]) == 1, lines
     assert not [target for target in targets if (copy.path / target).exists()]
+
+
+def test_a_table_that_was_cut_is_named_where_no_job_reads_it(copy):
+    cut(copy.results / "tables/features.parquet")
+    status, said = faults.run(copy, "compared")
+    assert status == 1, said
+    assert "features.parquet: not a readable Parquet file" in faults.complaints(said)[0]
+
+
+def test_what_was_deleted_is_made_again_with_the_same_bytes(undisturbed, copy):
+    copy.snakemake(TARGET, "measured")
+    deleted = [
+        f"{name}/{STEP}2.{suffix}"
+        for name, suffix in (("checkpoints/one", "safetensors"), ("diagrams/weights/one", "parquet"))
+    ] + [f"features/weights/one/{STEP}0.parquet", f"metrics/training/one/{STEP}4.parquet", "training/one.parquet"]
+    for name in deleted:
+        (copy.results / name).unlink()
+    copy.snakemake(TARGET, "measured")
+    assert [name for name in deleted if not (copy.results / name).exists()] == []
+    faults.assert_same_bytes(copy, undisturbed)
 
 
 def test_nan_weights_are_rows_of_nan_and_a_warning_and_the_run_goes_on(undisturbed, tmp_path):

@@ -4,6 +4,7 @@ Equal rows give equal bytes in whatever order they came: rows are sorted by the 
 compression and its level are pinned here.
 """
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -84,7 +85,7 @@ def sort(table: Table, data: pa.Table) -> pa.Table:
 def write(data: pa.Table, path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
     """Write Parquet (zstd) atomically; `metadata` (configuration hash, seeds ...) go into its schema, sorted by key."""
     stored = {key: str(value) for key, value in sorted((metadata or {}).items())}
-    data = data.replace_schema_metadata(stored or None)
+    data = data.replace_schema_metadata(stored | {_CHECKSUM: _checksum(data, stored)})
     with atomic_write(path) as temporary:
         pq.write_table(data, temporary, compression="zstd", compression_level=3, write_page_checksum=True)
 
@@ -104,6 +105,24 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
         csv.write_csv(data, temporary)
 
 
+_CHECKSUM = "sha256"
+"""Key of the metadata whose value is the checksum of the rows and of the other metadata."""
+
+
+def _checksum(data: pa.Table, metadata: Mapping[str, str]) -> str:
+    """Return a hash of rows and metadata; unlike the checksums of its pages, that of a file knows an edited one."""
+    checksum = hashlib.sha256(data.schema.remove_metadata().to_string().encode())
+    checksum.update(json.dumps(dict(metadata), sort_keys=True).encode())
+    for column in data.combine_chunks().columns:
+        # What lies in memory under a null, and behind the last bit of a column, is anything.
+        if column.null_count or pa.types.is_boolean(column.type):
+            checksum.update(repr(column.to_pylist()).encode())
+        else:
+            for chunk in column.chunks:
+                checksum.update(pa.record_batch([chunk], [""]).serialize())
+    return checksum.hexdigest()
+
+
 def _undamaged(path: str | Path) -> AbstractContextManager[None]:
     """Raise UserError for an unreadable file."""
     kinds = pa.ArrowException, OSError, ValueError
@@ -114,8 +133,10 @@ def read_checked(path: str | Path) -> pa.Table:
     """Read a Parquet file and verify its checksums; raise UserError if it is damaged."""
     with _undamaged(path):
         with pq.ParquetFile(regular_file(path), page_checksum_verification=True) as file:
-            data = file.read()
+            data, stored = file.read(), _stored(file.schema_arrow)
         data.validate(full=True)
+        if _CHECKSUM in stored and stored.pop(_CHECKSUM) != _checksum(data, stored):
+            raise ValueError("its checksum does not match")
         if not all(name.isprintable() for name in data.schema.names):
             raise ValueError("the name of a column is damaged")
     return data
@@ -133,8 +154,13 @@ def read(table: Table, path: str | Path) -> pa.Table:
 def read_metadata(path: str | Path) -> dict[str, str]:
     """Return the metadata that `write` stored; raise UserError if the file is damaged."""
     with _undamaged(path):
-        stored = pq.read_schema(path).metadata or {}
-        return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
+        return {key: value for key, value in _stored(pq.read_schema(path)).items() if key != _CHECKSUM}
+
+
+def _stored(schema: pa.Schema) -> dict[str, str]:
+    """Return the metadata of a file, with its checksum."""
+    metadata = schema.metadata or {}
+    return {key.decode(): value.decode() for key, value in metadata.items() if key != b"ARROW:schema"}
 
 
 def read_warnings(path: str | Path) -> list[dict[str, Any]]:
