@@ -44,6 +44,7 @@ rule all:
         rules.figures.output,
         rules.report.output.page,
         rules.explorer.output,
+        rules.measured.input,
         # What Snakemake has no record of is compared here; what it makes again anyhow passes.
         rules.compared.output if STALE else [],
     message:

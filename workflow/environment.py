@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, listed
 
 NO_CAUSE_RECORDED = (
     "toposcale: interrupted, a job was killed (out of memory?), or Snakemake refused a file: the lines above say which; "
@@ -62,6 +62,21 @@ def refuse_read_only(folder: Path) -> None:
         raise UserError(
             f"{nearest.resolve()}: a run writes there, but it is read-only; make it writable, or give another folder "
             "with --directory"
+        )
+
+
+AHEAD = 60
+"""Seconds by which a file may be dated ahead: the clock of a file server may go before ours."""
+
+
+def refuse_future(run: Path, inputs: Iterable[str]) -> None:
+    """Raise `UserError` where files of a run or its inputs are dated in the future, and look newer than they are."""
+    latest, files = time.time() + AHEAD, [*run.rglob("*"), *map(Path, inputs)]
+    ahead = sorted(str(file) for file in files if file.is_file() and file.stat().st_mtime > latest)
+    if ahead:
+        raise UserError(
+            f"{listed(ahead, 1)}: dated in the future, so that Snakemake takes for up to date what is not; date them now, "
+            "with touch, and run again"
         )
 
 

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from glob import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.io.errors import UserError
 from toposcale.io.job_files import read_noted
-from toposcale.monitor.folder import Folder
+from toposcale.monitor.folder import KINDS, Folder
 from toposcale.training import corpus
 
 
@@ -34,7 +35,47 @@ class Inputs:
         self.keeps = bool(plan.config["hub"]["keep"])
         self.corpus = {key: _corpus_files(key, plan.config["corpus"][key]) for key in ("train", "validation")}
         self.harness = _harness_files(plan.config["metrics"]["harness"])
+        self.contents = self._contents()
         self.recipes = self._recipes()
+
+    def _contents(self) -> dict[str, str]:
+        """Return the hash of the content of every file that is not of the run, by its path."""
+        plan, settings = self.plan, [model.settings for model in self.plan.models.values()]
+        checkpoints = [Path(path) for entry in settings for path in entry.get("checkpoints", {}).values()]
+        files = [
+            *chain(*self.corpus.values()),
+            *self.harness,
+            *plan.config["metrics"]["tables"],
+            *plan.schedule_files.values(),
+            *plan.loss_curves.values(),
+            *chain(*(self.monitored(kind, plan.monitored) for kind in KINDS)),
+        ]
+        return {
+            **{str(path): plan.inspections.of(path).sample for path in checkpoints},
+            **{file: plan.inspections.content(file) for file in files},
+            **{name: plan.inspections.tokenizer(name) for entry in settings if (name := entry.get("tokenizer"))},
+        }
+
+    @property
+    def made(self) -> list[str]:
+        """Every file that a job makes and other jobs read, of which one that is missing is made again."""
+        plan, paths = self.plan, self.paths
+        trained = [self.weights(name, step) for name in plan.trained for step in plan.models[name].steps]
+        of_checkpoints = {
+            "training": [paths.training_metrics, *([paths.sketch] if plan.with_trajectory else [])],
+            "embeddings": [paths.embedding_metrics, *([paths.clouds] if plan.diverging else [])],
+            "landscape": [paths.surfaces, paths.densities, paths.profiles],
+        }
+        parts = [
+            part for kind, patterns in of_checkpoints.items() for one in patterns for part in self.parts(kind, one)
+        ]
+        parts += [
+            part
+            for source in plan.sources
+            for one in (paths.features, paths.diagrams)
+            for part in self.parts(source, one)
+        ]
+        return trained + [part for part in parts if isinstance(part, Part)]
 
     @property
     def metrics(self) -> list[str]:
@@ -162,7 +203,11 @@ class Inputs:
             **{
                 kind: Recipe(
                     script,
-                    self._measurement_settings(kind) | {"tokenizer": self.tokenizer},
+                    self._measurement_settings(kind)
+                    | {
+                        "tokenizer": self.tokenizer,
+                        "tokenizer_content": lambda job: [self.contents[folder] for folder in self.tokenizer(job)],
+                    },
                     {**tokens, **self._weights_for(kind)},
                 )
                 for kind, script in (("embeddings", "embeddings.py"), ("landscape", "loss_landscape.py"))
@@ -267,14 +312,10 @@ class Inputs:
         )
 
     def origin(self, kind: str, job: Job) -> Any:
-        """Return the origin of checkpoints from elsewhere, which tells them apart from others of the same names.
-
-        It is the place of publication, or, of the user's own, their sizes and samples of their content.
-        """
+        """Return the origin of checkpoints from elsewhere: the place of publication, or the content of the user's own."""
         model = self.plan.models[job.model]
         if model.kind == model_kinds.FOLDER:
-            files = [Path(self.weights(model.name, step)) for step in self.steps(kind)(job)]
-            return " ".join(self.plan.inspections.of(file).sample for file in files)
+            return " ".join(self.contents[self.weights(model.name, step)] for step in self.steps(kind)(job))
         if model.kind == model_kinds.HUB:
             return {key: model.settings[key] for key in ("repo", "revisions")}
         return ""

@@ -313,12 +313,11 @@ class Plan:
         self.moving = list(dict.fromkeys(chain(*self.compared.values())))
 
     def check_folders(self) -> None:
-        """Save the inspections of folders; raise `UserError` for two trainings in one, or losses of other steps."""
+        """Raise `UserError` for two trainings in one folder, or losses of other steps."""
         for name in self.names_of_kinds(model_kinds.FOLDER):
             _folder(self.config["models"][name], self.inspections.of).check_one_training()
             if losses := self.models[name].settings.get("losses"):
                 _refuse_other_steps(name, losses, self.models[name].steps)
-        self.inspections.save()
 
     def names_of_kinds(self, *kinds: model_kinds.ModelKind) -> list[str]:
         """Return the names of the models of some kinds."""

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -70,8 +69,10 @@ class Recipe(NamedTuple):
 class Recipes:
     """The recipes of a run by name: input and params functions of their rules, and the digests of their files."""
 
-    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+    def __init__(self, recipes: Mapping[str, Recipe], contents: Mapping[str, str] | None = None) -> None:
         self._recipes = recipes
+        # Hashes of the user's files, by their path.
+        self._contents = contents or {}
         self._digests: dict[tuple[str, ...], str] = {}
 
     @property
@@ -107,6 +108,7 @@ class Recipes:
         if key not in self._digests:
             settings = {key: _of_job(setting, job) for key, setting in recipe.settings.items()}
             inputs = self._digests_of_models(_parts_of_job(recipe, job))
+            inputs += [self._contents[file] for file in _files_of_job(recipe, job) if file in self._contents]
             content = [settings, fingerprint(recipe.script, *recipe.modules), *inputs]
             text = json.dumps(content, sort_keys=True, default=dict)
             self._digests[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -126,19 +128,26 @@ class Recipes:
         return {str(part): self.digest(part.recipe, part.job) for part in parts}
 
     def stale_files(self, parts: Iterable[Part]) -> list[str]:
-        """Return the existing files with another digest; an unreadable file is left to the jobs that read it."""
+        """Return the existing files with another digest, and those that are not readable; an empty one was touched."""
         stale_files = []
         for file, digest in self.expected_digests(part for part in parts if os.path.exists(part)).items():
-            with suppress(UserError):
-                stale_files += [file] if tables.read_metadata(file).get("digest") != digest else []
+            try:
+                is_stale = tables.read_metadata(file).get("digest") != digest
+            except UserError:
+                is_stale = os.path.getsize(file) > 0
+            stale_files += [file] if is_stale else []
         return stale_files
+
+
+def _files_of_job(recipe: Recipe, job: Job) -> list[str]:
+    """Return the inputs of a job."""
+    reads = (_of_job(read, job) for read in recipe.reads.values())
+    return [file for read in reads for file in ([read] if isinstance(read, str) else read)]
 
 
 def _parts_of_job(recipe: Recipe, job: Job) -> list[Part]:
     """Return the inputs of a job that carry a digest."""
-    reads = (_of_job(read, job) for read in recipe.reads.values())
-    files = (file for read in reads for file in ([read] if isinstance(read, str) else read))
-    return [file for file in files if isinstance(file, Part)]
+    return [file for file in _files_of_job(recipe, job) if isinstance(file, Part)]
 
 
 def _of_job(value: Any, job: Job) -> Any:

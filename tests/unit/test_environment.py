@@ -3,8 +3,11 @@
 import os
 import time
 
+import pytest
+
 import environment
 from paths import ROOT
+from toposcale.io.errors import UserError
 
 
 def test_a_node_without_git_names_the_revision_of_the_start(monkeypatch, tmp_path):
@@ -43,3 +46,15 @@ def test_a_cause_that_a_full_disk_did_not_take_is_told_all_the_same(tmp_path):
     assert environment.cause(str(tmp_path), 0) == f"toposcale: {tmp_path}: no room to write; make room and run again"
     left(tmp_path, "two.cause.txt", "toposcale: train: out of room", time.time() + 1)
     assert environment.cause(str(tmp_path), 0) == "toposcale: train: out of room (and 1 more)"
+
+
+def test_refuse_future_names_what_is_dated_ahead(tmp_path):
+    run, text = tmp_path / "results" / "small", tmp_path / "text.txt"
+    (run / "tables").mkdir(parents=True)
+    for file in (text, run / "tables" / "a.parquet"):
+        file.touch()
+        environment.refuse_future(run, [str(text)])
+        os.utime(file, (time.time() + 3600,) * 2)
+        with pytest.raises(UserError, match=rf"^{file}: dated in the future, .*touch, and run again$"):
+            environment.refuse_future(run, [str(text)])
+        os.utime(file)

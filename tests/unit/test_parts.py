@@ -108,9 +108,9 @@ def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repo
     origin, job = partial(found.origin, "weights"), Job(model="f", checkpoints="step-00000005")
     before, file = origin(job), tmp_path / "mine" / "step-5.safetensors"
     os.utime(file, (1e9, 1e9))
-    assert origin(job) == before
+    assert inputs_of(models={"f": folder}).origin("weights", job) == before
     save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
-    assert origin(job) != before
+    assert inputs_of(models={"f": folder}).origin("weights", job) != before
     trained, again = Job(model="a", checkpoints="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
     digests = [Recipes(inputs.recipes).digest("weights", trained) for inputs in (found, inputs_of(**again))]
     assert digests[0] == digests[1]
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
     main, planned, files = parsed()
     assert files == {"step-1.safetensors", "step-5.safetensors", "step-7.safetensors"}
     assert list(planned[0].missing) == [7]
-    main.plan.check_folders()
+    main.plan.inspections.save()
     _, again, files = parsed()
     assert again == planned
     assert files == set()
@@ -160,7 +160,7 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
     main, changed, files = parsed()
     assert files == {"step-5.safetensors"}
     assert changed[1] != planned[1]
-    main.plan.check_folders()
+    main.plan.inspections.save()
     save_file({"w": np.zeros((3, 4), dtype=np.float32)}, damaged)
     assert parsed()[1][0].missing == {}
     inspections.FILE.write_text("{")
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
 
 
 def test_what_other_code_read_of_a_checkpoint_is_read_again(inputs_of, folder, opened, monkeypatch):
-    inputs_of(models={"f": folder}).plan.check_folders()
+    inputs_of(models={"f": folder}).plan.inspections.save()
     monkeypatch.setattr(inspections, "fingerprint", lambda *names: "other")
     opened.clear()
     inputs_of(models={"f": folder})

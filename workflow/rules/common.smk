@@ -19,9 +19,12 @@ with environment.mistakes_in_a_line():
     if workflow.is_main_process:
         PLAN.check_folders()
     INPUTS = parts.Inputs(PLAN)
+    if workflow.is_main_process:
+        PLAN.inspections.save()
+        environment.refuse_future(Path(PLAN.paths.run), INPUTS.contents)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.other_recipes)
+RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.other_recipes, INPUTS.contents)
 STALE = RECIPES.stale_files(TABLES.tables.values()) if workflow.is_main_process else []
 by_size = INPUTS.by_size
 

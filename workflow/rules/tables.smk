@@ -4,6 +4,8 @@
 rule measured:
     input:
         [PATHS.table(table) for table in ("features", "metrics", "models")],
+        # No job reads these where the tables are there: one that was deleted is made again.
+        INPUTS.made,
 
 
 rule csv:

@@ -33,7 +33,11 @@ from toposcale.io.weight_files import (
 )
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
-_BLOCK = 4096  # bytes
+_BLOCK = 1 << 16
+"""Bytes at the beginning, in the middle and at the end of a large file, by which it is told from others."""
+
+_LARGE = 100_000_000
+"""Bytes from which on a file is not hashed as a whole, which would take longer than to measure it."""
 
 
 class LastTrainerState(NamedTuple):
@@ -275,10 +279,9 @@ class Inspection(NamedTuple):
     """Facts that are read from a checkpoint before it is measured.
 
     unusable: why it cannot be measured; the rest is empty then. shapes, sample: hashes of the names and shapes of its
-    tensors, and of name, size and three blocks (first, middle, last) of all its files, by which checkpoints are
-    distinguished without reading gigabytes. digests: those of its weights, see `Checkpoint.digests`. not_runnable, and the
-    same where a tokenizer is given: see `missing_parts`. numbers: see `saved_numbers`. unread: why the states of its
-    schedule cannot be read.
+    tensors, and of the content of all its files; of a large file, of its size, its time and three blocks. digests: those of
+    its weights, see `Checkpoint.digests`. not_runnable, and the same where a tokenizer is given: see `missing_parts`.
+    numbers: see `saved_numbers`. unread: why the states of its schedule cannot be read.
     """
 
     unusable: str = ""
@@ -317,11 +320,14 @@ def files_of(checkpoint: Path) -> list[Path]:
     return list(filter(Path.is_file, sorted(checkpoint.iterdir()) if checkpoint.is_dir() else [checkpoint]))
 
 
-def _sample(file: Path) -> tuple[str, int, list[bytes]]:
-    size = file.stat().st_size
+def _sample(file: Path) -> tuple[str, int, int, list[bytes]]:
+    status = file.stat()
+    size = status.st_size
     with file.open("rb") as stream:
-        blocks = [stream.read(_BLOCK) for start in (0, size // 2, size - _BLOCK) if stream.seek(max(start, 0)) >= 0]
-    return file.name, size, blocks
+        if size < _LARGE:
+            return file.name, size, 0, [hashlib.file_digest(stream, "sha256").digest()]
+        blocks = [stream.read(_BLOCK) for start in (0, size // 2, size - _BLOCK) if stream.seek(start) >= 0]
+    return file.name, size, status.st_mtime_ns, blocks
 
 
 def _hash(content: object) -> str:
