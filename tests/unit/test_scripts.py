@@ -33,7 +33,7 @@ def test_advice_on_a_published_model_reads_its_size_and_not_its_weights(tmp_path
     path.write_text(json.dumps({"n_parameters": 70, "largest_matrix": 9, "n_matrices": 3}))
     missing = tmp_path / "pythia" / "step-00000016.size.json"
     facts, files = {"family": "pythia", "final_step": 8}, {"sizes": [str(path), str(missing)]}
-    rows = Progress("pythia", {"facts": facts, "files": files, "curve": None}, []).rows()
+    rows = Progress("pythia", {"facts": facts, "files": files, "curve": None}, [], tmp_path).rows()
     assert (rows.model["n_parameters"], rows.model["final_step"]) == (70, 8)
     assert rows.schedule == []
 
@@ -51,7 +51,7 @@ def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_
     """The log keeps the last row alone, so nothing else tells of them."""
     (tmp_path / "losses.csv").write_text("step,loss\n1,5\n2,4.4\n3,9\n2,4\n3,3\n4,2.5\n")
     facts = {"n_parameters": 9, "final_step": 8, "seed": 1}
-    progress = Progress("m", {"facts": facts, "files": {}, "curve": str(tmp_path / "losses.csv")}, [])
+    progress = Progress("m", {"facts": facts, "files": {}, "curve": str(tmp_path / "losses.csv")}, [], tmp_path)
     row = progress.rows().model
     again = "the log goes back to step 2, as after a restart: 2 rows before that were left out"
     assert (row["log_notes"], row["log_low_confidence_reasons"]) == (again, "")
