@@ -25,6 +25,7 @@ _EXAMPLES = """commands:
   toposcale curves a.csv b.csv --n-parameters 25e6 --tokens-per-step 5e5
   toposcale check losses.csv
   toposcale test-metric log.csv --metric my_metric --given step,learning_rate
+  toposcale benchmark --law my_module:MyLaw
   toposcale watch my-run
 
 A checkpoint is a safetensors file, one of PyTorch (.bin, .pt, .ckpt; pip install 'toposcale[monitor]' reads them), or a
@@ -57,6 +58,7 @@ _COMMANDS = {
         "analysis.metric_command",
         "whether a metric tells more than the loss: within runs, ahead, and between runs",
     ),
+    "benchmark": ("datasets.benchmark_command", "how well laws forecast published runs, ours and yours"),
     "watch": (
         "pages.watch_command",
         "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's",

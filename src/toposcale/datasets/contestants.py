@@ -30,3 +30,6 @@ CONTESTANTS: Mapping[str, Callable[[], Estimator]] = MappingProxyType(
     }
 )
 """Contestants in the order of the table. `joint` is the law of the program; the others know one run, or no curve."""
+
+CHEAP = ("power_law", "power_law_without_offset", "chinchilla_published", "last_value")
+"""Contestants that are judged in seconds, with a law of the user's also the first time."""

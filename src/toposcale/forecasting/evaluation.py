@@ -83,6 +83,13 @@ class Judged(NamedTuple):
     decisions: "pd.DataFrame"
 
 
+class Subjects(NamedTuple):
+    """Runs that are forecast and points that are decided on, each with the finished runs that are known beside it."""
+
+    runs: list[tuple[PublishedRun, tuple[TrainingRun, ...]]]
+    points: list[tuple[DecisionPoint, tuple[TrainingRun, ...]]]
+
+
 class Task(NamedTuple):
     """Forecasts of one run, or the decisions at one point, and the law that has learnt without its source."""
 
@@ -162,7 +169,7 @@ def judge(
 ) -> Judged:
     """Return every forecast and decision of a law; the parameters are those of `evaluate`."""
     laws = learnt_laws(law, runs, leave_out)
-    forecasts, decisions = tasks_of(laws, runs, at, leave_out, known)
+    forecasts, decisions = tasks_of(laws, subjects_of(runs, at, known), at, leave_out)
     return judged_of(mapped(forecasts_of_run, forecasts), mapped(decisions_of_point, decisions))
 
 
@@ -195,22 +202,24 @@ def learnt_laws(law: Estimator, runs: Sequence[PublishedRun], leave_out: str) ->
     return laws
 
 
-def tasks_of(
-    laws: Mapping[str, Estimator], runs: Sequence[PublishedRun], at: Sequence[float], leave_out: str, known: Known
-) -> tuple[list[Task], list[Task]]:
-    """Return a task for each run that is forecast, and one for each decision point.
+def subjects_of(runs: Sequence[PublishedRun], at: Sequence[float], known: Known) -> Subjects:
+    """Return the runs that are forecast and the decision points, each with what is known beside it.
 
-    Of `Known.ONE_SMALLER`: for each run that has a smaller one, and each point with smaller sizes, which are finished.
+    Of `Known.ONE_SMALLER`: the runs that have a smaller one, and the points with smaller sizes, which are finished.
     """
-    forecasts, decisions = [], []
-    for run in judged_runs(runs):
-        smaller = smaller_run(run, runs) if known is Known.ONE_SMALLER else None
-        if smaller or known is Known.ALONE:
-            forecasts.append(Task(laws[getattr(run, leave_out)], run, (smaller,) if smaller else (), tuple(at)))
-    for point in judged_points(runs, at):
-        others = point.smaller if known is Known.ONE_SMALLER else ()
-        if others or known is Known.ALONE:
-            decisions.append(Task(laws[getattr(point.base, leave_out)], point, others, tuple(at)))
+    if known is Known.ALONE:
+        return Subjects([(run, ()) for run in judged_runs(runs)], [(point, ()) for point in judged_points(runs, at)])
+    pairs = [(run, smaller_run(run, runs)) for run in judged_runs(runs)]
+    points = [(point, point.smaller) for point in judged_points(runs, at) if point.smaller]
+    return Subjects([(run, (smaller,)) for run, smaller in pairs if smaller], points)
+
+
+def tasks_of(
+    laws: Mapping[str, Estimator], subjects: Subjects, at: Sequence[float], leave_out: str
+) -> tuple[list[Task], list[Task]]:
+    """Return a task for each run that is forecast, and one for each decision point."""
+    forecasts = [Task(laws[getattr(run, leave_out)], run, others, tuple(at)) for run, others in subjects.runs]
+    decisions = [Task(laws[getattr(point.base, leave_out)], point, others, ()) for point, others in subjects.points]
     return forecasts, decisions
 
 

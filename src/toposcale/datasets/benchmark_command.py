@@ -1,0 +1,180 @@
+"""`toposcale benchmark`: how well laws forecast the published runs, ours and yours."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from toposcale.datasets.benchmark import (
+    Setting,
+    by_share,
+    cache_folder,
+    comparison,
+    constants_digest,
+    judge_all,
+    long_table,
+)
+from toposcale.datasets.contestants import CHEAP, CONTESTANTS
+from toposcale.datasets.published_runs import load_published_runs
+from toposcale.forecasting import pictures
+from toposcale.forecasting.decision.decision_points import SHARES
+from toposcale.forecasting.decision.picture import finish, new_figure
+from toposcale.forecasting.evaluation import Estimator, Known
+from toposcale.io.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SEEN = "seen"
+"""Tag of the runs that were in view when the joint law was made: docs/decisions.md is about them."""
+
+HEADINGS = {
+    "law": "law",
+    "n": "forecasts",
+    "refused": "refused",
+    "mean_error": "error",
+    "bias": "bias",
+    "coverage": "coverage",
+    "score": "score",
+    "regret": "regret",
+    "seconds": "seconds",
+}
+"""Columns of the printed table, with their headings."""
+
+FORMATS = {"n": "{:,.0f}", "refused": "{:.0%}", "bias": "{:+.3f}", "coverage": "{:.0%}", "regret": "{:.4f}"}
+"""Formats of the numbers; those of the other columns have three decimals."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    text = "a law of yours, a class with fit and predict, such as my_module:MyLaw; may be given again"
+    parser.add_argument("--law", action="append", default=[], metavar="MODULE:CLASS", help=text)
+    text = "judge on this source only; may be given again"
+    parser.add_argument("--sources", action="append", metavar="SOURCE", help=text)
+    text = "share of the steps that is seen, by default 0.2, 0.3 and 0.5; may be given again"
+    parser.add_argument("--at", action="append", metavar="SHARE", help=text)
+    text = "judge on runs with this tag, by default seen; may be given again"
+    parser.add_argument("--tags", action="append", metavar="TAG", help=text)
+    text = "with one smaller run of the family known, instead of none"
+    parser.add_argument("--smaller", action="store_true", help=text)
+    parser.add_argument("--csv", metavar="FILE", help="also write every row by law, source and share")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="also draw the error by the share that is seen, .svg, .png or .pdf"
+    )
+    parser.add_argument("--processes", metavar="N", help="processes, by default one for each core")
+    parser.add_argument("--no-cache", action="store_true", help="judge again what earlier calls have judged")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Judge and print the tables."""
+    if options.plot:
+        pictures.kind_of(options.plot)
+    theirs = {name: law_of(name) for name in options.law}
+    known = Known.ONE_SMALLER if options.smaller else Known.ALONE
+    at = tuple(share_of(text) for text in options.at or map(str, SHARES))
+    setting = Setting(load_published_runs(options.sources, options.tags or [SEEN]), at, known)
+    only_cached = [name for name in CONTESTANTS if name not in CHEAP] if theirs else []
+    judged = _with_progress(
+        lambda progress: judge_all(
+            {**CONTESTANTS, **theirs},
+            setting,
+            processes=_processes(options.processes),
+            cache=None if options.no_cache else cache_folder(),
+            only_cached=only_cached,
+            progress=progress,
+        )
+    )
+    shares = ", ".join(f"{share:.0%}" for share in at)
+    print(f"{len(setting.runs)} runs of {len(setting.runs.sources)} sources, forecast from {shares}; {known.value}")
+    print(f"constants of the joint law: {constants_digest()}")
+    show(comparison(judged))
+    if absent := [name for name in only_cached if name not in judged]:
+        print(f"\nnot judged yet: {', '.join(absent)}; toposcale benchmark judges them, in some minutes")
+    if options.csv:
+        long_table(judged).to_csv(options.csv, index=False)
+    if options.plot:
+        pictures.write(draw(by_share(judged)), options.plot)
+
+
+def law_of(name: str) -> Callable[[], Estimator]:
+    """Return a class by its name MODULE:CLASS; UserError: there is none, or it is no law."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise UserError(f"--law: {name}, but a law is named as MODULE:CLASS, such as my_module:MyLaw")
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.insert(0, folder)  # a module in the folder of the user, as with python -m
+    try:
+        law: Any = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"--law: {name}: {error}") from error
+    for method in ("fit", "predict"):
+        if not callable(getattr(law, method, None)):
+            raise UserError(f"--law: {name} has no {method}; a law has fit(run, others) and predict(targets)")
+    return law
+
+
+def share_of(text: str) -> float:
+    """Return a share of a run; UserError: it is none."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = float("nan")
+    if not 0 < share < 1:
+        raise UserError(f"--at: {text}, but it is a share of the steps between 0 and 1, such as 0.3")
+    return share
+
+
+def _processes(text: str | None) -> int:
+    """Return the number of processes; UserError: it is no whole number above 0."""
+    if text is None:
+        return os.cpu_count() or 1
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"--processes: {text}, but it is a whole number from 1 on")
+    return int(text)
+
+
+def _with_progress(call: Callable[[Callable[[str, int, int], None]], Any]) -> Any:
+    """Call a function with one that draws a progress bar for each law."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console, bars = Console(stderr=True), {}
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+
+        def progress(name: str, done: int, total: int) -> None:
+            if name not in bars:
+                bars[name] = bar.add_task(name, total=total)
+            bar.update(bars[name], completed=done)
+
+        return call(progress)
+
+
+def show(table: "pd.DataFrame") -> None:
+    """Print the rows on the points that all laws forecast, and the rows on the points of each."""
+    for points, heading in (
+        ("common", "at the points that all forecast"),
+        ("own", "at the points that each forecasts"),
+    ):
+        rows = table[table["points"] == points][list(HEADINGS)].rename(columns=HEADINGS)
+        formats = {HEADINGS[name]: FORMATS.get(name, "{:.3f}").format for name in list(HEADINGS)[1:]}
+        print(f"\n{heading}\n")
+        print(rows.to_string(index=False, formatters=formats, na_rep=""))
+
+
+def draw(errors: "pd.DataFrame") -> "Figure":
+    """Draw the mean error of each law (columns) against the share of the run that is seen (rows)."""
+    figure = new_figure(7.2, 4.2)
+    axes = figure.subplots()
+    for name, values in errors.items():
+        axes.plot(errors.index, values, "o-", label=str(name).replace("_", " "), linewidth=2 if name == "joint" else 1)
+    axes.set(
+        xlabel="share of the steps that is seen", ylabel="mean error of the final loss (nats per token)", yscale="log"
+    )
+    axes.set_xticks(list(errors.index), [f"{share:.0%}" for share in errors.index])
+    axes.minorticks_off()
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    finish(figure, "Forecasts of the final loss of published runs, at the points that all laws forecast")
+    return figure
