@@ -7,6 +7,7 @@ from pydantic import MISSING, BeforeValidator, Field
 from pydantic_core import InitErrorDetails
 
 import config_keys as keys
+from toposcale.forecasting.runs.facts import Optimizer
 from toposcale.forecasting.runs.schedules import schedule_of
 from toposcale.io.errors import UserError
 
@@ -105,8 +106,8 @@ class ModelFromElsewhere(ModelNotTrainedHere):
 
     unique_tokens: Annotated[int, Field(ge=1)] | MISSING = MISSING
     """Tokens of the training text, where it is read more than once. If it is left out, nothing is repeated."""
-    optimizer: keys.Text | MISSING = MISSING
-    """Optimizer, such as adamw. How much a decay lowers the loss is less well known under another one."""
+    optimizer: Optimizer | MISSING = MISSING
+    """Optimizer. How much a decay lowers the loss is less well known under others than adamw."""
     final_step: keys.Length | MISSING = MISSING
     """The last step of the training. If it is left out, it is the first known of these: the step that a Trainer or a
     monitor recorded, the end of the schedule, the last step that is there."""

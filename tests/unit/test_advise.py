@@ -22,6 +22,7 @@ from toposcale.forecasting.amounts import amount
 from toposcale.forecasting.decision import advise_command
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.candidates import Request
+from toposcale.forecasting.runs.facts import FACTS
 from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}
@@ -645,7 +646,7 @@ def test_a_command_that_there_is_not_names_the_right_one(capsys):
     assert capsys.readouterr().err.splitlines()[-1].endswith("did you mean curves?")
 
 
-@pytest.mark.parametrize("optimizer", [3, None, ["adamw"]])
+@pytest.mark.parametrize("optimizer", [3, ["adamw"]])
 def test_an_optimizer_is_a_name(optimizer):
     with pytest.raises(UserError, match='optimizer: a name such as "adamw", but it is'):
         toposcale.advise(columns(), **GIVEN, optimizer=optimizer)
@@ -819,7 +820,7 @@ def test_the_options_are_the_arguments_of_the_call_from_python():
     advise_command.add_arguments(parser)
     of_the_picture_and_the_schedule = {"plot", "json", "decay_start", "peak", "final"}
     stated = set(vars(parser.parse_args([]))) - of_the_picture_and_the_schedule
-    assert stated == {*signature(toposcale.advise).parameters} - {"count_parameters", "name", "unknown"}
+    assert stated == {*signature(toposcale.advise).parameters} - {"count_parameters", "name", "facts"} | FACTS.keys()
 
 
 def test_the_short_options_mean_the_same(curve, capsys):

@@ -289,7 +289,7 @@ def test_metric_rises_of_noise_and_of_a_fall():
     for seed in range(100):
         noise = 0.02 * np.random.default_rng(seed).standard_normal(len(steps))
         curve = overfitted() | {"validation_loss": 2.5 + 2.0 * np.exp(-steps / 800) + noise}
-        assert not metric_rises(RunInput(curve, "run", steps=5000, **OVERFITTED).training_run())
+        assert not metric_rises(RunInput(curve, "run", {"steps": 5000} | OVERFITTED).training_run())
 
 
 CONTINUED = {"n_parameters": 7e9, "tokens_per_step": 4e6, "steps": 2000}

@@ -183,7 +183,7 @@ def test_unknown_learning_rates_are_said_except_at_two_measured_ends():
 
 def test_what_makes_a_forecast_unsure_makes_its_comparison_unsure():
     ahead = {**RUN, "steps": 20_000, "schedule": "cosine"}
-    unsure, sure = (compared(curve(), curve(20), **ahead, **more) for more in ({}, {"warmup_steps": 100}))
+    unsure, sure = (compared(curve(), curve(30), **ahead, **more) for more in ({}, {"warmup_steps": 100}))
     assert [pair.end.is_significant for pair in (unsure, sure)] == [True, True]
     assert "A: whether the learning rate had a warm-up is unknown" in unsure.reasons
     assert "not confident: A: whether the learning rate had a warm-up" in sentences(unsure)[-1]

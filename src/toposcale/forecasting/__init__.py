@@ -29,7 +29,7 @@ _MODULES = {
     "laws.power_law": ("PowerLaw",),
     "laws.prediction": ("Prediction",),
     "runs.learning_rate_schedule": ("LearningRateSchedule", "ScheduleProvenance"),
-    "runs.facts": ("Provenance", "RunFacts"),
+    "runs.facts": ("Provenance", "RunFacts", "StatedFacts"),
     "runs.training_run": ("Target", "TrainingRun"),
 }
 """Public names by the module that they are from, which is imported when one is asked for."""

@@ -1,10 +1,11 @@
-"""Format, parse and check large numbers: 25M, 1.4B."""
+"""Format, parse and check what users state: large numbers (25M, 1.4B), whole numbers, names."""
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from toposcale.io.errors import UserError, one_line
+from toposcale.io.errors import UserError, did_you_mean, one_line
 
 UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}
 
@@ -30,14 +31,16 @@ def number_of(text: str) -> float:
     return float(digits.replace(",", "")) * unit
 
 
-def number(value: Any, what: str, least: float | None, most: float = math.inf, hint: str = "") -> float | None:
+def number(
+    value: Any, what: str, least: float | None, most: float = math.inf, hint: str = "", example: str = "25e6"
+) -> float | None:
     """Return a finite number from `least` (None: above 0) to `most`, or None; raise UserError if it is not one."""
     if value is None:
         return None
     try:
         parsed = number_of(str(value)) if isinstance(value, str | bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        raise UserError(f"{what}: {one_line(repr(value)):.60} is not a number, for example 25e6") from None
+        raise UserError(f"{what}: {one_line(repr(value)):.60} is not a number, for example {example}") from None
     high_enough = parsed > 0 if least is None else parsed >= least
     if not (high_enough and math.isfinite(parsed) and parsed <= most):
         limits = "above 0" if least is None else f"at least {least:g}"
@@ -52,3 +55,33 @@ def parameters(value: Any, what: str) -> float | None:
     if n_parameters is not None and n_parameters < LEAST_PARAMETERS:
         raise UserError(f"{what}: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million")
     return n_parameters
+
+
+def whole_number(value: Any, what: str, least: int, most: float, example: str = "2000") -> int | None:
+    """Return a whole number, or None; raise UserError if it is not one."""
+    parsed = number(value, what, least, most, example=example)
+    if parsed is not None and parsed % 1:
+        raise UserError(f"{what}: {parsed:g}, but it must be a whole number")
+    return None if parsed is None else int(parsed)
+
+
+def text_of(value: Any, what: str, example: str, noun: str = "a name") -> str | None:
+    """Return a text, or None; raise UserError if it is not one."""
+    if not isinstance(value, str | None):
+        raise UserError(f'{what}: {noun} such as "{example}", but it is {value!r:.60}')
+    return value
+
+
+def one_of(value: Any, what: str, names: Sequence[str]) -> str | None:
+    """Return one of the names, whatever its case and hyphens; "" and None are unknown. Raise UserError for another one."""
+    text = text_of(value, what, names[0])
+    if not text:
+        return text
+    by_letters = {_letters(name): name for name in names}
+    if _letters(text) not in by_letters:
+        raise UserError(f"{what}: {text!r}, but it is one of {', '.join(names)}{did_you_mean(text.lower(), names)}")
+    return by_letters[_letters(text)]
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_THE_MACHINE = (*NO_ROOM, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -105,3 +106,9 @@ def listed(names: Iterable[str], most: int) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, "1 feature" or "2 features"; plural: if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message that suggests the closest of the names; "" if none is close."""
+    near = get_close_matches(name, list(names), 1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,10 +1,8 @@
 """`toposcale.advise`: from a loss curve to the advice in one call, without a workflow, a configuration or PyTorch."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from inspect import signature
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -12,38 +10,34 @@ from toposcale.forecasting.amounts import amount, number, parameters
 from toposcale.forecasting.decision.advice import Advice, advise_before_start, advise_on
 from toposcale.forecasting.decision.candidates import BEFORE_START, MULTIPLES, Request
 from toposcale.forecasting.runs.checks import refuse_curve
-from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance
-from toposcale.forecasting.runs.run_input import CurveInput, RunInput, run_arguments, states_file, without_none
+from toposcale.forecasting.runs.facts import (
+    FACTS,
+    UNKNOWN,
+    CountParameters,
+    FactKind,
+    Provenance,
+    StatedFacts,
+    refuse_unknown,
+)
+from toposcale.forecasting.runs.run_input import CurveInput, RunInput, input_of, states_file, without_none
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
-_READER_ARGUMENTS = ("loss_column", "step_column", "count_parameters")
-_SCHEDULE_ARGUMENTS = ("schedule", "steps", "warmup_steps")
+_OTHER_ARGUMENTS = ("curve", "sizes", "known", "remaining", "target_loss", "name", "count_parameters")
+_COLUMNS = ("loss_column", "step_column")
+_OF_SCHEDULE = [name for name, fact in FACTS.items() if fact.kind is FactKind.SCHEDULE]
 
 
 def advise(
     curve: CurveInput | None = None,
     *,
-    n_parameters: float | None = None,
-    tokens_per_step: float | None = None,
-    schedule: Mapping[str, Any] | str | Path | None = None,
-    steps: int | None = None,
-    warmup_steps: int | None = None,
     sizes: Sequence[float] = (),
     known: Sequence[Mapping[str, Any]] = (),
     remaining: float | None = None,
     target_loss: float | None = None,
-    loss_column: str | None = None,
-    step_column: str | None = None,
-    run: int | None = None,
-    pattern: str | None = None,
-    unique_tokens: float | None = None,
-    epochs: float | None = None,
-    optimizer: str = "",
-    objective: str = "",
-    count_parameters: CountParameters | None = None,
     name: str = "this run",
-    **unknown: Any,
+    count_parameters: CountParameters | None = None,
+    **facts: Unpack[StatedFacts],
 ) -> Advice:
     """Forecast the final loss of a training run, and advise to continue it or to train another size.
 
@@ -58,47 +52,27 @@ def advise(
         folder of a Trainer, TensorBoard), or columns by name such as a data frame: step, loss, and where known
         learning_rate and validation_loss, each of shape (n_rows,). Also a list of such rows, a pandas.Series of losses
         whose index is the step, or an array of shape (n_rows, 2) of steps and losses.
-    n_parameters : float, optional
-        Number of parameters, embeddings included.
-    tokens_per_step : float, optional
-        Tokens that one step reads.
-    schedule : mapping or path, optional
-        Learning-rate schedule: fields shape (constant, linear, cosine, wsd), warmup_steps, decay_start, decay_shape, peak,
-        final (minimum rate; without a peak a share of it) and steps; or a file with the columns step and learning_rate.
-    steps : int, optional
-        Last step of the run, where no schedule states it.
-    warmup_steps : int, optional
-        Steps of warm-up, where no schedule states them.
     sizes : sequence of float, optional
         Numbers of parameters that could be trained from scratch; by default twice and four times `n_parameters`, and of a
         run that has not started half and a quarter, too.
     known : sequence of mapping, optional
-        Other runs of the family: each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column, run, pattern, unique_tokens, epochs, optimizer, objective and name. What is
-        not stated is as in this run, unless the logged learning rates contradict it.
+        Other runs of the family: each a mapping of its curve, its facts and maybe its name. What is not stated is as in
+        this run, unless the logged learning rates contradict it.
     remaining : float, optional
         Compute that will still be spent, FLOP; by default what the schedule needs.
     target_loss : float, optional
         Loss in nats per token; the advice tells when it is reached.
-    loss_column, step_column : str, optional
-        Columns of the loss and of the step, if their names are not usual ones.
-    run : int, optional
-        Which run of the file to read, from 1, where it holds several.
-    pattern : str, optional
-        Regular expression of the lines of a text log, with groups called step and loss.
-    unique_tokens, epochs : float, optional
-        Unique tokens of the training text, or epochs of the whole run over it: repeated tokens are worth less.
-    optimizer : str, optional
-        Name of the optimizer. The law is for "adamw"; under another or unknown one the interval of a decay is wider.
-    objective : str, optional
-        Objective of the training. The law is for "next-token"; a run with another one is refused.
+    name : str, optional
+        Name of the run in texts.
     count_parameters : callable, optional
         Function of the path of a checkpoint that returns the numbers of its parameters with and without embeddings, for the
         one that a Trainer left beside its log. `toposcale.advise` has one; `toposcale.forecasting.advise` reads no weights.
-    name : str, optional
-        Name of the run in texts.
-    **unknown : Any
-        Not used: a misspelt argument is refused with the closest name.
+    **facts : StatedFacts
+        Facts of the run (`toposcale.forecasting.StatedFacts`): n_parameters, tokens_per_step, schedule, steps,
+        warmup_steps, unique_tokens, epochs, optimizer and objective, and of its log loss_column, step_column, pattern and
+        run. ``schedule`` is the name of a shape, a mapping of the fields shape (constant, linear, cosine, wsd),
+        warmup_steps, decay_start, decay_shape, peak, final (minimum rate; without a peak a share of it) and steps, or a
+        file with the columns step and learning_rate.
 
     Returns
     -------
@@ -129,27 +103,8 @@ def advise(
     Traceback (most recent call last):
     toposcale.io.errors.UserError: this run: not known and not in the curve: tokens_per_step (--tokens-per-step); ...
     """
-    for argument in unknown:
-        near = get_close_matches(argument, [*signature(advise).parameters], 1)
-        raise TypeError(f"advise: no argument {argument}" + (f"; did you mean {near[0]}?" if near else ""))
-    run_input = RunInput(
-        curve,
-        name,
-        n_parameters=n_parameters,
-        tokens_per_step=tokens_per_step,
-        schedule=schedule,
-        steps=steps,
-        warmup_steps=warmup_steps,
-        loss_column=loss_column,
-        step_column=step_column,
-        run=run,
-        pattern=pattern,
-        unique_tokens=unique_tokens,
-        epochs=epochs,
-        optimizer=optimizer,
-        objective=objective,
-        count_parameters=count_parameters,
-    )
+    refuse_unknown("advise", facts, (*_OTHER_ARGUMENTS, *FACTS))
+    run_input = RunInput(curve, name, without_none(facts), count_parameters)
     training = run_input.training_run()
     known_runs = known if isinstance(known, Iterable) and not isinstance(known, Mapping | str) else [known]
     family = [_known_run(other, index, training, run_input) for index, other in enumerate(known_runs, 1)]
@@ -169,32 +124,38 @@ def _known_run(known: Any, index: int, run: TrainingRun, run_input: RunInput) ->
         raise UserError(
             f'known run {index}: a mapping such as {{"curve": "losses.csv", "n_parameters": 25e6}}, but it is {known!r:.60}'
         )
-    stated = run_arguments(without_none(known), f"known run {index}")
-    if not {"curve", "n_parameters"} <= set(stated):
-        raise UserError(f"{stated['name']}: a run has a curve and n_parameters")
+    other_input = input_of(known, f"known run {index}")
+    if other_input.curve is None or "n_parameters" not in other_input.stated:
+        raise UserError(f"{other_input.name}: a run has a curve and n_parameters")
     try:
-        other = _run_under_schedule(stated, run, run_input)
+        other = _run_under_schedule(other_input, run, run_input)
         refuse_curve(other)
     except NoForecast as error:
-        raise UserError(f"{stated['name']}: {error}; leave it out") from None
+        raise UserError(f"{other_input.name}: {error}; leave it out") from None
     return other
 
 
-def _run_under_schedule(stated: dict[str, Any], run: TrainingRun, run_input: RunInput) -> TrainingRun:
+def _run_under_schedule(known: RunInput, run: TrainingRun, run_input: RunInput) -> TrainingRun:
     """Return a known run with its stated schedule, else that of `run`, or that of its log if the two contradict."""
     assumed = UNKNOWN.with_provenance(
         Provenance.ASSUMED,
         tokens_per_step=run.tokens_per_step,
         optimizer=run.facts.optimizer,
-        unique_tokens=np.nan if "epochs" in stated else run.facts.unique_tokens,
+        unique_tokens=np.nan if "epochs" in known.stated else run.facts.unique_tokens,
     )
-    own_arguments = {key: getattr(run_input, key) for key in _READER_ARGUMENTS} | stated
-    shared = () if states_file(stated.get("schedule")) else _SCHEDULE_ARGUMENTS
-    known_input = RunInput(**{key: getattr(run_input, key) for key in shared} | own_arguments)
-    if stated.keys() & set(_SCHEDULE_ARGUMENTS):
-        return known_input.training_run(assumed)
+
+    def with_facts_of_run(*names: str) -> RunInput:
+        """Return the known run with these facts of `run`, where it has none."""
+        shared = {name: run_input.stated[name] for name in names if name in run_input.stated}
+        count = known.count_parameters or run_input.count_parameters
+        return replace(known, stated=shared | dict(known.stated), count_parameters=count)
+
+    shares_schedule = not states_file(known.stated.get("schedule"))
+    other = with_facts_of_run(*_COLUMNS, *(_OF_SCHEDULE if shares_schedule else ()))
+    if known.stated.keys() & set(_OF_SCHEDULE):
+        return other.training_run(assumed)
     try:
-        is_stated = run_input.schedule is not None or run_input.steps is not None
-        return known_input.training_run(assumed, None if is_stated else run.schedule)
+        is_stated = not run_input.stated.keys().isdisjoint(("schedule", "steps"))
+        return other.training_run(assumed, None if is_stated else run.schedule)
     except UserError:
-        return RunInput(**own_arguments).run_as_read(assumed)
+        return with_facts_of_run(*_COLUMNS).run_as_read(assumed)

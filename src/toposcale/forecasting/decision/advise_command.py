@@ -9,6 +9,7 @@ from typing import Any
 from toposcale import advise
 from toposcale.forecasting.amounts import number_of
 from toposcale.forecasting.decision import run_options
+from toposcale.forecasting.runs.facts import option
 from toposcale.io.errors import UserError, printable
 
 RUN_FILE = "progress.json"
@@ -17,8 +18,8 @@ RUN_FILE = "progress.json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    text = "losses as a tracker, a training loop or a Trainer wrote them; without it the run has not started; or "
-    text += "the folder of a run of the workflow, for advice on each of its trainings"
+    text = "losses as a tracker, a training loop or a Trainer wrote them, - for the standard input; without it the run "
+    text += "has not started; or the folder of a run of the workflow, for advice on each of its trainings"
     parser.add_argument("curve", metavar="CURVE", nargs="?", help=text)
     run_options.add_run_options(parser)
     text = "parameters of a model that could be trained; may be given again"
@@ -39,14 +40,15 @@ def run(options: argparse.Namespace) -> None:
         _advise_run(options, width)
         return
     run_values = {name: value for name in run_options.OPTIONS if (value := getattr(options, name)) is not None}
-    advice = advise(
-        options.curve,
-        **run_options.arguments(run_values),
-        sizes=options.sizes,
-        known=[_known_arguments(text) for text in options.known],
-        remaining=options.remaining,
-        target_loss=options.target_loss,
-    )
+    with run_options.curve_file(options.curve or "") as curve:
+        advice = advise(
+            curve or None,
+            **run_options.arguments(run_values),
+            sizes=options.sizes,
+            known=[_known_arguments(text) for text in options.known],
+            remaining=options.remaining,
+            target_loss=options.target_loss,
+        )
     run_options.show(options, advice, advice.text(width))
 
 
@@ -54,7 +56,7 @@ def _advise_run(options: argparse.Namespace, width: int | None) -> None:
     from toposcale import advise_run  # it reads tables, which needs more than a curve does
 
     not_used = (*run_options.OPTIONS, "sizes", "known", "remaining", "target_loss", "plot")
-    if stated := [run_options.option(name) for name in not_used if getattr(options, name)]:
+    if stated := [option(name) for name in not_used if getattr(options, name)]:
         raise UserError(f"{' and '.join(stated)}: not used with the folder of a run; its configuration says it")
     advice = advise_run(options.curve)
     print(json.dumps(advice.as_json(), indent=1, allow_nan=False) if options.json else printable(advice.text(width)))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.pictures import Drawn
 from toposcale.forecasting.runs.checks import has_known_rates, looks_smoothed, refuse_curve
-from toposcale.forecasting.runs.run_input import CurveInput, RunInput, run_arguments
+from toposcale.forecasting.runs.facts import CountParameters, StatedFacts
+from toposcale.forecasting.runs.run_input import CurveInput, input_of
 from toposcale.forecasting.runs.training_run import Curve, TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 
@@ -127,7 +128,10 @@ class RunComparison(Drawn):
 
 
 def compare_runs(
-    *curves: CurveInput | Mapping[str, Any], seed_noise: float | None = None, **facts: Any
+    *curves: CurveInput | Mapping[str, Any],
+    seed_noise: float | None = None,
+    count_parameters: CountParameters | None = None,
+    **facts: Unpack[StatedFacts],
 ) -> RunComparison:
     """Compare training runs with the first: which is better now and at the end, and the speed-up.
 
@@ -139,9 +143,10 @@ def compare_runs(
         ``{"curve": "b.csv", "n_parameters": 50e6}``.
     seed_noise : float, optional
         Standard deviation of the loss between seeds, nats per token; by default estimated from replicates.
-    **facts
-        Arguments that all runs share, as for `toposcale.advise`: n_parameters, tokens_per_step, schedule, steps,
-        warmup_steps, loss_column, step_column, run. What needs an unknown one is left out, or said to be unknown.
+    count_parameters : callable, optional
+        As for `toposcale.advise`.
+    **facts : StatedFacts
+        Facts that all runs share, as for `toposcale.advise`. What needs an unknown one is left out, or said to be unknown.
 
     Returns
     -------
@@ -172,11 +177,11 @@ def compare_runs(
     runs = []
     for letter, curve in zip(ascii_uppercase, curves, strict=False):
         stated: Mapping[str, Any] = curve if isinstance(curve, Mapping) and "curve" in curve else {"curve": curve}
-        arguments = run_arguments({**facts, **stated}, letter)
+        run_input = input_of({"count_parameters": count_parameters, **facts, **stated}, letter)
         try:
-            runs.append(RunInput(**arguments).run_as_read())
+            runs.append(run_input.run_as_read())
         except UserError as error:
-            name = f"{arguments['name']}: "
+            name = f"{run_input.name}: "
             raise UserError(name + f"{error}".removeprefix(name)) from None
     if len({run.model for run in runs}) < len(runs):
         runs = [

@@ -1,7 +1,7 @@
 """Report how a loss curve is read: its columns, rows, units and facts, and what is left out."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -10,14 +10,16 @@ from toposcale.forecasting.decision.wording import NOT_SMOOTHED
 from toposcale.forecasting.laws.joint import refuse_run
 from toposcale.forecasting.logs.loss_curves import LossCurve
 from toposcale.forecasting.runs.checks import looks_smoothed, refuse_curve, smoothing_unknown_because
-from toposcale.forecasting.runs.facts import RunFacts
+from toposcale.forecasting.runs.facts import FACTS, CountParameters, RunFacts, StatedFacts, refuse_unknown
 from toposcale.forecasting.runs.metrics import metric_name
-from toposcale.forecasting.runs.run_input import CurveInput, RunInput
+from toposcale.forecasting.runs.run_input import NEEDED, CurveInput, RunInput, without_none
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS
 from toposcale.io.errors import NoForecast, UserError, listed
 
 
-def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]:
+def check_curve(
+    curve: CurveInput, name: str, *, count_parameters: CountParameters | None = None, **facts: Unpack[StatedFacts]
+) -> Iterator[str]:
     """Report how a loss curve is read, without advice, and refuse it where the advice does.
 
     Parameters
@@ -26,8 +28,10 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
         Losses, as `advise` takes them.
     name : str
         Name of the run in texts.
-    **arguments
-        Further arguments of `advise` on the run, such as `loss_column`.
+    count_parameters : callable, optional
+        As for `advise`.
+    **facts : StatedFacts
+        Facts of the run, as for `advise`, such as `loss_column`.
 
     Returns
     -------
@@ -49,7 +53,8 @@ def check_curve(curve: CurveInput, name: str, **arguments: Any) -> Iterator[str]
       unknown         parameters, tokens per step, last step
       no advice       it has fewer than 5 losses after the warm-up
     """
-    run_input = RunInput(curve, name, **arguments)
+    refuse_unknown("check_curve", facts, tuple(FACTS))
+    run_input = RunInput(curve, name, without_none(facts), count_parameters)
     if run_input.curve is None:
         raise UserError("curve: None is no loss curve to check")
     losses = run_input.losses
@@ -93,7 +98,7 @@ def _columns(curve: LossCurve, name: str) -> Iterator[str]:
 
 def _facts(facts: RunFacts) -> Iterator[str]:
     """Yield the facts that a forecast needs, those known with their source."""
-    names = {"n_parameters": "parameters", "tokens_per_step": "tokens per step", "final_step": "last step"}
+    names = {name: FACTS["steps" if name == "final_step" else name].label for name in NEEDED}
     if known := {text: name for name, text in names.items() if facts.is_known(name)}:
         texts = (f"{text} {getattr(facts, name):,.0f} (from {facts.provenance(name)})" for text, name in known.items())
         yield f"  {'known':<15} {', '.join(texts)}"

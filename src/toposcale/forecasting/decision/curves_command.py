@@ -1,11 +1,13 @@
 """`toposcale curves`: which of several training runs is better."""
 
 import argparse
+from contextlib import ExitStack
 from string import ascii_uppercase
 from typing import Any
 
 from toposcale import compare_runs
 from toposcale.forecasting.decision import run_options
+from toposcale.forecasting.runs.facts import option
 from toposcale.io.errors import UserError
 
 
@@ -28,9 +30,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"curves: give at most {len(ascii_uppercase)}, one for each letter; here are {count}")
     stated = {name: values for name in run_options.OPTIONS if (values := getattr(options, name))}
     if wrong := [name for name, values in stated.items() if len(values) not in (1, count)]:
-        raise UserError(
-            f"{run_options.option(wrong[0])}: one value, or one for each of the {count} curves (- for none)"
-        )
+        raise UserError(f"{option(wrong[0])}: one value, or one for each of the {count} curves (- for none)")
     runs: list[dict[str, Any]] = []
     for index, curve in enumerate(options.curves):
         values = {name: of_runs[index % len(of_runs)] for name, of_runs in stated.items()}
@@ -39,5 +39,8 @@ def run(options: argparse.Namespace) -> None:
             runs.append({"curve": curve, **run_options.arguments(run_values)})
         except UserError as error:
             raise UserError(f"{curve}: {error}") from None
-    comparison = compare_runs(*runs, seed_noise=options.seed_noise)
+    with ExitStack() as files:
+        for run_arguments in runs:
+            run_arguments["curve"] = files.enter_context(run_options.curve_file(run_arguments["curve"]))
+        comparison = compare_runs(*runs, seed_noise=options.seed_noise)
     run_options.show(options, comparison, str(comparison))

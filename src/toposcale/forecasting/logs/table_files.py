@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from toposcale.forecasting.runs.schedules import SHAPES, ScheduleTable
-from toposcale.io.errors import UserError, as_user_error
+from toposcale.io.errors import UserError, as_user_error, did_you_mean
 from toposcale.io.files import read_plain_or_gzip
 
 MOST_COLUMNS = 10_000
@@ -56,7 +56,7 @@ def read_schedule(path: str | Path) -> ScheduleTable:
     """Return the schedule of a table with step and learning_rate; raise UserError if there is none in the file."""
     try:
         if not Path(path).exists():
-            raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
+            raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file{did_you_mean(str(path), SHAPES)}")
         columns = columns_of(read_any(path)[0], path)
         steps, rates = _column_named(columns, "step"), _column_named(columns, "learning_rate", "lr")
         if np.any(steps % 1):

@@ -8,7 +8,7 @@ from toposcale.forecasting.runs.curves import after_warmup, binned
 from toposcale.forecasting.runs.outliers import is_moving_average, is_spike, rise
 from toposcale.forecasting.runs.series import difference_autocorrelation, noise_of
 from toposcale.forecasting.runs.training_run import MINIMUM_POINTS, TrainingRun
-from toposcale.io.errors import NoForecast
+from toposcale.io.errors import NoForecast, did_you_mean
 
 MOST_SPIKES = 0.2
 """Largest share of the logged losses that may be spikes."""
@@ -74,8 +74,10 @@ def refuse_objective(run: TrainingRun) -> None:
     """Raise NoForecast where the stated objective is not the prediction of the next token."""
     objective = run.facts.objective
     if objective and re.sub(r"[^a-z]", "", objective.lower()) not in NEXT_TOKEN:
+        meant = did_you_mean(objective.lower(), ("next-token",)).removeprefix("; ")
         raise NoForecast(
             f"its objective (--objective) is {objective}; the law was learnt from next-token prediction alone"
+            + (f" ({meant})" if meant else "")
         )
 
 

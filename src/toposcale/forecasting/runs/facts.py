@@ -1,18 +1,207 @@
-"""Facts of a training run, each with its provenance."""
+"""Facts of a training run: how users state each, and those of one run, each with its provenance."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self, TypedDict, get_args, get_type_hints
 
 import numpy as np
 
-from toposcale.io.errors import UserError
+from toposcale.forecasting.amounts import number, one_of, parameters, text_of, whole_number
+from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.io.errors import UserError, did_you_mean
 
-LARGEST_RATIO, LARGEST_EPOCHS_RATIO = {"n_parameters": 1.25, "tokens_per_step": 1.1}, 1.1
-"""Ratio of what the user states to what the log does, or of epochs to those that tokens imply, beyond which one of them is
-wrong: users round (0.5M for 524,288), and programs count position embeddings or not."""
+Optimizer = Literal[
+    "adamw", "adam", "sgd", "lion", "adafactor", "muon", "normed", "soap", "shampoo", "schedule-free", "other"
+]
+"""Name of an optimizer; "normed" stands for those whose updates are normalized, "other" for any that is not listed."""
+
+OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
+
+LEAST_TOKENS = 64
+"""Least tokens of a step: a sequence."""
+
+MOST_TOKENS = 1e12
+"""Most tokens of a step."""
+
+LEAST_EPOCHS = 0.01
+"""Least epochs of a run."""
+
+MOST_EPOCHS = 1e6
+"""Most epochs of a run."""
+
+LARGEST_RATIO = {"n_parameters": 1.25, "tokens_per_step": 1.1}
+"""Ratio of what the user states to what the log does beyond which one of them is wrong: users round (0.5M for 524,288), and
+programs count position embeddings or not."""
+
+LARGEST_EPOCHS_RATIO = 1.1
+"""Ratio of the epochs to those that the tokens imply beyond which one of them is wrong."""
+
+
+class FactKind(StrEnum):
+    """Kind of a fact: of the run, of its learning-rate schedule, or of how its log is read."""
+
+    RUN = "run"
+    SCHEDULE = "schedule"
+    LOG = "log"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """How a fact is stated: its help text, and how it is parsed and bounded (UserError: out of bounds).
+
+    label: its name in the output of `check`. alias: another option for it. elsewhere: its options in other tools.
+    """
+
+    help: str
+    parse: Callable[[Any, str], Any] = lambda value, _: value
+    kind: FactKind = FactKind.RUN
+    label: str = ""
+    alias: str = ""
+    elsewhere: tuple[str, ...] = ()
+
+
+_steps = partial(whole_number, most=MOST_STEPS)
+_column = partial(text_of, example="train/loss", noun="the name of a column")
+_tokens = partial(
+    number,
+    least=LEAST_TOKENS,
+    most=MOST_TOKENS,
+    hint=": a step reads sequences x tokens per sequence (--tokens-per-step)",
+    example="5e5",
+)
+Number = float | str | None
+"""A number, also as a text: "25M", "25,000,000"."""
+
+
+class StatedFacts(TypedDict, total=False):
+    """Facts that a user states about a run: arguments of `advise`, options of the commands, keys of a known run."""
+
+    n_parameters: Annotated[
+        Number,
+        Fact(
+            "number of parameters, embeddings included, such as 25e6",
+            parameters,
+            label="parameters",
+            alias="--parameters",
+            elsewhere=("--params", "--model-size"),
+        ),
+    ]
+    tokens_per_step: Annotated[
+        Number,
+        Fact(
+            "tokens that one step reads", _tokens, label="tokens per step", elsewhere=("--batch-size", "--batch-tokens")
+        ),
+    ]
+    schedule: Annotated[
+        Mapping[str, Any] | str | Path | None,
+        Fact(
+            "constant, linear, cosine or wsd, or a file with the columns step and learning_rate",
+            kind=FactKind.SCHEDULE,
+            elsewhere=("--lr-schedule", "--scheduler"),
+        ),
+    ]
+    steps: Annotated[
+        Number,
+        Fact(
+            "the last step of the run",
+            partial(_steps, least=1),
+            FactKind.SCHEDULE,
+            "last step",
+            elsewhere=("--max-steps", "--total-steps"),
+        ),
+    ]
+    warmup_steps: Annotated[
+        Number, Fact("steps of warm-up", partial(_steps, least=0), FactKind.SCHEDULE, alias="--warmup")
+    ]
+    loss_column: Annotated[
+        str | None, Fact("the column of the loss, if its name is not a usual one", _column, FactKind.LOG)
+    ]
+    step_column: Annotated[
+        str | None, Fact("the column of the step, if its name is not a usual one", _column, FactKind.LOG)
+    ]
+    pattern: Annotated[
+        str | None,
+        Fact(
+            r"a regular expression of the lines of a text log, with groups such as (?P<step>\d+) and (?P<loss>[\d.]+)",
+            partial(text_of, example=r"step (?P<step>\d+) loss (?P<loss>[\d.]+)"),
+            FactKind.LOG,
+        ),
+    ]
+    run: Annotated[
+        Number,
+        Fact(
+            "which run of the file to read, from 1, where it holds several",
+            partial(_steps, least=1, example="1"),
+            FactKind.LOG,
+        ),
+    ]
+    unique_tokens: Annotated[
+        Number, Fact("unique tokens of the training text, if it is repeated", partial(number, least=1, example="1e9"))
+    ]
+    epochs: Annotated[
+        Number,
+        Fact(
+            "epochs of the whole run over the training text",
+            partial(number, least=LEAST_EPOCHS, most=MOST_EPOCHS, example="4"),
+        ),
+    ]
+    optimizer: Annotated[
+        str | None,
+        Fact(
+            f"{', '.join(OPTIMIZERS[:-1])} or {OPTIMIZERS[-1]}; under another than adamw, or an unknown one, the forecast "
+            "of a decay is less certain",
+            partial(one_of, names=OPTIMIZERS),
+        ),
+    ]
+    objective: Annotated[
+        str | None,
+        Fact(
+            "next-token if left out; there is no forecast for another one, such as masked",
+            partial(text_of, example="next-token"),
+        ),
+    ]
+
+
+FACTS: dict[str, Fact] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(StatedFacts, include_extras=True).items()
+}
+"""Every fact by its name."""
+
+StatedFacts.__doc__ = "\n".join(
+    [f"{StatedFacts.__doc__}", "", "Parameters", "----------"]
+    + [f"{name} : optional\n    {fact.help[:1].upper()}{fact.help[1:]}." for name, fact in FACTS.items()]
+)
+
+SHAPE_FIELDS = {
+    "decay_start": Fact("wsd: the step at which the decay begins", partial(_steps, least=0), FactKind.SCHEDULE),
+    "peak": Fact(
+        "highest learning rate",
+        partial(number, least=0, example="3e-4"),
+        FactKind.SCHEDULE,
+        elsewhere=("--lr", "--learning-rate", "--max-lr"),
+    ),
+    "final": Fact(
+        "minimum learning rate, 0 if left out; without --peak its ratio to the peak",
+        partial(number, least=0, example="0.1"),
+        FactKind.SCHEDULE,
+        elsewhere=("--min-lr", "--end-lr"),
+    ),
+}
+"""Numbers of a schedule of a shape: options of the commands, and keys of the mapping `schedule`."""
+
+
+def refuse_unknown(function: str, arguments: Iterable[str], names: Sequence[str]) -> None:
+    """Raise TypeError for an argument that a function does not have."""
+    if unknown := [argument for argument in arguments if argument not in names]:
+        raise TypeError(f"{function}: no argument {unknown[0]}{did_you_mean(unknown[0], names)}")
+
+
+def option(name: str) -> str:
+    """Return the option of an argument."""
+    return f"--{name.replace('_', '-')}"
 
 
 class Provenance(StrEnum):
@@ -115,7 +304,7 @@ class RunFacts:
                 own_value, other_value = getattr(self, name), getattr(other, name)
                 if max(own_value / other_value, other_value / own_value) > LARGEST_RATIO[name]:
                     raise UserError(
-                        f"{self.model}: {name} (--{name.replace('_', '-')}) is {own_value:,.0f}, but {provenance} has "
+                        f"{self.model}: {name} ({option(name)}) is {own_value:,.0f}, but {provenance} has "
                         f"{other_value:,.0f}; leave the wrong one out"
                     )
         return merged
@@ -141,9 +330,9 @@ class RunFacts:
 
     def notes(self) -> Iterator[str]:
         """Yield a clause for each number that was read from a file of the run."""
-        for name, text in {"n_parameters": "parameters", "tokens_per_step": "tokens per step"}.items():
+        for name in LARGEST_RATIO:
             if (provenance := self.provenance(name)) in READ:
-                yield f"{getattr(self, name):,.0f} {text}, as {provenance} states"
+                yield f"{getattr(self, name):,.0f} {FACTS[name].label}, as {provenance} states"
 
 
 UNKNOWN = RunFacts("")

@@ -2,33 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from toposcale.forecasting.amounts import number, parameters
+from toposcale.forecasting.amounts import text_of
 from toposcale.forecasting.logs import trainer_states
 from toposcale.forecasting.logs.loss_curves import LOG, LossCurve, of_columns, read
+from toposcale.forecasting.logs.names import PERPLEXITY
 from toposcale.forecasting.logs.patterns import compiled
-from toposcale.forecasting.runs.facts import UNKNOWN, CountParameters, Provenance, RunFacts
+from toposcale.forecasting.runs.facts import (
+    FACTS,
+    SHAPE_FIELDS,
+    UNKNOWN,
+    CountParameters,
+    FactKind,
+    Provenance,
+    RunFacts,
+    option,
+)
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
 from toposcale.forecasting.runs.log_search import log_of
-from toposcale.forecasting.runs.schedules import MOST_STEPS, SHAPES, Schedule, ScheduleTable, schedule_of
+from toposcale.forecasting.runs.schedules import SHAPES, Schedule, ScheduleTable, schedule_of
 from toposcale.forecasting.runs.training_run import TrainingRun
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import UserError, did_you_mean, listed
 from toposcale.io.files import read_json
 
 CurveInput = str | Path | Mapping[str, Any] | Any
 """A file, a folder, columns by name such as a data frame, a series of losses by step, (n, 2) steps and losses, or rows."""
-
-LEAST_TOKENS, MOST_TOKENS = 64, 1e12
-"""Bounds on the tokens per step."""
-
-MOST_EPOCHS = 1e6
-"""Bound on the epochs of a run."""
 
 LEAST_RATIO = 1e-3
 """Without a peak, a minimum rate is a ratio to it; a value below this bound must be a rate."""
@@ -43,67 +47,60 @@ NEEDED = {
 
 @dataclass(frozen=True)
 class RunInput:
-    """A loss curve, and what its user states about the run: the arguments of `advise`, None where not stated.
+    """A loss curve, and what its user states about the run; `stated` has the facts of `StatedFacts` that are not None.
 
     A curve of None has not started; without `count_parameters` weights are left unread. UserError: a fact is out of bounds.
     """
 
     curve: CurveInput | None
     name: str
-    n_parameters: Any = None
-    tokens_per_step: Any = None
-    schedule: Mapping[str, Any] | str | Path | None = None
-    steps: Any = None
-    warmup_steps: Any = None
-    loss_column: str | None = None
-    step_column: str | None = None
-    run: Any = None
-    pattern: str | None = None
-    unique_tokens: Any = None
-    epochs: Any = None
-    optimizer: str = ""
-    objective: str = ""
+    stated: Mapping[str, Any] = field(default_factory=dict)
     count_parameters: CountParameters | None = None
 
     def __post_init__(self) -> None:
-        _ = self.facts, self._reader_arguments  # what is out of bounds is refused before a file is read
+        text_of(self.name, "name", "25M")
+        _ = self._values, self._schedule  # what is out of bounds is refused before a file is read
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        """Stated facts as numbers and names, None where not stated."""
+        values = {name: fact.parse(self.stated.get(name), name) for name, fact in FACTS.items()}
+        if (column := values["loss_column"]) and PERPLEXITY.search(column.lower()):
+            raise UserError(
+                f"loss_column (--loss-column): {column} is a perplexity by its name; name the column of the loss in nats "
+                "per token, or make one of the logarithm of the perplexity"
+            )
+        if values["pattern"] is not None:
+            compiled(values["pattern"])
+        return values
 
     @cached_property
     def facts(self) -> RunFacts:
         """Facts that are stated."""
-        for argument, example in {"name": "25M", "optimizer": "adamw", "objective": "next-token"}.items():
-            if not isinstance(text := getattr(self, argument), str):
-                raise UserError(f'{argument}: a name such as "{example}", but it is {text!r:.60}')
-        of_a_step = ": a step reads sequences x tokens per sequence (--tokens-per-step)"
-        tokens = number(self.tokens_per_step, "tokens_per_step", LEAST_TOKENS, MOST_TOKENS, of_a_step)
-        size = parameters(self.n_parameters, "n_parameters")
+        values = self._values
         return RunFacts(
             self.name,
-            round(size) if size else np.nan,
-            tokens or np.nan,
-            final_step=self._stated.final_step,
-            warmup_steps=self._stated.warmup_steps,
-            optimizer=self.optimizer,
-            objective=self.objective,
-            unique_tokens=number(self.unique_tokens, "unique_tokens", 1) or np.nan,
-            epochs=number(self.epochs, "epochs", 0.01, MOST_EPOCHS) or np.nan,
+            round(values["n_parameters"]) if values["n_parameters"] else np.nan,
+            values["tokens_per_step"] or np.nan,
+            final_step=self._schedule.final_step,
+            warmup_steps=self._schedule.warmup_steps,
+            optimizer=values["optimizer"] or "",
+            objective=values["objective"] or "",
+            unique_tokens=values["unique_tokens"] or np.nan,
+            epochs=values["epochs"] or np.nan,
         )
 
     @cached_property
-    def _stated(self) -> "_StatedSchedule":
+    def _schedule(self) -> "_StatedSchedule":
         """Schedule that is stated, or its end and warm-up alone."""
-        return _stated_schedule(self.schedule, without_none({"steps": self.steps, "warmup_steps": self.warmup_steps}))
+        values = self._values
+        of_run = without_none({name: values[name] for name in ("steps", "warmup_steps")})
+        return _stated_schedule(values["schedule"], of_run)
 
-    @cached_property
+    @property
     def _reader_arguments(self) -> dict[str, Any]:
         """Options of the reader of logs."""
-        for argument in ("loss_column", "step_column"):
-            if not isinstance(column := getattr(self, argument), str | None):
-                raise UserError(f'{argument}: the name of a column such as "train/loss", but it is {column!r:.60}')
-        if self.pattern is not None:
-            compiled(self.pattern)
-        run = whole_number(self.run, "run (--run)", 1)
-        return {"loss_column": self.loss_column, "step_column": self.step_column, "run": run}
+        return {name: self._values[name] for name, fact in FACTS.items() if fact.kind is FactKind.LOG}
 
     @cached_property
     def losses(self) -> LossCurve:
@@ -113,15 +110,16 @@ class RunInput:
             return LossCurve(dict.fromkeys(("step", *LOG), np.empty(0)))
         if isinstance(curve, str | Path) and str(curve):
             log = log_of(Path(curve))
-            losses = read(log, **self._reader_arguments, pattern=self.pattern)
+            losses = read(log, **self._reader_arguments)
             if log != Path(curve):
                 losses = losses._replace(notes=(f"the log of the folder is {log}", *losses.notes))
             _refuse_without_losses(losses)
-            subject = str(losses.trainer.path if losses.trainer else log)
+            _refuse_other_units(losses, losses.trainer.path if losses.trainer else log)
         else:
-            columns, subject = _columns_by_name(curve), "the loss curve"
-            losses = of_columns({str(key): columns[key] for key in columns}, **self._reader_arguments)
-        _refuse_other_units(losses, subject)
+            columns = _columns_by_name(curve)
+            of_columns_only = {name: value for name, value in self._reader_arguments.items() if name != "pattern"}
+            losses = of_columns({str(key): columns[key] for key in columns}, **of_columns_only)
+            _refuse_other_units(losses, "the loss curve")
         return losses
 
     @property
@@ -169,9 +167,9 @@ class RunInput:
 
     def _learning_rates(self, facts: RunFacts, default: LearningRateSchedule | None) -> LearningRateSchedule:
         """Return the schedule of the curve: the one that is stated, or `default`, or that of its log."""
-        stated, final_step, warmup_steps = self._stated.schedule, int(facts.final_step or 1), facts.warmup_steps
+        stated, final_step, warmup_steps = self._schedule.schedule, int(facts.final_step or 1), facts.warmup_steps
         steps, rates = (self.losses.log()[name] for name in ("step", "learning_rate"))
-        if self._stated.is_relative and isinstance(stated, Schedule):
+        if self._schedule.is_relative and isinstance(stated, Schedule):
             stated = stated.at_peak_of(steps, rates)
         _refuse_late_rows(facts.model, self.losses.columns["step"], facts.tokens_per_step, final_step)
         if warmup_steps and warmup_steps >= final_step:
@@ -187,17 +185,22 @@ def without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if value is not None}
 
 
-def run_arguments(stated: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the stated arguments of a run and its name, which is by default that of its file, or else `name`.
+def input_of(arguments: Mapping[str, Any], name: str) -> RunInput:
+    """Return the input of a run from a mapping of its curve, its facts and its name, by default that of its file or `name`.
 
-    Raise UserError for a key that is not an argument of `RunInput`.
+    Raise UserError for another key.
     """
-    curve = stated.get("curve")
-    arguments = {"name": Path(curve).name if isinstance(curve, str | Path) else name, **stated}
-    known = sorted(field.name for field in fields(RunInput))
-    if unknown := sorted(arguments.keys() - known):
-        raise UserError(f"{arguments['name']}: unknown field {', '.join(unknown)}; a run has {', '.join(known)}")
-    return arguments
+    facts = without_none(arguments)
+    curve, count_parameters = facts.pop("curve", None), facts.pop("count_parameters", None)
+    name = facts.pop("name", Path(curve).name if isinstance(curve, str | Path) else name)
+    known = sorted(["curve", "name", "count_parameters", *FACTS])
+    if unknown := sorted(facts.keys() - known):
+        meant = did_you_mean(unknown[0], known)
+        raise UserError(f"{name}: unknown field {', '.join(unknown)}; a run has {', '.join(known)}{meant}")
+    try:
+        return RunInput(curve, name, facts, count_parameters)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
 
 
 def states_file(schedule: Any) -> TypeGuard[str | Path]:
@@ -218,7 +221,7 @@ def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _Stated
     """Return the schedule of a file, a shape or fields, which take precedence over the arguments of the run."""
     if states_file(schedule):
         if arguments_of_run and Path(schedule).exists():
-            unused = " and ".join(f"{name} (--{name.replace('_', '-')})" for name in arguments_of_run)
+            unused = " and ".join(f"{name} ({option(name)})" for name in arguments_of_run)
             raise UserError(f"{unused}: not used with the schedule file {schedule}")
         from toposcale.forecasting.logs.table_files import read_schedule  # imports pyarrow
 
@@ -230,9 +233,7 @@ def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _Stated
             f"{type(schedule).__name__}"
         )
     stated = arguments_of_run | without_none({"shape": schedule} if isinstance(schedule, str) else schedule or {})
-    least = {"steps": 1, "warmup_steps": 0, "decay_start": 0}
-    stated |= {key: whole_number(stated[key], key, least[key]) for key in least if key in stated}
-    stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
+    stated |= {key: fact.parse(stated[key], key) for key, fact in (FACTS | SHAPE_FIELDS).items() if key in stated}
     if schedule is None:
         return _StatedSchedule(None, stated.get("steps"), stated.get("warmup_steps"))
     if not {"steps", "at"} & stated.keys():
@@ -245,14 +246,6 @@ def _stated_schedule(schedule: Any, arguments_of_run: dict[str, Any]) -> _Stated
     is_relative = not {"peak", "at"} & stated.keys()
     whole_schedule = schedule_of({"peak": 1.0} | stated if is_relative else stated)
     return _StatedSchedule(whole_schedule, whole_schedule.steps, stated.get("warmup_steps"), is_relative)
-
-
-def whole_number(value: Any, what: str, least: int = 0) -> int | None:
-    """Return a whole number of steps, or None."""
-    parsed = number(value, what, least, MOST_STEPS)
-    if parsed is not None and parsed % 1:
-        raise UserError(f"{what}: {parsed:g}, but it must be a whole number")
-    return None if parsed is None else int(parsed)
 
 
 def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, did_you_mean
 
 MOST_STEPS = 10_000_000
 """Most steps of a training: the learning rate of every step is held in memory."""
@@ -43,9 +43,12 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.shape not in SHAPES:
-            raise ValueError(f"shape: {self.shape!r}, but it is one of {', '.join(SHAPES)}")
+            raise ValueError(
+                f"shape: {self.shape!r}, but it is one of {', '.join(SHAPES)}{did_you_mean(self.shape, SHAPES)}"
+            )
         if self.decay_shape not in DECAY_SHAPES:
-            raise ValueError(f"decay_shape: {self.decay_shape!r}, but it is one of {', '.join(DECAY_SHAPES)}")
+            meant = did_you_mean(self.decay_shape, DECAY_SHAPES)
+            raise ValueError(f"decay_shape: {self.decay_shape!r}, but it is one of {', '.join(DECAY_SHAPES)}{meant}")
         if not (self.peak > 0 and math.isfinite(self.peak)):
             raise ValueError(f"peak: {self.peak}, but it is above 0 and finite")
         if not 0 <= self.final <= self.peak:
@@ -137,7 +140,8 @@ def schedule_of(source: Mapping[str, Any]) -> Schedule | ScheduleTable:
             return ScheduleTable(tuple(source["at"]), tuple(source["values"]))
         needed = {field.name: field.default is MISSING for field in fields(Schedule)}
         if unknown := [name for name in source if name not in needed]:
-            raise ValueError(f"unknown field {unknown[0]}; a schedule has {', '.join(needed)}")
+            meant = did_you_mean(unknown[0], needed)
+            raise ValueError(f"unknown field {unknown[0]}; a schedule has {', '.join(needed)}{meant}")
         if missing := [name for name, must in needed.items() if must and name not in source]:
             raise ValueError(f"{missing[0]} is missing")
         _refuse_unused(schedule := Schedule(**source))
