@@ -588,6 +588,26 @@ def followed_model(path, name):
     folder.facts_file.write_text('{"n_parameters": 9}')
 
 
+def test_follower_forecasts_again_after_a_twentieth_more_steps(tmp_path, monkeypatch):
+    folder, asked = Folder(tmp_path, "m"), []
+    folder.write_facts(n_parameters=25_000_000, tokens_per_step=500_000, final_step=24_000)
+    monkeypatch.setattr(watch, "_outlook", lambda run, *_: asked.append(run.progress.step) or {"advice": "as it was."})
+    follower = watch.Follower(tmp_path)
+
+    def advice_at(step, loss):
+        row = {"step": step, "loss": loss, "gradient_norm": 1.0, "learning_rate": 1e-3}
+        records.add(folder, "training", step, [row])
+        follower.refresh()
+        return follower.parts["model-0"]["advice"]
+
+    assert [advice_at(step, 3.0) for step in (1000, 1010, 1060, 1070)] == ["as it was."] * 4
+    assert advice_at(1080, float("nan")) == "Alert: since step 1,080 the loss is not a finite number.\nas it was."
+    assert asked == [1000, 1060]
+    folder.write_facts(final_step=30_000)
+    assert advice_at(1090, 3.0).endswith("as it was.")
+    assert asked == [1000, 1060, 1090]
+
+
 def test_a_folder_that_comes_back_as_it_was_is_shown_again(tmp_path):
     path = tmp_path / "run"
     followed_model(path, "one")

@@ -13,6 +13,9 @@ from toposcale.forecasting.runs.outliers import rise
 PATIENCE, FEWEST_ROWS = 200, 5
 """Steps after which a spike should have come back, and fewest rows whose median is the loss now."""
 
+PROGRESS = 1.05
+"""Steps from one forecast to the next, as a factor: the law reads some 40 points of a curve."""
+
 _WINDOW, _INTERVAL = 600, PATIENCE // 4  # last rows that are looked at, and steps from one look to the next
 
 

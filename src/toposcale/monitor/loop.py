@@ -22,7 +22,7 @@ from toposcale.features.weights import WeightSettings
 from toposcale.forecasting.runs.metrics import VALIDATION_LOSS
 from toposcale.io.errors import UserError, one_line, reason_of
 from toposcale.monitor import records, writers
-from toposcale.monitor.alerts import Alert, AlertKind, Watch
+from toposcale.monitor.alerts import PROGRESS, Alert, AlertKind, Watch
 from toposcale.monitor.arguments import is_first_process, whole_number
 from toposcale.monitor.cost import Cost
 from toposcale.monitor.folder import Folder
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 Number = Tensor | float
-
-PROGRESS = 1.05
-"""Steps from one forecast to the next, as a factor: the law reads some 40 points of a curve."""
 
 
 def _guarded(method: Callable[..., None]) -> Callable[..., None]:

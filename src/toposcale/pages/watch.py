@@ -33,7 +33,7 @@ from toposcale.forecasting.runs.metrics import TRAINING_LOSS
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError, message_of, reason_of
-from toposcale.monitor.alerts import alerts
+from toposcale.monitor.alerts import PROGRESS, alerts
 from toposcale.monitor.folder import Folder, model_names
 from toposcale.monitor.outlook import run_of
 from toposcale.monitor.records import TABLES
@@ -64,12 +64,13 @@ class Seen:
     is_monitored: bool
     models: list[dict[str, Any]] = field(default_factory=list)
     reached: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     missing: list[str] = field(default_factory=list)
 
     def frame(self, name: str) -> pd.DataFrame:
         """Return all rows of a table."""
-        return pd.concat(self.rows[name] or [schemas.TABLES[name].frame([]).assign(model="")], ignore_index=True)
+        rows = self.rows[name] or [_named(schemas.TABLES[name].schema.empty_table(), "")]
+        return pa.concat_tables(rows).to_pandas()
 
 
 class Follower:
@@ -81,6 +82,7 @@ class Follower:
         self.folder = folder
         self._read_so_far: dict[tuple[Any, ...], Any] = {}
         self._used: set[tuple[Any, ...]] = set()  # keys of what the look under way has read or found there
+        self._forecasts: dict[str, dict[str, dict[str, Any]]] = {}
         self._signature: Any = None
         self._version = itertools.count(1)
         run = {"name": folder.name, "keys": [], "models": [], "notes": [], "version": 0, "state": "Reading."}
@@ -108,7 +110,7 @@ class Follower:
             features=features,
             metrics=smoothed(metrics, log),
             diagrams=seen.frame("diagrams"),
-            extras=outlooks(seen, metrics, log),
+            extras=outlooks(seen, metrics, log, self._forecasts),
         )
         last = features["step"].max()
         state = f"The last checkpoint is that of step {last:,}." if len(features) else "No checkpoint yet."
@@ -177,14 +179,16 @@ class Follower:
         return self._read_so_far[key]
 
 
-def _rows_of(table: schemas.Table, path: Path, model: str) -> pd.DataFrame:
+def _rows_of(table: schemas.Table, path: Path, model: str) -> pa.Table:
     """Return the rows of a file of a monitor."""
     return _named(tables.read(table, path), model)
 
 
-def _named(rows: pa.Table, model: str) -> pd.DataFrame:
+def _named(rows: pa.Table, model: str) -> pa.Table:
     """Return rows with the name of their model, which those of a training log lack."""
-    return rows.to_pandas().assign(model=model)
+    if "model" in rows.schema.names:
+        return rows
+    return rows.append_column("model", pa.array([model] * len(rows), pa.string()))
 
 
 def _last_state(source: checkpoints.FolderSource) -> tuple[str | None, int, list[str]]:
@@ -210,14 +214,21 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
         logged = log[(log["model"] == model) & np.isfinite(log["loss"].astype(float))].sort_values("step")
         rows = rows[np.isfinite(rows["value"].astype(float))].sort_values("step")
         ends = np.searchsorted(logged["step"], rows["step"], side="right")
-        for row, first, end in zip(rows.index, [0, *ends[:-1]], ends, strict=True):
+        losses, values = logged["loss"].to_numpy(float), rows["value"].to_numpy(float, copy=True)
+        for index, (first, end) in enumerate(itertools.pairwise([0, *ends])):
             if end > first:
-                metrics.loc[row, "value"] = logged["loss"].iloc[first:end].median()
+                values[index] = np.median(losses[first:end])
+        metrics.loc[rows.index, "value"] = values
     return metrics
 
 
-def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return for each model its `advice`, a text, and its `forecast`, if there is one."""
+def outlooks(
+    seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame, earlier: dict[str, dict[str, dict[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    """Return for each model its `advice`, a text, and its `forecast`, if there is one.
+
+    earlier: those of the last look by its stage, which are given again until a log has 5% more steps; it is updated.
+    """
     shown: dict[str, dict[str, Any]] = {}
     runs = []
     for facts in seen.models:
@@ -229,7 +240,12 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
             runs.append(run_of(name, facts, log[log["model"] == name], metrics[metrics["model"] == name]))
         except UserError as error:
             shown[name] = {"advice": f"No forecast: {error}."}
-    shown |= {run.model: _outlook(run, runs, seen.reached[run.model]) for run in runs}
+    stages = [(run.progress.step, run.final_step <= seen.reached[run.model]) for run in runs]
+    stage = repr([seen.models, [(int(np.log(max(1, step)) / np.log(PROGRESS)), is_done) for step, is_done in stages]])
+    if stage not in earlier:
+        earlier.clear()
+        earlier[stage] = {run.model: _outlook(run, runs, seen.reached[run.model]) for run in runs}
+    shown |= {model: dict(outlook) for model, outlook in earlier[stage].items()}
     for name, outlook in shown.items():
         logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
         # A monitor's row always has a loss; in a log of other origin NaN is a row without one.
@@ -254,13 +270,12 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
     return outlook
 
 
-def _measured(checkpoint: Path, model: str, step: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
     """Return the features and diagrams of a checkpoint's weights."""
     matrices = checkpoints.Checkpoint(checkpoint).matrices()
     features, diagrams = weights.compute_features(matrices, weights.WeightSettings())
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
-    feature_rows, diagram_rows = tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
-    return _named(feature_rows, model), _named(diagram_rows, model)
+    return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
 
 
 def watch(folder: str | Path, *, port: int, every: float) -> None:
