@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import toposcale
+from toposcale.io import tables
 from toposcale.monitor.alerts import AlertKind
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.outlook import outlook
@@ -64,3 +65,19 @@ def test_a_loss_far_from_that_of_three_finished_sizes_is_off_track(tmp_path, shi
     assert [alert.kind for alert in found] == ([AlertKind.OFF_TRACK] if shift else [])
     (tmp_path / "models" / "of-5000000.json").write_text("{}")
     assert outlook(Folder(tmp_path, "live")).alerts == ()
+
+
+def test_outlook_reads_a_file_again_only_if_it_changed(tmp_path, monkeypatch):
+    live, files = curve(SIZE, 0.5), []
+    read = tables.read
+    monkeypatch.setattr(tables, "read", lambda table, path: files.append(path.name) or read(table, path))
+    for until in (400, 800):
+        folder = written(tmp_path, "live", live[(live["step"] > until - 400) & (live["step"] <= until)])
+    whole = outlook(folder)
+    assert files == ["step-00000400.parquet", "step-00000800.parquet"]
+    assert outlook(folder) == whole
+    assert len(files) == 2
+    written(tmp_path, "live", live[live["step"].between(300, 400)].assign(loss=3.5))
+    files.clear()
+    assert outlook(folder) != whole
+    assert files == ["step-00000400.parquet"]

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from toposcale.forecasting.decision.advice import advise_on
 from toposcale.forecasting.decision.on_track import Reference
@@ -29,11 +32,12 @@ def outlook(folder: Folder) -> Outlook:
     run = _run_in(folder)
     if run is None or not has_steps_left(run) or not run.schedule.is_known:
         return Outlook()
-    family = []
+    family = [run]
     for name in model_names(folder.path):
         with suppress(UserError):  # another model, which cannot be read
-            family.append(_run_in(Folder(folder.path, name)))
-    advice = advise_on(run, [other for other in family if other])
+            if name != folder.model and (other := _run_in(Folder(folder.path, name))):
+                family.append(other)
+    advice = advise_on(run, family)
     status, end = advice.track(Reference.FAMILY), advice.end
     return Outlook(
         {CURVE: end.value, f"{CURVE}_low": end.low, f"{CURVE}_high": end.high} if end else {},
@@ -45,9 +49,19 @@ def _run_in(folder: Folder) -> TrainingRun | None:
     """Return the run of a monitored model; None where size, tokens of a step or last step are not known."""
     if not folder.can_forecast():
         return None
-    kinds = ("training", "metrics/monitor")
-    log, metrics = (tables.gather(TABLES[kind], folder.files(kind).values()).to_pandas() for kind in kinds)
-    return run_of(folder.model, folder.facts(), log, metrics)
+    return run_of(folder.model, folder.facts(), _rows_of(folder, "training"), _rows_of(folder, "metrics/monitor"))
+
+
+def _rows_of(folder: Folder, kind: str) -> pd.DataFrame:
+    """Return the rows of the files of a kind, of which those are read that are new or have changed."""
+    statuses = [(path, path.stat()) for path in folder.files(kind).values()]
+    parts = [_read(kind, path, status.st_mtime_ns, status.st_size) for path, status in statuses]
+    return tables.concatenate(TABLES[kind], parts).to_pandas()
+
+
+@cache  # as long as the background process, which is that of one training
+def _read(kind: str, path: Path, time: int, size: int) -> pa.Table:
+    return tables.read(TABLES[kind], path)
 
 
 def run_of(model: str, facts: Mapping[str, Any], log: pd.DataFrame, metrics: pd.DataFrame) -> TrainingRun:
