@@ -24,7 +24,7 @@ from toposcale.forecasting.runs.facts import RunFacts
 from toposcale.forecasting.runs.learning_rate_schedule import LearningRateSchedule
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io import schemas
-from toposcale.landscape.planes import most_informative
+from toposcale.landscape.plane_names import most_informative
 from toposcale.monitor import records
 from toposcale.monitor.folder import Folder
 from toposcale.pages import cards, columns, explorer, provenance, report, watch

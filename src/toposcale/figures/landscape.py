@@ -14,7 +14,7 @@ from toposcale.figures.style import INK, SEQUENTIAL
 from toposcale.forecasting.runs.metrics import LOSS_UNIT
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.merge_tree import THRESHOLD, MergeTree, merge_tree, persistence_threshold
-from toposcale.landscape.planes import RANDOM, Plane, most_informative, plane_label
+from toposcale.landscape.plane_names import RANDOM, Plane, most_informative, plane_label
 
 PROBE_LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
 AXIS_LABEL = "distance along direction {} (weight units)"

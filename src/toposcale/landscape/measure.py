@@ -20,7 +20,7 @@ from toposcale.landscape.merge_tree import (
     persistence_threshold,
     tree_features,
 )
-from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP
+from toposcale.landscape.plane_names import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, random_directions, rounding_of
 
 WHOLE, VECTORS = "all", "vectors"

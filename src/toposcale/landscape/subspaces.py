@@ -10,7 +10,7 @@ from torch import Tensor
 from toposcale.landscape.curvature import Loss, Parameters, detach
 from toposcale.landscape.graphs import point_edges
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
-from toposcale.landscape.planes import SUBSPACES
+from toposcale.landscape.plane_names import SUBSPACES
 from toposcale.landscape.surface import rounding_of
 
 GRAPH = "aknn8"

@@ -13,7 +13,7 @@ import pandas as pd
 from toposcale.analysis.series import all_in_nats, with_metrics
 from toposcale.figures.landscape import counted_tree, loss_grid, merge_tree_layout
 from toposcale.figures.style import model_appearances
-from toposcale.landscape.planes import most_informative
+from toposcale.landscape.plane_names import most_informative
 from toposcale.pages import templates
 from toposcale.pages.columns import columns, described, keys_of, rounded
 

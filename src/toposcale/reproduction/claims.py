@@ -20,7 +20,7 @@ from toposcale.features.registry import group_of
 from toposcale.features.roles import Role, role_of
 from toposcale.io import schemas
 from toposcale.io.schemas import METRIC_SOURCE
-from toposcale.landscape.planes import SUBSPACES
+from toposcale.landscape.plane_names import SUBSPACES
 from toposcale.reproduction.run_values import LOSSES, RunValues
 from toposcale.statistics.coefficients import MAX_PERMUTED, correlation_p_value, permutation_p_value, spearman
 

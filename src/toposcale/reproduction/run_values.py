@@ -10,7 +10,7 @@ import pandas as pd
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import MIN_FOR_CORRELATION, whole_model
 from toposcale.features.registry import lookup
-from toposcale.landscape.planes import PLANES, most_informative
+from toposcale.landscape.plane_names import PLANES, most_informative
 from toposcale.statistics.coefficients import spearman
 
 LOSSES = ("training_loss", "validation_loss")

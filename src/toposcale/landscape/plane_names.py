@@ -1,4 +1,4 @@
-"""Kinds and names of the planes of loss surfaces."""
+"""Names of the planes of loss surfaces in tables, and their kinds and extents."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Self
