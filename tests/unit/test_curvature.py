@@ -240,7 +240,7 @@ def test_hessian_that_is_not_finite_gives_nan_and_says_so():
 
 
 def test_too_few_products_are_reported(monkeypatch):
-    monkeypatch.setattr(curvature, "_MOST_PRODUCTS", 3)
+    monkeypatch.setattr(curvature, "_MAX_PRODUCTS", 3)
     loss, parameters, _ = quadratic(np.linspace(1, 2, 40))
     with pytest.warns(UserWarning, match="not converged in"):
         values, vectors = Hessian(loss, parameters).eigenpairs(2, seed=0)

@@ -165,7 +165,7 @@ def test_atomic_write_gives_the_permissions_of_any_new_file(tmp_path):
 
 
 def test_a_small_file_of_many_compressed_bytes_is_refused_before_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_SMALL_CONTENT", 1 << 16)
+    monkeypatch.setattr(files, "_SMALL_BYTES", 1 << 16)
     bomb, table = tmp_path / "bomb.csv.gz", tmp_path / "table.csv.gz"
     bomb.write_bytes(gzip.compress(b"step,loss\n" + b"1,2\n" * (1 << 20)))
     table.write_bytes(gzip.compress(b"step,loss\n1,2\n"))

@@ -42,7 +42,7 @@ def test_one_entry_less_than_checkpoints():
     tables_ = [checkpoint(step, {"a": [[[0.0, 1.0 + step]]]}) for step in range(4)]
     found = diagram_distances.consecutive_distances(tables_)
     assert [named["a"]["h0_wasserstein_1"] for named in found] == [1, 1, 1]
-    with pytest.warns(UserWarning, match="one checkpoint alone"):
+    with pytest.warns(UserWarning, match="a single checkpoint has no"):
         assert diagram_distances.consecutive_distances(tables_[:1]) == []
 
 

@@ -340,11 +340,9 @@ def test_models_of_one_origin_are_counted_once():
 
 
 def test_models_of_several_origins_are_counted():
-    assert (
-        "1 known by their loss curves alone, 1 planned and not yet started;" in provenance_of(["planned", "table"])[0]
-    )
+    assert "1 known only by their loss curves, 1 planned and not yet started;" in provenance_of(["planned", "table"])[0]
     lede, facts = provenance_of(["gpt", "folder", "table"])
-    assert "1 trained here, 1 read from a folder, 1 known by their loss curves alone" in lede
+    assert "1 trained here, 1 read from a folder, 1 known only by their loss curves" in lede
     assert "Training" in facts
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toposcale.features import spectra
 from toposcale.features.matrix_features import weight_spectra
 from toposcale.features.spectra import (
-    FEWEST_EIGENVALUES,
+    MIN_EIGENVALUES,
     effective_rank,
     eigenspectrum_decay,
     nuclear_norm,
@@ -224,7 +224,7 @@ def plain_fit(eigenvalues):
 
 
 @settings(max_examples=50)
-@given(st.integers(FEWEST_EIGENVALUES, 40), st.integers(0, 2**32 - 1))
+@given(st.integers(MIN_EIGENVALUES, 40), st.integers(0, 2**32 - 1))
 def test_powerlaw_fit_equals_a_plain_loop(n_values, seed):
     eigenvalues = np.random.default_rng(seed).exponential(1.0, n_values) ** 2
     assert spectra.powerlaw_alpha(eigenvalues) == pytest.approx(plain_fit(eigenvalues), rel=1e-9)
@@ -247,7 +247,7 @@ def test_powerlaw_fit_in_blocks_and_with_ties(monkeypatch):
 
 
 def test_no_exponent_is_fitted_to_fewer_than_16_eigenvalues():
-    values = 2.0 ** -np.arange(FEWEST_EIGENVALUES)
+    values = 2.0 ** -np.arange(MIN_EIGENVALUES)
     assert 1 < spectra.powerlaw_alpha(values) < 10
     assert eigenspectrum_decay(centred_cloud(values)) > 0
     for few in (values[:-1], values[:2], values[:0]):

@@ -14,8 +14,8 @@ def table(by_layer):
     return tables.diagram_rows(bars, model="m", step=0, source="weights")
 
 
-BIRTH_EDGES = np.linspace(0.0, vectors.LARGEST_BIRTH, 11)
-PERSISTENCE_EDGES = np.linspace(0.0, vectors.LARGEST_PERSISTENCE, 11)
+BIRTH_EDGES = np.linspace(0.0, vectors.MAX_BIRTH, 11)
+PERSISTENCE_EDGES = np.linspace(0.0, vectors.MAX_PERSISTENCE, 11)
 ONE_LOOP = ([[0.0, 1.0], [0.0, 0.5]], [[1.0, 1.25]])
 
 

@@ -263,7 +263,7 @@ def test_features_of_a_large_matrix_stay_within_their_stated_errors(monkeypatch)
         return weights.compute_features([("w", weight)], weights.WeightSettings(), names=names)[0]["w"]
 
     exact = measured()
-    for constant, value in (("MOST_SINGULAR_VALUES", 100), ("MOST_ROWS", 500), ("SAMPLED_ROWS", 300)):
+    for constant, value in (("MAX_SINGULAR_VALUES", 100), ("MAX_ROWS", 500), ("SAMPLED_ROWS", 300)):
         monkeypatch.setattr(matrix_features, constant, value)
     fast = measured()
     assert fast["nuclear_norm"] == pytest.approx(exact["nuclear_norm"], rel=1e-12)

@@ -30,9 +30,9 @@ from toposcale.io.weight_files import (
     weight_files,
 )
 
-# A part of a tensor that is hashed, in entries, and the most parts.
-_HASHED_ENTRIES, _HASHED_PARTS = 4096, 64
-_SCHEDULES = ("scheduler.pt", "scheduler.bin")  # of transformers' Trainer and of Accelerate, beside the weights
+_HASHED_ENTRIES = 4096  # of a part of a tensor that is hashed
+_HASHED_PARTS = 64  # of a large tensor
+_SCHEDULES = ("scheduler.pt", "scheduler.bin")  # of transformers' Trainer and of Accelerate
 
 
 class ParameterCount(NamedTuple):
@@ -212,7 +212,7 @@ class Checkpoint:
 
 
 def _judged(name: str, part: TensorFile | Arrays | ComputedWeights) -> Stored:
-    """Return shape and type of a tensor, and why it is no weight; of most values the first rows alone are read."""
+    """Return shape and type of a tensor, and why it is no weight; of most values only the first rows are read."""
     stored = part.stored[name]
     if not part.is_readable(name):
         return stored

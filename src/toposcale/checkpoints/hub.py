@@ -1,6 +1,6 @@
 """Checkpoints published on the Hugging Face Hub: what a repository has at which step, and a download of it.
 
-huggingface_hub sends the requests, with its token to the configured endpoint alone (HF_ENDPOINT), and its own retries.
+huggingface_hub sends the requests, with its token only to the configured endpoint (HF_ENDPOINT), and its own retries.
 """
 
 import errno
@@ -35,7 +35,7 @@ _SMALL_FILES = (
 )
 _REPO = re.compile(r"(?!.*\.\.)[\w\-][\w.\-]*(/[\w\-][\w.\-]*)?")
 _NOT_WRITABLE = (*NO_ROOM, errno.EACCES, errno.EROFS)
-# What an error of the client, or of one that led to it, says; a revision alone is a matter of one checkpoint.
+# What an error of the client, or of one that led to it, says; only a revision is a matter of one checkpoint.
 _REASONS: dict[type[Exception], tuple[type[UserError], str]] = {
     errors.OfflineModeIsEnabled: (SharedError, "offline mode is on (HF_HUB_OFFLINE)"),
     errors.GatedRepoError: (SharedError, "gated; accept its terms on the Hub and log in (hf auth login)"),

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
-_SMALLEST_VOCABULARY_SHARE = 0.9  # models pad their vocabulary to a round number: by 3% at most in those published
+_MIN_VOCABULARY_SHARE = 0.9  # models pad their vocabulary to a round number: by 3% at most in those published
 # Counts in config.json of parts that have tensors of their own: layers, and experts, which may be stacked.
 _COUNTED = re.compile(r"(?:^|_)(?:n|num|encoder|decoder)_(?:\w+_)?(layer|expert)s?$|^(?:en|de)coder_(layer)s$")
-_MOST_BUFFERED = 1 << 28  # entries of masks and tables, which no file holds: 1 GB
-_LONGEST_GROWTH = 1000
-_MOST_ADDED_TOKENS = 64
+_MAX_BUFFER_ENTRIES = 1 << 28  # entries of masks and tables, which no file holds: 1 GB
+_MAX_GROWTH_FACTOR = 1000
+_MAX_ADDED_TOKENS = 64
 _PROBE = "The shape of a weight, 0.5: is it (as some say) a sign?"
 
 
@@ -44,7 +44,7 @@ class LanguageModel:
 
     `hidden_states(tokens, last_only)` maps integers (batch, length), padded on the right if at all, to the outputs of the
     embedding layer and of every block, each (batch, length, d_model), the last one after the final norm; with `last_only`
-    to that one alone. The head multiplies it with `head_weight` (vocab_size, d_model) and adds `head_bias` (vocab_size,) or
+    to that one. The head multiplies it with `head_weight` (vocab_size, d_model) and adds `head_bias` (vocab_size,) or
     nothing; `logit_scale` and, if any, `logit_cap` turn the product into logits. `module(tokens)` is the complete model; it
     returns logits (batch, length, vocab_size), or an output of transformers that has them.
     """
@@ -116,15 +116,15 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
         growth = longer_by(parse_json(backend.to_str())["normalizer"]) if backend else 1
         added = tokenizer.num_special_tokens_to_add()
         highest = max(tokenizer.get_vocab().values(), default=-1)
-        if growth <= _LONGEST_GROWTH and len(tokenizer(_PROBE)["input_ids"]) < 2:
+        if growth <= _MAX_GROWTH_FACTOR and len(tokenizer(_PROBE)["input_ids"]) < 2:
             raise UserError(f"{folder}: the tokenizer splits a sentence into fewer than two tokens")
-    if growth > _LONGEST_GROWTH:
+    if growth > _MAX_GROWTH_FACTOR:
         raise UserError(f"{folder}: the tokenizer can make a text {growth} times longer, which exceeds any memory")
-    if added > _MOST_ADDED_TOKENS:
+    if added > _MAX_ADDED_TOKENS:
         raise UserError(f"{folder}: the tokenizer adds {added} tokens to every text")
     if highest >= vocab_size:
         raise UserError(f"{folder}: the tokenizer numbers tokens to {highest}, the model only {vocab_size}")
-    if (size := len(tokenizer)) < _SMALLEST_VOCABULARY_SHARE * vocab_size:
+    if (size := len(tokenizer)) < _MIN_VOCABULARY_SHARE * vocab_size:
         raise UserError(
             f"{folder}: the tokenizer has {size} tokens, the model {vocab_size}; "
             "files of the tokenizer are missing or belong to another model"
@@ -226,7 +226,7 @@ def _check_sizes(folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
             f"{' x '.join(map(str, parameters[largest]))}), but its files hold {stored}"
         )
     buffered = sum(tensor.numel() for tensor in model.buffers())
-    if buffered > _MOST_BUFFERED:
+    if buffered > _MAX_BUFFER_ENTRIES:
         raise UserError(f"{folder}: config.json describes masks and tables of {buffered} entries")
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.io.errors import counted, listed
-from toposcale.io.not_weights import MOST_AXES
+from toposcale.io.not_weights import MAX_AXES
 from toposcale.io.reparametrised import PART
 from toposcale.io.tensor_files import Stored
 from toposcale.io.weight_files import COPY
@@ -17,10 +17,12 @@ from toposcale.io.weight_files import COPY
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 # Flax and Keras store (in, out), convolutions (height, width, in, out), and attention (in, heads, size) and back.
 _KERNEL = re.compile(r"(^|[./_])kernel(:0|/\.ATTRIBUTES/VARIABLE_VALUE)?$")
-_TO_HEADS, _FROM_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel"), re.compile(r"(^|[./])out[./]kernel")
+_TO_HEADS = re.compile(r"(query|key|value|qkv)[./]kernel")
+_FROM_HEADS = re.compile(r"(^|[./])out[./]kernel")
 # Stacked matrices of experts.
 _EXPERTS = re.compile(r"expert|moe|(^|\.)(input|output)_linear\b")
-_VECTORS, _NOT_CHOSEN = "1-D", "not chosen"
+_VECTORS = "1-D"
+_NOT_CHOSEN = "not chosen"
 
 
 class Layout(NamedTuple):
@@ -49,7 +51,7 @@ def matrix_layouts(shapes: Mapping[str, Sequence[int]]) -> dict[str, Layout]:
             elif not stacked or "conv" in low:
                 axes = (axes[0], math.prod(axes[1:]))
         of_experts = len(shape) > 1 and _EXPERTS.search(name.lower()) and name.endswith("bias")
-        if len(axes) > 1 and not of_experts and len(shape) <= MOST_AXES:
+        if len(axes) > 1 and not of_experts and len(shape) <= MAX_AXES:
             layouts[name] = Layout(axes, name in transposed)
     return layouts
 
@@ -97,7 +99,7 @@ def unmeasured(tensors: Mapping[str, Stored], frozen: Collection[str] = ()) -> d
         elif 0 in shape:
             reasons[name] = "empty"
         elif name not in layouts:
-            reasons[name] = f"{len(shape)}-D" if len(shape) > MOST_AXES else _VECTORS
+            reasons[name] = f"{len(shape)}-D" if len(shape) > MAX_AXES else _VECTORS
     return reasons
 
 

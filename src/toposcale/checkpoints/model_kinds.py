@@ -20,7 +20,7 @@ GPT = ModelKind("gpt", "trained here", has_features=True, has_weights=True)
 HUB = ModelKind("hub", "downloaded from the Hugging Face Hub", has_features=True, has_weights=True)
 FOLDER = ModelKind("folder", "read from a folder", has_features=True, has_weights=True)
 MONITOR = ModelKind("monitor", "measured by a monitor while they were trained", has_features=True)
-TABLE = ModelKind("table", "known by their loss curves alone")
+TABLE = ModelKind("table", "known only by their loss curves")
 PLANNED = ModelKind("planned", "planned and not yet started")
 
 MODEL_KINDS = {kind.name: kind for kind in (GPT, HUB, FOLDER, MONITOR, TABLE, PLANNED)}

@@ -1,11 +1,14 @@
-"""Numbers that a training loop saved in its checkpoints, beside the weights: step, epoch, losses, learning rate."""
+"""Numbers that a training loop saved in its checkpoints with the weights: step, epoch, losses, learning rate."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toposcale.forecasting.logs.names import COUNTERS, RATES, TRAINING, VALIDATION, loss_name, plain_name
 
-STEP, EPOCH, LEARNING_RATE, PEAK_RATE = "step", "epoch", "learning_rate", "peak_learning_rate"
+STEP = "step"
+EPOCH = "epoch"
+LEARNING_RATE = "learning_rate"
+PEAK_RATE = "peak_learning_rate"
 LOSSES = {"training_loss": TRAINING, "validation_loss": VALIDATION}
 """Metrics of the losses, and their splits."""
 
@@ -14,12 +17,12 @@ def saved_numbers(content: Any) -> dict[str, float]:
     """Return the numbers in the content of a checkpoint by the names above, those that it holds; of a list the last one."""
     if not isinstance(content, dict):
         return {}
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     named = [(quantity, _number(value)) for key, value in _pairs(content) if (quantity := _quantity(str(key)))]
     for quantity, number in named:
         if number is not None:
-            found.setdefault(quantity, number)
-    return found
+            numbers.setdefault(quantity, number)
+    return numbers
 
 
 def _quantity(key: str) -> str:

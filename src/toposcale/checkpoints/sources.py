@@ -141,7 +141,7 @@ class FolderSource:
         return ["."] if choose_weight_files(self._entries) else sorted(filter(self._has_weights, self._entries))
 
     def _step_in(self, name: str) -> int | None:
-        """Return the step that a checkpoint, or the Trainer's state beside it, holds."""
+        """Return the step that a checkpoint, or the Trainer's state in its folder, holds."""
         with suppress(UserError):
             state = self.path / name / trainer_states.FILE_NAME
             numbers = self._inspection(name).numbers

@@ -108,7 +108,7 @@ def _numbers_of_dates(texts: tuple[str, ...], row: list[str]) -> set[int]:
 
 
 def _parts_of_powers(texts: tuple[str, ...], numbers: list[list[str]]) -> set[int]:
-    """Return the indices of exponents, as in 1e3, and of the numbers before one that varies: neither is a step alone."""
+    """Return the indices of exponents, as in 1e3, and of the numbers before one that varies: neither is a step."""
     exponents = {index for index in range(1, len(numbers)) if texts[index] in ("e", "E")}
     return exponents | {index - 1 for index in exponents if len(numbers[index]) > 1}
 

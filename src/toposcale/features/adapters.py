@@ -2,7 +2,7 @@
 
 The first factor is mostly its random start, so its norm says little; that of the product is what was learnt. Its norm and
 its spectrum are those of a small square matrix, so that the product is never made. Its scale is alpha / r, of rsLoRA
-alpha / sqrt(r), by the adapter_config.json beside the weights; 1 without it.
+alpha / sqrt(r), by adapter_config.json in the folder of the weights; 1 without it.
 """
 
 import math
@@ -84,7 +84,7 @@ def product_features(
 
 
 def read_config(files: Sequence[Path]) -> dict[str, Any]:
-    """Return the adapter_config.json beside the files of weights; {} without one."""
+    """Return the adapter_config.json in the folder of the weights; {} without one."""
     return read_noted(files[0].with_name("adapter_config.json")) if files else {}
 
 

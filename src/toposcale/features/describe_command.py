@@ -121,8 +121,8 @@ def _legend(features: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{short:>5}  {feature_name(name)} ({name}, {lookup(name).unit})" for name, short in features.items()}
 
 
-_MOST_NAMED = 10
-_BESIDE_THE_NAME = 68  # characters of the other columns
+_MAX_NAMED_LAYERS = 10
+_OTHER_COLUMNS_WIDTH = 68  # characters of the other columns
 
 
 def _print_summary(table: Any, is_change: bool) -> list[str]:
@@ -142,8 +142,12 @@ def _print_summary(table: Any, is_change: bool) -> list[str]:
                 legend[name] += f": {one_line(layer)} {_change(table.at[layer, name])}"
     else:
         odd = table[table["odd"] != ""]
-        lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MOST_NAMED).items()]
-        lines += [f"* odd: {len(odd) - _MOST_NAMED} more, in the column odd of --csv"] if len(odd) > _MOST_NAMED else []
+        lines += [f"* odd: {one_line(layer)}: {reason}" for layer, reason in odd["odd"].head(_MAX_NAMED_LAYERS).items()]
+        lines += (
+            [f"* odd: {len(odd) - _MAX_NAMED_LAYERS} more, in the column odd of --csv"]
+            if len(odd) > _MAX_NAMED_LAYERS
+            else []
+        )
         rows["layer"] += [" *" if reason else "" for reason in rows.pop("odd")]
         rows["parameters"] = list(map(amount, rows["parameters"]))
     form = _change if is_change else "{:.4g}".format
@@ -162,7 +166,7 @@ def _print_table(table: Any, formats: Mapping[str, Callable[..., str]]) -> None:
     from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else 200)
-    if "layer" in table and table["layer"].str.len().max() + _BESIDE_THE_NAME > console.width:
+    if "layer" in table and table["layer"].str.len().max() + _OTHER_COLUMNS_WIDTH > console.width:
         # A narrow terminal gets shorter names, not broken ones.
         table["layer"] = list(map(short_layer, table["layer"]))
     rich_table = Table(box=None, pad_edge=False)

@@ -354,7 +354,7 @@ def _as_arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
         if not isinstance(name, str):
             raise UserError(f"arrays are described by name, but {name!r} is not a string")
         if isinstance(value, Mapping):
-            raise UserError(f"{name}: not an array, but a {type(value).__name__}; give the weights alone")
+            raise UserError(f"{name}: not an array, but a {type(value).__name__}; give only the weights")
         with as_user_error(name, "not an array", ValueError):
             arrays[name] = value if hasattr(value, "dtype") else np.asarray(value)
         if (kind := getattr(arrays[name].dtype, "kind", "")) in ("S", "U", "O"):

@@ -48,6 +48,6 @@ def _distances(before: Diagrams, after: Diagrams) -> dict[str, dict[str, float]]
 def consecutive_distances(diagrams: Sequence[pa.Table | None]) -> list[dict[str, dict[str, float]]]:
     """Return `distances` of every checkpoint but the first from the previous one; {} to and from a missing one (None)."""
     if len(diagrams) < 2:
-        warnings.warn("one checkpoint alone has no consecutive distances", stacklevel=2)
+        warnings.warn("a single checkpoint has no consecutive distances", stacklevel=2)
     keyed = [None if table is None else by_layer_and_dimension(table) for table in diagrams]
     return [{} if a is None or b is None else _distances(a, b) for a, b in pairwise(keyed)]

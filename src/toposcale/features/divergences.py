@@ -11,7 +11,7 @@ from toposcale import homology
 from toposcale.io import tensor_files
 
 _SUBSET = 0.5  # of the texts: the time of a subset is then about an eighth of that of all
-_FEWEST = 4
+_MIN_TEXTS = 4
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ def divergence(first: Cloud, second: Cloud, *, repeats: int, seed: Sequence[homo
     _, of_first, of_second = np.intersect1d(first.texts, second.texts, return_indices=True)
     clouds = first.points[of_first], second.points[of_second]
     n_texts = len(of_first)
-    if n_texts < _FEWEST or not all(np.isfinite(points).all() for points in clouds):
+    if n_texts < _MIN_TEXTS or not all(np.isfinite(points).all() for points in clouds):
         return dict.fromkeys(names, float("nan"))
     rtd = homology.representation_topology_divergence
     features = {"rtd": rtd(*clouds)}
     if repeats >= 2:
         rng = homology.seeded_generator(seed)
-        size = max(_FEWEST // 2, round(_SUBSET * n_texts))
+        size = max(_MIN_TEXTS // 2, round(_SUBSET * n_texts))
         draws = [rng.choice(n_texts, size, replace=False) for _ in range(repeats)]
         values = [rtd(*(points[np.sort(rows)] for points in clouds)) for rows in draws]
         features["rtd_spread"] = float(np.std(values, ddof=1))

@@ -177,7 +177,7 @@ def compute_features(
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Return features and diagrams by layer, with the `_spread` of every feature if `settings.repeats` is 2 or more.
 
-    The subsets depend on the seed and the number of texts alone. A layer that is not finite has NaN features, and diagrams
+    The subsets depend only on the seed and the number of texts. A layer that is not finite has NaN features, and diagrams
     of one NaN bar. `precision`: relative rounding of the embeddings (`ForwardPass.precision`), by default that of
     their dtype.
     """
@@ -213,7 +213,7 @@ def embedding_features(
     features = {"pca_variance_kept": kept, **topology}
     for function in (spectra.effective_rank, spectra.participation_ratio, spectra.eigenspectrum_decay):
         features[function.__name__] = function(embeddings, precision)
-    if min(len(points) - 1, np.shape(embeddings)[1]) < spectra.FEWEST_EIGENVALUES:
+    if min(len(points) - 1, np.shape(embeddings)[1]) < spectra.MIN_EIGENVALUES:
         del features["eigenspectrum_decay"]
     return features, diagrams
 
@@ -245,7 +245,7 @@ def principal_components(embeddings: ArrayLike, components: int) -> tuple[NDArra
     points = as_finite(embeddings, "embeddings", np.float64)
     if components < 1:
         raise ValueError(f"components must be 1 or more, got {components}")
-    points = points - points[0]  # makes equal points exactly 0, which subtracting the mean alone may not
+    points = points - points[0]  # makes equal points exactly 0, which subtracting the mean may not
     left, singular, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     variances = singular**2
     total = variances.sum()

@@ -11,7 +11,11 @@ from toposcale.forecasting.runs.metrics import LOSS_UNIT
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
-TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
+TOPOLOGY = "topology"
+SPECTRUM = "spectrum"
+NORM = "norm"
+CURVATURE = "curvature"
+OTHER = "other"
 UNREGISTERED = "unregistered"  # the group of a name that nobody described
 GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER, UNREGISTERED)
 
@@ -28,12 +32,17 @@ OVER_LAYERS: dict[str, Callable[..., Any]] = {"mean": np.mean, "sum": np.sum, "n
 class Feature:
     """One feature, or several that differ in a part of their names.
 
-    name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane and the
-    graph of a loss surface. title: display name. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
-    over_layers: a key of `OVER_LAYERS`. rescaling_of: the same feature in another unit, "" for none. when_nan: the remedy
-    for a NaN, if a healthy checkpoint can have one. `registry.lookup` fills in the rest: statistic, the name without plane,
-    graph and suffix; plane and plane_kind, "negative_0.3" and "negative"; suffix, "_spread". "" for a part that
-    a name does not have.
+    name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for those of a surface.
+    title: display name.
+    unit: text, "" for none, or `OF_SOURCE`.
+    group: one of `GROUPS`.
+    over_layers: a key of `OVER_LAYERS`.
+    rescaling_of: the same feature in another unit, "" for none.
+    when_nan: the remedy for a NaN, if a healthy checkpoint can have one.
+    statistic: the name without plane, graph and suffix. This and the rest are filled in by `registry.lookup`.
+    plane: such as "negative_0.3"; "" for a part that the name does not have.
+    plane_kind: such as "negative".
+    suffix: such as "_spread".
     """
 
     name: str
@@ -100,7 +109,7 @@ def is_uncertainty(name: str) -> bool:
 
 
 def refuse_name_of_the_model(layer: str) -> None:
-    """Raise UserError for a matrix that is named as the whole model is in the tables; embeddings have that layer alone."""
+    """Raise UserError for a matrix that is named as the whole model is in the tables."""
     if layer == ALL_LAYERS:
         raise UserError(
             f"a matrix is named {ALL_LAYERS!r}, which stands for the whole model in the tables: rename it or leave it out"

@@ -67,14 +67,15 @@ def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
     }
 
 
-MOST_SINGULAR_VALUES = 1024
+MAX_SINGULAR_VALUES = 1024
 """Shorter side up to which the nuclear norm is that of exact singular values. Beyond it, and where that is
 within 1e-9, it is that of the roots of their squares, in a sixth of the time; those below 1e-6 of the largest count as
 zero."""
 
-MOST_ROWS, SAMPLED_ROWS = 4096, 1024
-"""Rows up to which the mean distance to the nearest row is that of all rows; beyond, the number of evenly spaced rows whose
-mean it is, with a relative standard error of about 1%."""
+MAX_ROWS = 4096
+"""Rows up to which the mean distance to the nearest row is that of all rows."""
+SAMPLED_ROWS = 1024
+"""Evenly spaced rows whose mean it is beyond, with a relative standard error of about 1%."""
 
 
 @matrix_feature(
@@ -88,9 +89,9 @@ def weight_spectra(weight: np.ndarray) -> Features:
 
     eigenvalues = spectra.weight_eigenvalues(weight)
     features = {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
-    if min(weight.shape) < spectra.FEWEST_EIGENVALUES:
+    if min(weight.shape) < spectra.MIN_EIGENVALUES:
         del features["powerlaw_alpha"]
-    if min(weight.shape) > MOST_SINGULAR_VALUES or spectra.have_exact_roots(eigenvalues, min(weight.shape)):
+    if min(weight.shape) > MAX_SINGULAR_VALUES or spectra.have_exact_roots(eigenvalues, min(weight.shape)):
         return features | {"nuclear_norm": largest_entry(weight) * float(np.sqrt(eigenvalues).sum())}
     return features | {"nuclear_norm": spectra.nuclear_norm(weight)}
 
@@ -100,7 +101,7 @@ def spread_of_the_rows(weight: np.ndarray) -> Features:
     """Return the mean distance to the nearest row: the baseline, without a filtration, of the mean persistence of H0."""
     from toposcale import homology
 
-    most = SAMPLED_ROWS if len(weight) > MOST_ROWS else None
+    most = SAMPLED_ROWS if len(weight) > MAX_ROWS else None
     return {"nearest_neighbour_mean": float(homology.nearest_distances(weight, most).mean())}
 
 

@@ -9,7 +9,7 @@ from toposcale.io.schemas import METRIC_SOURCE
 STEP_LABEL = "training step"
 PARAMETERS_LABEL = "parameters (count)"
 SPEARMAN_LABEL = "Spearman ρ (−1 to 1)"
-_LONGEST_LABEL = 26
+_MAX_LABEL_LENGTH = 26
 
 
 def metric_label(metric: str, *, in_nats: bool = True) -> str:
@@ -64,4 +64,4 @@ def _with_unit(name: str, unit: str) -> str:
     """Append the unit in brackets, on a second line if one line is too long for a panel."""
     if not unit:
         return name
-    return f"{name}\n({unit})" if len(name) + len(unit) > _LONGEST_LABEL else f"{name} ({unit})"
+    return f"{name}\n({unit})" if len(name) + len(unit) > _MAX_LABEL_LENGTH else f"{name} ({unit})"

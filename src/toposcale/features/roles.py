@@ -10,8 +10,11 @@ import numpy as np
 ODD_SHARE = 0.3
 """Least difference of an odd layer from the median, as a share of it."""
 
-ODD_Z, FEWEST_LAYERS = 5.0, 5
-"""Robust z-score from which one of many layers is odd, and fewest layers that are compared."""
+ODD_Z = 5.0
+"""Robust z-score from which one of many layers is odd."""
+
+MIN_LAYERS = 5
+"""Fewest layers that are compared."""
 
 
 class Role(StrEnum):
@@ -87,7 +90,7 @@ def odd_layers(
         for name in dict.fromkeys(name for layer in layers for name in features[layer]):
             values = {layer: features[layer].get(name, np.nan) for layer in layers}
             finite = {layer: value for layer, value in values.items() if np.isfinite(value)}
-            if len(finite) < FEWEST_LAYERS:
+            if len(finite) < MIN_LAYERS:
                 continue
             numbers = np.array(list(finite.values()))
             median = float(np.median(numbers))

@@ -1,7 +1,7 @@
 """Spectra of weight matrices and of embeddings, each as one dimensionless number.
 
 Weights: eigenvalues are squared singular values of the matrix as it is. Embeddings (n, d): singular values of the matrix
-with centred columns, without those that rounding alone explains, in the precision in which the numbers were stored
+with centred columns, without those that rounding explains, in the precision in which the numbers were stored
 (`precision`, by default that of the dtype of `points`); the arithmetic is in float64. If no value is left, the result is
 NaN, with a RuntimeWarning. ValueError: a matrix that is not 2-D, empty, NaN or infinite.
 """
@@ -22,7 +22,7 @@ _MKL_FROM = 2048  # from this order on, MKL's eigenvalues save more than importi
 _SQUARED_SAFELY = (1e-140, 1e140)  # largest entries whose squares, and those of far smaller ones, are normal numbers
 _EPSILON = float(np.finfo(np.float64).eps)
 
-FEWEST_EIGENVALUES = 16
+MIN_EIGENVALUES = 16
 """Eigenvalues below which no exponent is fitted: from 2 or 4 of them it can be any number, such as 155."""
 
 
@@ -55,13 +55,13 @@ def eigenspectrum_decay(points: ArrayLike, precision: float | None = None) -> fl
     """Return the alpha-ReQ exponent of lambda_i ~ i^-alpha: minus the least-squares slope of ln lambda_i on ln i.
 
     lambda are the covariance eigenvalues of `points` (n, d) in descending order, without those that are 0 up to rounding:
-    after a LayerNorm, which removes one dimension, the last. NaN if fewer than `FEWEST_EIGENVALUES` are left.
+    after a LayerNorm, which removes one dimension, the last. NaN if fewer than `MIN_EIGENVALUES` are left.
     Source: Stringer et al., Nature 571, 2019.
     """
     values = _centred_singular_values(points, precision)
     if len(values) == 0:
         return undefined("identical points have no decay")
-    if len(values) < FEWEST_EIGENVALUES:
+    if len(values) < MIN_EIGENVALUES:
         return math.nan
     log_rank = np.log(np.arange(1, len(values) + 1))
     log_rank -= log_rank.mean()
@@ -88,7 +88,7 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
         gram /= largest**2
     else:
         gram, _ = _gram(matrix, largest)
-    if len(gram) >= _MKL_FROM and importlib.util.find_spec("torch"):  # by size alone: the same bytes in every job
+    if len(gram) >= _MKL_FROM and importlib.util.find_spec("torch"):  # only by size: the same bytes in every job
         import torch
 
         eigenvalues = torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy()[::-1]
@@ -155,10 +155,10 @@ def powerlaw_alpha(eigenvalues: NDArray[np.float64]) -> float:
 
     alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of those with at
     least one larger, that gives the least Kolmogorov-Smirnov distance sup |F_empirical - F_fitted| (both sides of each
-    step). NaN for fewer than `FEWEST_EIGENVALUES`, or without two different ones. Source: Clauset, Shalizi and Newman, SIAM
+    step). NaN for fewer than `MIN_EIGENVALUES`, or without two different ones. Source: Clauset, Shalizi and Newman, SIAM
     Review 51, 2009.
     """
-    if len(eigenvalues) < FEWEST_EIGENVALUES:
+    if len(eigenvalues) < MIN_EIGENVALUES:
         return math.nan
     logs = np.log(np.sort(eigenvalues))
     # A tail needs a larger value after its first, and one start is enough for equal values.

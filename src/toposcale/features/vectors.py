@@ -7,15 +7,18 @@ from persim import PersistenceImager
 
 from toposcale.features.diagram_distances import by_layer_and_dimension
 
-# In units of a matrix's largest H0 death, the distance at which its rows are all connected, loops are born around 1.
-LARGEST_BIRTH, LARGEST_PERSISTENCE, PIXEL, BANDWIDTH = 2.0, 0.5, 0.05, 0.05
+# In units of a matrix's largest H0 death, the distance at which its rows are all connected.
+MAX_BIRTH = 2.0  # loops are born around 1
+MAX_PERSISTENCE = 0.5
+PIXEL = 0.05
+BANDWIDTH = 0.05
 PIXELS_TOGETHER = 4  # persim's pixels are square; along births four of them are added up
 RADII = np.linspace(0.0, 2.0, 41)
 N_LAYERS = 3
 
 _IMAGER = PersistenceImager(
-    birth_range=(0.0, LARGEST_BIRTH),
-    pers_range=(0.0, LARGEST_PERSISTENCE),
+    birth_range=(0.0, MAX_BIRTH),
+    pers_range=(0.0, MAX_PERSISTENCE),
     pixel_size=PIXEL,
     kernel_params={"sigma": np.eye(2) * BANDWIDTH**2},
 )

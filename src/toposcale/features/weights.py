@@ -24,7 +24,7 @@ CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """Values of `weights.features` and their groups in the registry; other groups are always computed."""
 
 # Feed-forward blocks whose second matrix has not been read yet; in a model of another layout it may never come.
-_MOST_PENDING = 4
+_MAX_PENDING = 4
 
 # The two matrices of a feed-forward block, by the last part of their names before `.weight`. Of a gated block it is the
 # branch without the gate.
@@ -90,13 +90,13 @@ def compute_features(
 
     Matrices are read one at a time and need not fit in memory together. Those that `settings` leave out have no features,
     but count for the scale of `neural_persistence_p2`, the largest |weight| of the model, as does `largest_elsewhere`, that
-    of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend on (seed, layer) alone, not on
+    of weights that are not handed over. The rows that enter a Vietoris-Rips complex depend only on (seed, layer), not on
     the step or the model. A matrix with a NaN or an infinity, or with squares that overflow, has NaN features, one NaN
     bar a diagram, and a RuntimeWarning that names it. Features that a shape leaves undefined (of one row or column,
     exponents of fewer than 16 eigenvalues) are missing, and not in the aggregates. The products of the factors of an
     adapter, scaled by its configuration, are layers with a norm and a spectrum, and are aggregated in place of the factors,
     of which no diagrams are returned. Features of both matrices of a feed-forward block belong to the second one, the
-    projection. If features of some `names` alone are asked for, functions of a matrix that return none of them are not
+    projection. If only features of some `names` are asked for, functions of a matrix that return none of them are not
     called.
     """
     names_read: list[str] = []
@@ -191,7 +191,7 @@ def _feed_forward_pair(
         return None
     if (block, partner) not in pending:
         pending[block, name] = layer, weight
-        if len(pending) > _MOST_PENDING:
+        if len(pending) > _MAX_PENDING:
             del pending[next(iter(pending))]
         return None
     pair = [pending.pop((block, partner)), (layer, weight)]

@@ -77,7 +77,7 @@ def null_z_scores(
     seed: Sequence[SeedPart],
     observed: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return `{feature}_z_{null}` of a weight matrix (n_out, n_in): `z_score` beside two random-matrix null models.
+    """Return `{feature}_z_{null}` of a weight matrix (n_out, n_in): `z_score` in two random-matrix null models.
 
     `permuted` has the entries permuted within the matrix, `gaussian` independent normal entries of the same mean and
     variance. `features` returns numbers by name; `observed` are those of `weight`, if already computed.

@@ -19,7 +19,7 @@ def as_matrix(values: ArrayLike, name: str) -> NDArray:
         raise ValueError(f"{name} must not be empty, got shape {matrix.shape}")
     if matrix.dtype.kind in "iub" or matrix.dtype == np.longdouble:
         return matrix.astype(np.float64)
-    # ml_dtypes registers bfloat16 with kind "V"; its name is the only mark that numpy alone can see.
+    # ml_dtypes registers bfloat16 with kind "V"; its name is the only mark that numpy sees.
     if matrix.dtype.kind != "f" and matrix.dtype.name != "bfloat16":
         raise ValueError(f"{name} must hold real numbers, got dtype {matrix.dtype}")
     return matrix

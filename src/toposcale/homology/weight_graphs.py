@@ -65,8 +65,8 @@ def spatial_concentration(weight: ArrayLike) -> float:
     Parameters
     ----------
     weight : array_like of shape (n_out, n_in)
-        Weight matrix. For more than 512 entries tau is estimated from 65,536 random pairs, which depend on the shape
-        alone; its standard error is below 0.005.
+        Weight matrix. For more than 512 entries tau is estimated from 65,536 random pairs, which depend only on
+        the shape; its standard error is below 0.005.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
 # A model has few shapes, and each of its checkpoints the same ones: 3 MB a shape.
 @lru_cache(maxsize=8)
 def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices, Indices]:
-    """Return indices, rows and columns (2, n) of all pairs of entries, or of a sample that depends on the shape alone."""
+    """Return indices, rows and columns (2, n) of all pairs of entries, or of a sample that depends only on the shape."""
     size = n_rows * n_columns
     if size <= _ALL_ENTRIES:
         pairs = np.array(np.triu_indices(size, 1))

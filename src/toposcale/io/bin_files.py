@@ -17,11 +17,11 @@ from toposcale.io.not_weights import is_buffer
 from toposcale.io.stub_unpickler import Stub, load_with_stubs, not_loaded
 from toposcale.io.tensor_files import Stored, exact
 
-# Keys under which a training loop saves the weights beside its own state.
+# Keys under which a training loop saves the weights.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "state")
-_SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), FILE)"
-# First bytes of a `.bin`: an archive, or before torch 1.6 a pickle.
-_ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
+_SAVE_STATE_DICT = "save the weights: torch.save(model.state_dict(), FILE)"
+_ARCHIVE = b"PK\x03\x04"  # first bytes of a `.bin`
+_PICKLE = b"\x80"  # the same before torch 1.6
 
 
 def _check_complete(file: Path) -> None:
@@ -68,7 +68,7 @@ def unwrap_weights(content: Any, where: str | Path) -> Any:
     while not _is_state(content := _entries_or_parameters(content)) and isinstance(content, dict) and content:
         if {"state", "param_groups"} <= content.keys():
             raise UserError(
-                f"{where}: the state of an optimizer, which holds no weights; name the checkpoint beside it"
+                f"{where}: the state of an optimizer, which holds no weights; name the checkpoint that it belongs to"
             )
         content = content[_key_of_weights(content, where)]
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -115,12 +115,12 @@ def _key_of_weights(content: Mapping[Any, Any], where: str | Path) -> Any:
     if states:
         file, key = Path(where).name, str(states[0])
         raise UserError(
-            f"{where}: several parts with weights, {' and '.join(map(str, states))}; save the one to measure alone: "
+            f"{where}: several parts with weights, {' and '.join(map(str, states))}; save the one to measure: "
             f"torch.save(torch.load({file!r})[{key!r}], {f'{key}.pt'!r})"
         )
     raise UserError(
         f"{where}: not a dictionary of tensors; it holds {keys}, none of which is called {' or '.join(_NESTED)}; "
-        f"{_SAVE_ALONE}"
+        f"{_SAVE_STATE_DICT}"
     )
 
 
@@ -148,7 +148,7 @@ def _check_plain(file: Path, tensors: Any) -> None:
     import torch
 
     if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise UserError(f"{file}: not a dictionary of tensors; {_SAVE_ALONE}")
+        raise UserError(f"{file}: not a dictionary of tensors; {_SAVE_STATE_DICT}")
     size = file.stat().st_size
     for name, value in tensors.items():
         if not isinstance(name, str):

@@ -42,7 +42,7 @@ def is_shared(error: BaseException) -> bool:
     torch = sys.modules.get("torch")  # not imported for this: only if it was can an error be of its class
     if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
         return True
-    # On a CPU it raises a RuntimeError that differs from others by its text alone.
+    # On a CPU it raises a RuntimeError that differs from others only by its text.
     return isinstance(error, SharedError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 

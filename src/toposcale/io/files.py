@@ -13,7 +13,8 @@ from typing import Any
 from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError, as_user_error, message_of
 
 UNFINISHED = ".unfinished."  # prefix of a file that is being written; see `remove_unfinished`
-_SMALL_CONTENT, _MOST_COMPRESSED = 1 << 26, 100
+_SMALL_BYTES = 1 << 26  # of any compression
+_MAX_COMPRESSION_RATIO = 100  # of text: what is beyond it is made to fill the memory
 
 
 @contextmanager
@@ -76,7 +77,7 @@ def read_plain_or_gzip(path: Path) -> bytes:
             if file.read(2) != b"\x1f\x8b":
                 file.seek(0)
                 return file.read()
-        most = max(_SMALL_CONTENT, _MOST_COMPRESSED * path.stat().st_size)
+        most = max(_SMALL_BYTES, _MAX_COMPRESSION_RATIO * path.stat().st_size)
         with gzip.open(path, "rb") as file:
             if len(content := file.read(most + 1)) <= most:
                 return content
@@ -86,7 +87,9 @@ def read_plain_or_gzip(path: Path) -> bytes:
         raise UserError(message_of(error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not readable ({error})") from error
-    raise UserError(f"{path}: decompressed, it is more than {_MOST_COMPRESSED} times as large; decompress it yourself")
+    raise UserError(
+        f"{path}: decompressed, it is more than {_MAX_COMPRESSION_RATIO} times as large; decompress it yourself"
+    )
 
 
 def parse_json(text: str | bytes) -> Any:

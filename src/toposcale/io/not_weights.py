@@ -1,4 +1,4 @@
-"""Tensors that a checkpoint holds beside its weights: integers, masks, tables of sines and other buffers.
+"""Tensors of a checkpoint that are no weights: integers, masks, tables of sines and other buffers.
 
 Names tell some of them; most have names of their own, but values that no training leaves: two of them in a triangle, or
 sines of the position.
@@ -15,21 +15,24 @@ from toposcale.io.quantisation import is_floating
 Rows = Callable[[int], Any]
 """Function of a number that returns as many first rows of a tensor, as an array of NumPy or of PyTorch."""
 
-INTEGERS, COMPLEX, BY_NAME = "integers", "complex numbers", "buffers by their name"
-MASK, TABLE = "masks", "tables of sines or frequencies"
+INTEGERS = "integers"
+COMPLEX = "complex numbers"
+BY_NAME = "buffers by their name"
+MASK = "masks"
+TABLE = "tables of sines or frequencies"
 
-# Buffers that files carry beside the weights: causal masks, rotary frequencies, statistics of batches.
+# Buffers in files of weights: causal masks, rotary frequencies, statistics of batches.
 _BUFFERS = re.compile(
     r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.(inv_freq|(cos|sin)_cached)$"
     r"|(^|\.)(running_(mean|var)|num_batches_tracked)$"
 )
 _MASKS = re.compile(r"mask|tril|triu|causal")
 _BLOCK_ROWS = 16
-MOST_AXES = 64  # of an array of NumPy
+MAX_AXES = 64  # of an array of NumPy
 # Of the recurrence of a sine, by the size of the column: rounding to bfloat16 leaves a third of it, weights leave 1.
 _MAX_RESIDUAL = 1e-2
-_FEWEST_POSITIONS = 6
-_FEWEST_ENTRIES = 64  # from here on no weights are zeros and ones alone
+_MIN_POSITIONS = 6
+_MIN_ENTRIES = 64  # from here on no weights are only zeros and ones
 
 
 def is_buffer(name: str) -> bool:
@@ -47,7 +50,7 @@ def not_a_weight(name: str, shape: Sequence[int], dtype: str, rows: Rows) -> str
     if not is_floating(dtype):
         return COMPLEX if re.search("complex|^C", dtype) else INTEGERS
     axes = [length for length in shape if length != 1]
-    if not axes or 0 in axes or len(shape) > MOST_AXES:
+    if not axes or 0 in axes or len(shape) > MAX_AXES:
         return ""
     if len(axes) == 1:
         return TABLE if _is_geometric(_as_matrix(rows(shape[0]), axes)[0]) else ""
@@ -88,7 +91,7 @@ def _is_mask(matrix: np.ndarray) -> bool:
     high = matrix == matrix.max()
     if excludes or min(high.sum(axis=1).max(), (~high).sum(axis=1).max()) <= 1:
         return excludes
-    if largest == 1 and matrix.min() == 0 and matrix.size >= _FEWEST_ENTRIES:
+    if largest == 1 and matrix.min() == 0 and matrix.size >= _MIN_ENTRIES:
         return True
     columns = high.shape[1]
     squares = high.reshape(-1, columns, columns) if len(high) % columns == 0 else high[None]
@@ -103,7 +106,7 @@ def _is_table(block: np.ndarray) -> bool:
 
 def _are_sines(block: np.ndarray) -> bool:
     """Return True if all columns obey x[p + 1] + x[p - 1] = 2 cos(frequency) x[p], at least one of them with a bend."""
-    if len(block) < _FEWEST_POSITIONS:
+    if len(block) < _MIN_POSITIONS:
         return False
     size = np.sqrt((block**2).mean(axis=0))
     middle, ends = block[1:-1, size > 0], (block[2:] + block[:-2])[:, size > 0]

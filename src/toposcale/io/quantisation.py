@@ -1,4 +1,4 @@
-"""Recognise quantised weights by the tensors stored beside them, and refuse them: what is stored is not the weights."""
+"""Recognise quantised weights by the tensors stored with them, and refuse them: what is stored is not the weights."""
 
 import math
 import re
@@ -10,7 +10,9 @@ from toposcale.io.errors import UserError
 from toposcale.io.job_files import read_noted
 from toposcale.io.tensor_files import Stored
 
-_INTEGERS, _BYTES, _FLOAT8 = r"u?int(4|8|16|32|64)|[ui]\d+", r"u?int8|[ui]8", r"float8.*|f8.*"
+_INTEGERS = r"u?int(4|8|16|32|64)|[ui]\d+"
+_BYTES = r"u?int8|[ui]8"
+_FLOAT8 = r"float8.*|f8.*"
 _ITS_LIBRARY = "the library that wrote it"
 _ON_LOADING = "transformers (from_pretrained with {}(dequantize=True), then save_pretrained)"
 _LOADED = "transformers (model.dequantize(), then save_pretrained)"
@@ -20,7 +22,10 @@ _FP8 = _ON_LOADING.format("FineGrainedFP8Config")
 class _Packing(NamedTuple):
     """Packing of quantised weights.
 
-    name: of the format. packed, dtype: suffix and types of a packed tensor. companions: suffixes of the tensors beside it.
+    name: of the format.
+    packed: suffix of a packed tensor.
+    dtype: its types.
+    companions: suffixes of the tensors stored with it.
     tool: what dequantises it.
     """
 
@@ -31,7 +36,7 @@ class _Packing(NamedTuple):
     tool: str = _ITS_LIBRARY
 
 
-# The first that fits counts. A tensor `scales` alone is not evidence: the packed one must be of its type.
+# The first that fits counts. A tensor `scales` is no evidence: the packed one must be of its type.
 _PACKINGS = (
     _Packing("GPTQ", ".qweight", _INTEGERS, (".g_idx", ".qzeros", ".scales")),
     _Packing("AWQ", ".qweight", _INTEGERS, (".qzeros", ".scales")),
@@ -68,7 +73,7 @@ def refuse_quantised(stored: Mapping[str, Stored], folder: Path | None, where: s
             layer = name.removesuffix(packing.packed)
             is_packed = name.endswith(packing.packed) and re.fullmatch(packing.dtype, _plain(tensor.dtype))
             if is_packed and all(layer + end in stored for end in packing.companions):
-                evidence = f"{name} is {tensor.dtype} beside {layer}{packing.companions[0]}"
+                evidence = f"{name} is {tensor.dtype} with {layer}{packing.companions[0]}"
                 raise UserError(_refusal(where, f"{packing.name}: {evidence}", packing.tool))
     sizes = {name: math.prod(tensor.shape) for name, tensor in stored.items()}
     packed = {name: sizes[name] for name, tensor in stored.items() if re.fullmatch(_INTEGERS, _plain(tensor.dtype))}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALL_LAYERS = "all"  # the `layer` of a row that describes the whole model
-METRIC_SOURCE = "metric"  # the `source` where a table of analyses holds metrics beside features
+METRIC_SOURCE = "metric"  # the `source` where a table of analyses holds metrics and features
 _TYPES = {"text": pa.string(), "count": pa.int64(), "flag": pa.bool_(), "number": pa.float64()}
 
 

@@ -1,4 +1,4 @@
-"""Read an archive of PyTorch with any objects in it, of which tensors and arrays alone are made; the others are stubs.
+"""Read an archive of PyTorch with any objects in it, of which only tensors and arrays are made; the others are stubs.
 
 Nothing is imported, and nothing is called but what is defined here: a pickle names its classes and functions, and each
 name but those of a few builders stands for a stub, which holds what the file says of the object and does nothing.

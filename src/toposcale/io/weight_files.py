@@ -1,7 +1,7 @@
 """Weight files of a checkpoint: which they are, and the names, shapes and types of their tensors.
 
 A checkpoint is one safetensors file, or a folder in the layout of Hugging Face (safetensors or `.bin`, in one file or in
-shards). Torch is imported for `.bin` files alone.
+shards). Torch is imported only for `.bin` files.
 """
 
 import math
@@ -28,7 +28,7 @@ _EMBEDDING = re.compile(r"emb|wte|tok|vocab|shared|^encoder$")  # a module that 
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 COPY = "copies"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".tar")
-# Files beside the weights that have their suffixes.
+# Files without weights that have their suffixes.
 _NO_WEIGHTS = re.compile(
     r"^(?!model_optim_rng\.pt$).*(optim|(?<![^_-])opt(?![a-z])|sched|scaler|rng|random_state|training_args)", re.I
 )
@@ -152,7 +152,7 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
 
 def _files_in(folder: Path) -> list[Path]:
     """Return the weight files of a folder that is a checkpoint, or of the only one in it."""
-    # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
+    # All files are checked: a model is loaded with the configuration and the tokenizer in its folder.
     names = [entry.name for entry in regular_files(folder)]
     if chosen := choose_weight_files(names):
         return _shards(folder / chosen[0]) if chosen[0].endswith(".json") else [folder / chosen[0]]
@@ -245,7 +245,7 @@ def _module(name: str) -> str:
 
 
 def _same_values(first: Any, second: Any) -> bool:
-    """Return True if two matrices hold the same bytes and not zeros alone, compared in blocks: most differ in the first."""
+    """Return True if two matrices hold the same bytes, not all zero, compared in blocks: most differ in the first."""
     length = (first.get_shape() if hasattr(first, "get_shape") else first.shape)[0]
     any_value = False
     for row in range(0, length, 1024):

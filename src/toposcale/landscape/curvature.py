@@ -27,12 +27,13 @@ _MAX_RESIDUAL = {"largest": 1e-4, "ends": 1e-3}
 _ZERO = 1e-10  # smaller shares of the largest eigenvalue are as good as 0
 _BASIS_VECTORS = 32  # kept at least before a restart: most networks need no more for two eigenpairs at either end
 _DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
-_MOST_PRODUCTS = 500  # with a vector, approximately, in a search for eigenpairs
-_FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
-# Of the two products of a symmetric Hessian, by the length of one: in single precision rounding alone makes 5e-4 of it.
+_MAX_PRODUCTS = 500  # with a vector, approximately, in a search for eigenpairs
+_MIN_PROBES = 10  # a standard error from fewer is too rough to stop by
+# Of the two products of a symmetric Hessian, by the length of one: in single precision rounding makes 5e-4 of it.
 _MAX_ASYMMETRY = 3e-2
 # Of a product off a finite difference, by the larger of both; and the steps of the difference, by the parameters' norm.
-_MAX_DIFFERENCE_ERROR, _DIFFERENCE_STEPS = 0.1, (1e-2, 1e-3)
+_MAX_DIFFERENCE_ERROR = 0.1
+_DIFFERENCE_STEPS = (1e-2, 1e-3)
 _WITHOUT_CURVATURE = "write it with operations that torch differentiates twice, or measure no curvature"
 
 
@@ -138,7 +139,7 @@ class Hessian:
         if not 1 <= k <= self.size:
             raise ValueError(f"k: need 1 to {self.size} (the number of parameters), got {k}")
         n_pairs = k if which == "largest" else min(2 * k, self.size)
-        pairs = self._outer_pairs(n_pairs, seed, which, self.count + _MOST_PRODUCTS) if self.finite else None
+        pairs = self._outer_pairs(n_pairs, seed, which, self.count + _MAX_PRODUCTS) if self.finite else None
         if pairs is None:
             if self.finite:
                 warnings.warn(f"Hessian eigenvalues have not converged in {self.count} products", stacklevel=2)
@@ -231,7 +232,7 @@ class Hessian:
         while len(estimates) < probes:
             signs = rng.integers(0, 2, size=self.size) * 2.0 - 1.0
             estimates.append(np.add.reduceat(signs * self(signs), starts))
-            if len(estimates) >= _FEWEST_PROBES:
+            if len(estimates) >= _MIN_PROBES:
                 mean, error = _mean_and_error(np.sum(estimates, axis=1))
                 if error < accuracy * abs(mean):
                     break

@@ -23,13 +23,19 @@ from toposcale.landscape.merge_tree import (
 from toposcale.landscape.plane_names import MIXED, NEGATIVE, PLANES, RANDOM, SUBSPACES, TOP
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, random_directions, rounding_of
 
-WHOLE, VECTORS = "all", "vectors"
-"""Layers of all parameters together, and of all that are not matrices: biases and norms."""
-BALL_GRAPH, BALL_DIMENSIONS = "aknn8", 6
-"""Graph of the ball, and the number of random directions that span it."""
-_FEW = 3
+WHOLE = "all"
+"""Layer of all parameters together."""
+VECTORS = "vectors"
+"""Layer of all that are not matrices: biases and norms."""
+BALL_GRAPH = "aknn8"
+"""Graph of the points of the ball."""
+BALL_DIMENSIONS = 6
+"""Number of random directions that span the ball."""
+_MAX_PAIRS_AT_BOTH_ENDS = 3
 """Most eigenpairs that are looked for at both ends of the spectrum at once."""
-_FLAT = 1e-6  # below this share of the largest eigenvalue, rounding alone decides the direction of an eigenvector
+_MIN_EIGENVALUE_SHARE = (
+    1e-6  # below this share of the largest eigenvalue, rounding decides the direction of an eigenvector
+)
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ def measure_landscape(
         directions = _plane(kind, parameters, pairs, settings)
         for extent in extents:
             plane = f"{kind}_{extent:g}"  # its name in tables and features: `negative_0.3`
-            if directions is None:  # the names of its features alone
+            if directions is None:  # only the names of its features
                 axes = [np.arange(settings.resolution, dtype=np.float64)] * settings.dimensions
                 flat = np.zeros((settings.resolution,) * settings.dimensions)
                 shape = dict.fromkeys(landscape_features(flat, axes, settings.graphs, plane=plane)[0], math.nan)
@@ -235,7 +241,7 @@ def _curvature(
         return list(zip(values.tolist(), vectors, strict=True))
 
     # One search finds few pairs of every kind; many are not looked for at the lower end, which is crowded.
-    n_ends = count if count <= _FEW else spanning
+    n_ends = count if count <= _MAX_PAIRS_AT_BOTH_ENDS else spanning
     ends = pairs_of("ends", n_ends)
     by_magnitude = sorted(ends, key=lambda pair: (-abs(pair[0]), -pair[0]))
     pairs = {
@@ -263,7 +269,7 @@ def _plane(
         eigenpairs = [pair for ends in ends_in_turn for pair in ends if pair is not None]
     else:
         eigenpairs = pairs["largest" if kind == TOP else "lowest"][:count]
-    smallest = _FLAT * abs(pairs["largest"][0][0])
+    smallest = _MIN_EIGENVALUE_SHARE * abs(pairs["largest"][0][0])
     if len(eigenpairs) < count or not all(abs(value) > smallest for value, _ in eigenpairs):
         warnings.warn(f"there is no plane {kind}: the Hessian's eigenvalues are 0 or were not found", stacklevel=3)
         return None

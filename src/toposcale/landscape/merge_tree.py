@@ -130,7 +130,7 @@ def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -
     rank[order] = np.arange(len(order))
     lower, upper = np.sort(rank[edges], axis=1).T  # from here on a vertex is its rank
     # Two minima are joined below a level by the graph if and only if they are joined by edges between basins of steepest
-    # descent whose upper end lies below it. So the merges are those of the basins by these edges alone.
+    # descent whose upper end lies below it. So the merges are those of the basins by these edges.
     basin = _basins(lower, upper, len(values))
     left, right = np.sort([basin[lower], basin[upper]], axis=0)
     between = np.flatnonzero(left != right)

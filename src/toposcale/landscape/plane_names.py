@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from typing import NamedTuple, Self
 
-RANDOM, TOP, NEGATIVE, MIXED = PLANES = ("random", "top", "negative", "mixed")
-"""Random directions; eigenvectors of the Hessian: the leading, the most negative, and one from either end."""
+RANDOM = "random"  # random directions
+TOP = "top"  # leading eigenvectors of the Hessian
+NEGATIVE = "negative"  # its most negative eigenvectors
+MIXED = "mixed"  # eigenvectors of either end
+PLANES = (RANDOM, TOP, NEGATIVE, MIXED)
 SUBSPACES = ("subspace", "quadratic")
 """A loss in a subspace of the Hessian and its quadratic model there, before the dimension in the names of features."""
 _BY_INFORMATION = (NEGATIVE, MIXED, TOP, RANDOM)

@@ -1,4 +1,4 @@
-"""Minima and saddles of a loss in a cube of a subspace of the Hessian, beside those of its quadratic model."""
+"""Minima and saddles of a loss in a cube of a subspace of the Hessian, and those of its quadratic model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,9 +14,11 @@ from toposcale.landscape.plane_names import SUBSPACES
 from toposcale.landscape.surface import rounding_of
 
 GRAPH = "aknn8"
-"""Graph that joins the minima, beside an edge from each to the lowest."""
-_COINCIDE = 1e-2  # share of the extent within which the ends of descents are one point
-_STILL = 1e-6  # relative decrease of the loss at which a descent ends: smaller ones are rounding of float32
+"""Graph that joins the minima, with an edge from each to the lowest."""
+_SAME_POINT_SHARE = 1e-2  # share of the extent within which the ends of descents are one point
+_MIN_RELATIVE_DECREASE = (
+    1e-6  # relative decrease of the loss at which a descent ends: smaller ones are rounding of float32
+)
 _SEGMENT = np.linspace(0.0, 1.0, 17)[:, None]
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """Function of coordinates (k,) that returns its value and its gradient (k,)."""
@@ -73,11 +75,16 @@ def _tree_of_minima(function: Function, starts: np.ndarray, extent: float, thres
     from scipy.optimize import minimize  # slow to import: see docs/performance.md
 
     bounds = [(-extent, extent)] * starts.shape[1]
-    descent: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": _STILL}}
+    descent: dict[str, Any] = {
+        "jac": True,
+        "method": "L-BFGS-B",
+        "bounds": bounds,
+        "options": {"ftol": _MIN_RELATIVE_DECREASE},
+    }
     ends = [minimize(function, start, **descent) for start in starts]
     points, values = np.array([end.x for end in ends]), np.array([end.fun for end in ends])
     order = np.argsort(values, kind="stable")
-    _, first = np.unique(np.round(points[order] / (_COINCIDE * extent)), axis=0, return_index=True)
+    _, first = np.unique(np.round(points[order] / (_SAME_POINT_SHARE * extent)), axis=0, return_index=True)
     kept = order[np.sort(first)]
     points, values = points[kept], values[kept]
     to_lowest = [[0, index] for index in range(1, len(points))]

@@ -23,7 +23,7 @@ from toposcale.landscape.curvature import (
 MAXIMUM_DIMENSION = 3
 MARGIN = 0.2
 """Room around the path in its window, as a share of the path's width."""
-_FLAT = 1e-9
+_MIN_SINGULAR_SHARE = 1e-9
 _ROUNDINGS = 16  # units in the last place by which the sums behind a loss differ from point to point
 
 
@@ -236,8 +236,8 @@ def _check_repeatable(
     differ = np.flatnonzero(~((all_at_once == one_by_one) | (np.isnan(all_at_once) & np.isnan(one_by_one))))
     if len(differ):
         raise ValueError(
-            f"loss: {all_at_once[differ[0]]:.8g} and {one_by_one[differ[0]]:.8g} at the same point. A loss must depend on "
-            "its parameters alone: fix its batch, leave out dropout, and with threads above 1 let it keep no state that "
+            f"loss: {all_at_once[differ[0]]:.8g} and {one_by_one[differ[0]]:.8g} at the same point. A loss must depend "
+            "only on its parameters: fix its batch, leave out dropout, and with threads above 1 let it keep no state that "
             "the threads share (module_loss gives each thread its own copy of a module)"
         )
 
@@ -311,7 +311,7 @@ def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
         raise ValueError("points: must be finite")
     differences = flat - flat[-1]
     _, singular, axes = np.linalg.svd(differences, full_matrices=False)
-    if len(singular) < 2 or singular[1] <= _FLAT * singular[0]:
+    if len(singular) < 2 or singular[1] <= _MIN_SINGULAR_SHARE * singular[0]:
         raise ValueError("points: lie on a line and span no plane")
     axes = axes[:2] * np.sign(axes[[0, 1], np.abs(axes[:2]).argmax(axis=1)])[:, None]
     coordinates = differences @ axes.T

@@ -25,7 +25,8 @@ from toposcale.training.gpt import GPT, GPTShape
 _BATCH_STREAM = 1
 
 CLIPPING_EPSILON = 1e-6
-BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-8
+BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-8
 _MOMENTS = ("first_moment", "second_moment")
 
 
@@ -85,7 +86,7 @@ def configure_torch(device: str, threads: int = 1) -> torch.device:
     """Make PyTorch deterministic and return the device of `auto`, `cpu` or `cuda`.
 
     A CPU job runs on one thread by default, because the order of sums, and so their last bits, depends on the number of
-    threads; nothing else is random there. PyTorch's deterministic mode is for CUDA alone: it loads the compiler, which
+    threads; nothing else is random there. PyTorch's deterministic mode is only for CUDA: it loads the compiler, which
     takes a second. Raise SharedError if CUDA is asked for and missing.
     """
     available = torch.cuda.is_available()
