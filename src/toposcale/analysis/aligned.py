@@ -93,7 +93,7 @@ class Aligned:
         }
 
     def rows(self, columns: Mapping[str, Any]) -> Columns:
-        """Return one row per pair, from arrays (S, M) or a value for all; `joined` makes the table."""
+        """Return one row per pair, from arrays (S, M) or a value for all; `join_rows` makes the table."""
         shape = (len(self.values), len(self.metrics))
         shared = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
         return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()}

@@ -34,9 +34,11 @@ MEANS = (
 RANDOM_STOPS = 8
 """Decision points, evenly spread over the rest of the run, whose mean is a stop at random."""
 
-SAME_COMPUTE, SAME_SHAPE = 0.05, 0.1
-"""Largest differences of a trained run to a candidate of which it is the observed outcome: share of the compute, and of the
-learning rate in units of the peak."""
+SAME_COMPUTE = 0.05
+"""Largest difference in compute, as a share, of a trained run to a candidate of which it is the observed outcome."""
+
+SAME_SHAPE = 0.1
+"""Largest difference of their learning rates, in units of the peak."""
 
 
 class Outcome(NamedTuple):

@@ -128,7 +128,8 @@ def tested_features_table(
 def count_distinct(names: list[str], correlations: Sequence[pd.DataFrame]) -> int:
     """Count groups of features of which any two have a mean |correlation| over runs of at least `REDUNDANT_RHO`.
 
-    The linkage is complete. likeness: |correlations| by feature of each run; a pair without one counts as uncorrelated.
+    The linkage is complete. correlations: the |correlations| of each run, by feature; a pair without one counts as
+    uncorrelated.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # slow to import, as is scipy.spatial: figures need neither
     from scipy.spatial.distance import squareform

@@ -22,9 +22,12 @@ published runs was .05 nats, below it .02."""
 MAX_CONFIDENT_ERROR = 3.0
 """Standard deviations that the forecast of the present, from half of what was seen, may be off in a confident answer."""
 
-FURTHEST_SIZE, FEWEST_SIZES = 1.0, 3
-"""Decades outside the published sizes beyond which a choice needs so many sizes of the family. In the project's own
-decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; with three sizes, 0."""
+FURTHEST_SIZE = 1.0
+"""Decades outside the published sizes beyond which a choice needs `FEWEST_SIZES` sizes of the family."""
+
+FEWEST_SIZES = 3
+"""In the project's own decisions (3K to 46K parameters) fewer sizes had a mean regret of .1 nats, continuing .02; three
+sizes had 0."""
 
 UNMEASURED_SIZES = 3.01e5, 1e7
 """Range of the numbers of parameters in which no run was at hand to measure the coverage on."""
@@ -111,22 +114,32 @@ def unit_remarks(run: TrainingRun) -> Iterator[str]:
 
 
 def forecast_reasons(run: TrainingRun, law: Joint) -> list[str]:
-    """Return the reasons for low confidence in the forecast of a run, whatever is decided by it."""
-    error = law.inflation_ * NORMAL
-    is_far_off, is_discrepant = error > MAX_CONFIDENT_ERROR, law.discrepancy_ > MAX_DISCREPANCY
-    reasons = {
-        f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because}": not run.schedule.is_known,
-        "whether the learning rate had a warm-up is unknown": run.schedule.warmup_assumed,
-        "the curve has too few points after the warm-up to check the law on it": not checks.is_checkable(run),
-        **dict.fromkeys(unit_remarks(run), True),
-        **dict.fromkeys(coverage_remarks(run), True),
-        f"from its first half the law forecasts the present {error:.1f} standard deviations off": is_far_off,
-        f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs": is_discrepant,
-        **dict.fromkeys(run.low_confidence_reasons, True),
-        run.shift_remark: run.rests_on_shift,
-        ADAPTER: run.facts.adapter_of,
-        f"fewer than {checks.USUAL_WARMUPS} warm-ups have passed": checks.in_early_steps(run),
-        "the validation loss no longer follows the training loss": checks.validation_departs(run),
-        SMOOTHED: checks.looks_smoothed(run),
-    }
-    return [reason for reason, applies in reasons.items() if applies]
+    """Return the reasons for low confidence in the forecast of a run, whatever is decided by it, each once."""
+    return list(dict.fromkeys(_forecast_reasons(run, law)))
+
+
+def _forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
+    """Yield the reasons that the schedule, the curve, the law and the log give, in this order."""
+    if not run.schedule.is_known:
+        yield f"the learning-rate schedule to come is unknown: {run.schedule.unknown_because}"
+    if run.schedule.warmup_assumed:
+        yield "whether the learning rate had a warm-up is unknown"
+    if not checks.is_checkable(run):
+        yield "the curve has too few points after the warm-up to check the law on it"
+    yield from unit_remarks(run)
+    yield from coverage_remarks(run)
+    if (error := law.inflation_ * NORMAL) > MAX_CONFIDENT_ERROR:
+        yield f"from its first half the law forecasts the present {error:.1f} standard deviations off"
+    if law.discrepancy_ > MAX_DISCREPANCY:
+        yield f"the model discrepancy is {law.discrepancy_:.2g} nats, larger than in published runs"
+    yield from run.low_confidence_reasons
+    if run.rests_on_shift:
+        yield run.shift_remark
+    if run.facts.adapter_of:
+        yield ADAPTER
+    if checks.in_early_steps(run):
+        yield f"fewer than {checks.USUAL_WARMUPS} warm-ups have passed"
+    if checks.validation_departs(run):
+        yield "the validation loss no longer follows the training loss"
+    if checks.looks_smoothed(run):
+        yield SMOOTHED

@@ -13,22 +13,30 @@ from toposcale.io.errors import NoForecast, did_you_mean
 MOST_SPIKES = 0.2
 """Largest share of the logged losses that may be spikes."""
 
-MIN_WARMUPS, USUAL_WARMUPS = 1.25, 2
-"""Warm-ups that must have passed for a forecast, and for one of usual confidence; in between, intervals are 1.5 times as
-wide and the law is not checked on the curve."""
+MIN_WARMUPS = 1.25
+"""Warm-ups that must have passed for a forecast."""
+
+USUAL_WARMUPS = 2
+"""Warm-ups before which intervals are 1.5 times as wide and the law is not checked on the curve."""
 
 CHECKABLE_POINTS = 8
 """Fewest points of a curve whose first half can forecast the second."""
 
-LEAST_DECREASE, DECREASE_IN_ERRORS = 0.04, 3.0
-"""Least decrease of the loss for each tenfold of steps, as a share of it, and in standard errors. Of 528 published runs 525
-decrease by at least 0.088, at any share of their steps."""
+LEAST_DECREASE = 0.04
+"""Least decrease of the loss for each tenfold of steps, as a share of it. Of 528 published runs 525 decrease by at least
+0.088, at any share of their steps."""
+
+DECREASE_IN_ERRORS = 3.0
+"""Least decrease of the loss for each tenfold of steps in standard errors."""
 
 LARGEST_DEPARTURE = 0.03
 """Largest increase of validation minus training loss, nats, from the middle half of a curve to its last quarter."""
 
-HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
-"""Nats per token: a uniform guess among a million tokens costs 13.8; a loss near zero means memorisation."""
+HIGHEST_LOSS = 14.0
+"""Nats per token: a uniform guess among a million tokens costs 13.8."""
+
+LOWEST_LOSS = 0.1
+"""Nats per token: a loss near zero means memorisation."""
 
 NEXT_TOKEN = frozenset(("nexttoken", "nexttokenprediction", "causal", "causallm", "clm", "autoregressive"))
 """Names of the objective that the law was learnt from, in letters alone."""
@@ -163,8 +171,11 @@ def looks_smoothed(run: TrainingRun) -> bool:
     return run.forecasts_training_loss and is_moving_average(run.logged)
 
 
-FEWEST_NOISY_ROWS, CRITICAL_DEVIATION = 40, 2.33
-"""Rows from which their noise tells whether they are smoothed, and the one-sided 1% quantile of a standard normal."""
+FEWEST_NOISY_ROWS = 40
+"""Rows from which their noise tells whether they are smoothed."""
+
+CRITICAL_DEVIATION = 2.33
+"""One-sided 1% quantile of a standard normal."""
 
 
 def smoothing_unknown_because(run: TrainingRun) -> str:

@@ -147,8 +147,11 @@ class LearningRateSchedule:
         return self.is_known and other.is_known and shape_distance(self.every_rate, other.every_rate) <= 0.1
 
 
-NEAR_PEAK, STILL_RISES = 0.95, 1e-6
-"""Share of the highest rate from which a warm-up may end, and smallest rise per step, as a share of it, beyond jitter."""
+NEAR_PEAK = 0.95
+"""Share of the highest rate from which a warm-up may end."""
+
+STILL_RISES = 1e-6
+"""Smallest rise per step beyond jitter, as a share of the highest rate."""
 
 
 def first_peak(rates: np.ndarray) -> int:
@@ -170,9 +173,12 @@ def shape_distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.max(np.abs(a - b)))
 
 
-LARGEST_DIFFERENCE, LEAST_DIFFERENCE = 0.05, 1e-5
-"""Shares of the peak by which a logged rate may differ from the schedule: the larger in the warm-up, which starts in many
-ways, and for roundly printed rates; the smaller one is the rounding of 32-bit rates."""
+LARGEST_DIFFERENCE = 0.05
+"""Share of the peak by which a logged rate may differ from the schedule in the warm-up, which starts in many ways, and
+where rates are printed roundly."""
+
+LEAST_DIFFERENCE = 1e-5
+"""Share of the peak by which a logged rate may differ anywhere: the rounding of 32-bit rates."""
 
 
 def _refuse_contradiction(
@@ -262,9 +268,11 @@ def _interpolated_rates(steps: np.ndarray, rates: np.ndarray, warmup_steps: floa
     return rate_by_step
 
 
-LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
-"""Largest residual of a recognised shape, as a share of the highest rate, and fewest rows past that rate: a line has two
-unknowns, a cosine three."""
+LARGEST_RESIDUAL = 1e-4
+"""Largest residual of a recognised shape, as a share of the highest rate."""
+
+FEWEST_ROWS = 4
+"""Fewest rows past the highest rate: a line has two unknowns, a cosine three."""
 
 
 Shape = Callable[[np.ndarray], np.ndarray]

@@ -8,8 +8,11 @@ from scipy.ndimage import grey_closing, rank_filter
 
 from toposcale.forecasting.runs.series import noise_of
 
-SPIKE, WIDTH = 0.03, 9
-"""A loss is a spike where it lies this share, and six times the noise, above the medians of so many rows on both sides."""
+SPIKE = 0.03
+"""A loss is a spike where it lies this share, and six times the noise, above the medians of the rows on both sides."""
+
+WIDTH = 9
+"""Rows of such a median."""
 
 
 def is_spike(losses: np.ndarray) -> np.ndarray:
@@ -140,9 +143,12 @@ def has_dropped(steps: np.ndarray, losses: np.ndarray, restart: float) -> bool:
     return bool(change < -3 * max(error, 1e-4))
 
 
-SMOOTHED_ROWS, AS_A_WALK = 150, (1.3, 3.3)
-"""Rows that `is_moving_average` needs, and the range in which the spread of a random walk grows with twice the lag: by 2.
-Of 400 moving averages of planted noise, weights .9 to .99, over 85% lie in it; of 27 published logs none."""
+SMOOTHED_ROWS = 150
+"""Rows that `is_moving_average` needs."""
+
+AS_A_WALK = 1.3, 3.3
+"""Range in which the spread of a random walk grows with twice the lag: by 2. Of 400 moving averages of planted noise,
+weights .9 to .99, over 85% lie in it; of 27 published logs none."""
 
 
 def is_moving_average(losses: np.ndarray) -> bool:

@@ -75,8 +75,11 @@ def noise_of(log_losses: np.ndarray) -> float:
     return float(1.4826 * np.median(np.abs(np.diff(log_losses, 4))) / np.sqrt(70))
 
 
-TREND_DEGREE, CLIP = 5, 4.0
-"""Degree of the trend of a curve's slope over the log of the step, and the robust standard deviations of an outlier."""
+TREND_DEGREE = 5
+"""Degree of the trend of a curve's slope over the log of the step."""
+
+CLIP = 4.0
+"""Robust standard deviations from which a residual of that trend is an outlier."""
 
 
 def difference_autocorrelation(steps: np.ndarray, losses: np.ndarray) -> float:
