@@ -9,16 +9,26 @@ import numpy as np
 
 from toposcale.forecasting.amounts import number
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
-from toposcale.forecasting.runs.training_run import Target, TrainingRun, flop
+from toposcale.forecasting.runs.step_cost import StepCost
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
 
-SHORTEST_START, LONGEST_START = 50, 2_000_000
-"""Steps outside which a run from scratch is not a training."""
+SHORTEST_START = 50
+"""Steps below which a run from scratch is not a training."""
 
-MULTIPLES, BEFORE_START = (2.0, 4.0), (0.25, 0.5)
-"""Multiples of the number of parameters that are candidates, where no sizes are named, and more of a run not started."""
+LONGEST_START = 2_000_000
+"""Steps above which a run from scratch is not a training."""
 
-CONTINUE, EXTEND = "continue", "extend"
-"""Names of the candidates that go on with the run."""
+MULTIPLES = 2.0, 4.0
+"""Multiples of the number of parameters that are candidates, where no sizes are named."""
+
+BEFORE_START = 0.25, 0.5
+"""Further multiples of a run that has not started."""
+
+CONTINUE = "continue"
+"""Name of the candidate that follows the schedule."""
+
+EXTEND = "extend"
+"""Name of the candidate that uses all of the compute under a longer schedule."""
 
 
 class CandidateKind(StrEnum):
@@ -144,11 +154,12 @@ def all_candidates(
         template = size.template
         tokens = template.tokens_per_step if np.isfinite(template.tokens_per_step) else run.tokens_per_step
         name = _name_of_start(run, size.label, size.n_parameters)
-        steps = int(remaining / flop(size.n_parameters, tokens))
+        cost = StepCost(size.n_parameters, tokens)
+        steps = int(cost.steps_of_flop(remaining))
         if SHORTEST_START <= steps <= LONGEST_START:
             schedule = (template if template.schedule.is_known and template.loss_curve.is_empty else run).schedule
             target = Target(size.n_parameters, rescaled(schedule.every_rate, steps), steps, tokens)
-            yield Candidate(CandidateKind.SCALE_UP, name, target, steps, flop(size.n_parameters, tokens * steps))
+            yield Candidate(CandidateKind.SCALE_UP, name, target, steps, cost.flop(steps))
         else:
             yield _dropped_for_its_steps(name, steps)
     for other in others:

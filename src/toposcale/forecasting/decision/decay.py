@@ -91,13 +91,13 @@ def when_to_decay(
 
 def _cooldown(law: Law, run: TrainingRun) -> tuple[Prediction, float]:
     """Return `cooldown_loss` and `nats_per_billion_tokens` of `DecayDecision`."""
-    further_steps = max(round(BILLION / run.tokens_per_step), 1) if np.isfinite(run.tokens_per_step) else 0
+    further_steps = max(round(run.cost.steps_of_tokens(BILLION)), 1) if np.isfinite(run.tokens_per_step) else 0
     targets = [
         _decay_target(run, start, start + max(round(COOLDOWN * run.progress.step), 1), "linear")
         for start in (run.progress.step, run.progress.step + further_steps)
     ]
     forecast = law.predict_jointly(targets)
-    further_tokens = further_steps * run.tokens_per_step if further_steps else np.nan
+    further_tokens = run.cost.tokens(further_steps) if further_steps else np.nan
     return forecast.prediction(0), float(forecast.losses[0] - forecast.losses[1]) * BILLION / further_tokens
 
 

@@ -198,7 +198,7 @@ def seed_deviation(run: TrainingRun) -> float:
         return np.nan
     halfway, present = np.interp(np.log([steps[-1] / 2, steps[-1]]), np.log(steps), losses)
     slope = (halfway - present) / np.log(2)  # decrease of the loss per unit of log(step)
-    shift = SEED_SHIFT * (steps[-1] * run.tokens_per_step / SEED_TOKENS) ** -SEED_EXPONENT
+    shift = SEED_SHIFT * (run.cost.tokens(steps[-1]) / SEED_TOKENS) ** -SEED_EXPONENT
     return float(np.hypot(SEED_FLOOR * present, shift * slope))
 
 

@@ -16,7 +16,8 @@ from toposcale.forecasting.decision.candidates import (
 from toposcale.forecasting.laws.law import JointForecast, Law
 from toposcale.forecasting.laws.prediction import NORMAL, Prediction
 from toposcale.forecasting.runs.learning_rate_schedule import rescaled
-from toposcale.forecasting.runs.training_run import Target, TrainingRun, flop
+from toposcale.forecasting.runs.step_cost import StepCost
+from toposcale.forecasting.runs.training_run import Target, TrainingRun
 from toposcale.io.errors import NoForecast
 from toposcale.io.files import finite_or_none
 
@@ -215,7 +216,7 @@ class BestSize(NamedTuple):
 def best_size(law: Law, run: TrainingRun, remaining: float) -> BestSize:
     """Return the size of the lowest forecast from scratch with `remaining` FLOP."""
     sizes = run.n_parameters * np.geomspace(1 / 16, 64, 61)
-    steps = (remaining / flop(sizes, run.tokens_per_step)).astype(int)
+    steps = StepCost(sizes, run.tokens_per_step).steps_of_flop(remaining).astype(int)
     usable = (steps >= SHORTEST_START) & (steps <= LONGEST_START)
     sizes, steps = sizes[usable], steps[usable]
     if not len(sizes):

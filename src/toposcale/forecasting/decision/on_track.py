@@ -71,14 +71,25 @@ def _track(law: Law, run: TrainingRun) -> Track:
     inside = np.flatnonzero(np.abs(z) <= NORMAL)
     first_outside = inside[-1] + 1 if len(inside) else 0
     since = int(steps[first_outside]) if first_outside < len(steps) else None
-    half, step = NORMAL * deviation[-1], int(steps[-1])
-    reference, factor = Reference.FAMILY, None
-    if isinstance(law, PublishedLaw):
-        reference = Reference.PUBLISHED
-        tokens = published_tokens(run.n_parameters, float(losses[-1])) / (step * run.tokens_per_step)
-        factor = tokens if since is not None and np.isfinite(tokens) else None
-    values = losses[-1], expected[-1], expected[-1] - half, expected[-1] + half, z[-1]
-    return Track._make([reference, step, *map(float, values), since, factor])
+    half_width, step = NORMAL * float(deviation[-1]), int(steps[-1])
+    is_published = isinstance(law, PublishedLaw)
+    return Track(
+        Reference.PUBLISHED if is_published else Reference.FAMILY,
+        step=step,
+        loss=float(losses[-1]),
+        expected=float(expected[-1]),
+        low=float(expected[-1]) - half_width,
+        high=float(expected[-1]) + half_width,
+        z=float(z[-1]),
+        since=since,
+        tokens_factor=_tokens_factor(run, step, float(losses[-1])) if is_published and since is not None else None,
+    )
+
+
+def _tokens_factor(run: TrainingRun, step: int, loss: float) -> float | None:
+    """Return the factor on the tokens per step with which published runs have a loss; None where no number gives it."""
+    factor = published_tokens(run.n_parameters, loss) / run.cost.tokens(step)
+    return float(factor) if np.isfinite(factor) else None
 
 
 def tracks_of(run: TrainingRun, family: Sequence[TrainingRun] = ()) -> tuple[Track, ...]:

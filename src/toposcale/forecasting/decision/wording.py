@@ -140,7 +140,7 @@ def track(track: Track, run: TrainingRun) -> str:
     if track.reference is Reference.FAMILY:
         text = f"{track.loss:.4g} at step {track.step:,}, forecast by the family {expected}"
     else:
-        runs = f"{run.n_parameters:,} parameters after {track.step * run.tokens_per_step:.2g} tokens"
+        runs = f"{run.n_parameters:,} parameters after {run.cost.tokens(track.step):.2g} tokens"
         expected = f"{track.expected:.1f} ({track.low:.1f} to {track.high:.1f}) nats"
         text = f"published runs of {runs}: {expected}; yours: {track.loss:.2f}"
     if track.since is None:

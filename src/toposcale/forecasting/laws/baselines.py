@@ -91,7 +91,7 @@ class SourcesChinchilla:
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
         """Return the losses of the law; NoForecast: the tokens of a step are not known."""
-        tokens = [target.step * target.tokens_per_step for target in targets]
+        tokens = [target.cost.tokens(target.step) for target in targets]
         if not np.all(np.isfinite(tokens)):
             raise NoForecast("the tokens of a step are not known")
         values = [float(self.law_(target.n_parameters, read)) for target, read in zip(targets, tokens, strict=True)]

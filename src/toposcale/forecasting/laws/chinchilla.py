@@ -153,7 +153,7 @@ class Chinchilla:
 
     def predict(self, targets: Sequence[Target]) -> list[Prediction]:
         """Return losses, in nats per token, with their 95% intervals."""
-        points = [(float(target.n_parameters), target.step * float(target.tokens_per_step)) for target in targets]
+        points = [(float(target.n_parameters), float(target.cost.tokens(target.step))) for target in targets]
         return [Prediction(float(self.law_(*point)), *self.law_.interval(*point)) for point in points]
 
 
@@ -164,7 +164,7 @@ def points_of(family: Sequence[TrainingRun]) -> np.ndarray:
     """
     by_name = {member.model: member for member in family}
     triples = [
-        np.stack([np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses])
+        np.stack([np.full(len(steps), member.n_parameters), member.cost.tokens(steps), losses])
         for _, member in sorted(by_name.items())
         for steps, losses in [member.loss_curve]
         if len(steps) >= MINIMUM_POINTS

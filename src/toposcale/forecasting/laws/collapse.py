@@ -65,4 +65,4 @@ class Collapse:
 
 def _tokens_per_parameter(run: TrainingRun) -> float:
     """Return the tokens of a whole run for each of its parameters."""
-    return run.final_step * run.tokens_per_step / run.n_parameters
+    return run.cost.tokens(run.final_step) / run.n_parameters

@@ -106,7 +106,7 @@ class FamilyLaw:
         n_bins = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
         binned = [bin_medians(*run.loss_curve, n, run.schedule.rates) for run, n in zip(runs, n_bins, strict=True)]
         self._last_loss = float(np.median(binned[0][1][-3:]))
-        self._l0_below_loss = l0_below_loss(self._last_loss, binned[0][0][-1] * first.tokens_per_step)
+        self._l0_below_loss = l0_below_loss(self._last_loss, first.cost.tokens(binned[0][0][-1]))
         self._log_last_time = 0.0  # log of the intrinsic training time at the last loss: the origin of `log_time`
         curves = [self._observed_points(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
         self._log_last_time = float(curves[0].log_time[-1])
@@ -178,7 +178,7 @@ class FamilyLaw:
     def _log_repeated(self, run: Target, steps: np.ndarray) -> np.ndarray:
         """Return the log of the cost of the repeated text, relative to one repetition; very low without any."""
         unique = self._unique_tokens.get(run.model, self._unique_tokens[""])
-        repetitions = np.maximum(np.nan_to_num(steps * run.tokens_per_step / unique - 1), 1e-9)
+        repetitions = np.maximum(np.nan_to_num(run.cost.tokens(steps) / unique - 1), 1e-9)
         per_token = np.nan_to_num(np.log(run.n_parameters / unique))
         return priors.REPETITION_EXPONENT * np.log(repetitions) + priors.OVERFIT_EXPONENT * per_token
 

@@ -53,7 +53,7 @@ class PublishedLaw(Law):
 
     def predict_jointly(self, targets: Sequence[Target]) -> JointForecast:
         """Return the losses of the published scaling law, whose errors a family shares in part."""
-        tokens = np.array([target.step * target.tokens_per_step for target in targets])
+        tokens = np.array([target.cost.tokens(target.step) for target in targets])
         return JointForecast(published_losses(targets), np.diag(_run_sd(tokens) ** 2) + priors.LEVEL_SD**2)
 
 
@@ -69,7 +69,7 @@ def _level_sd(tokens: np.ndarray | float) -> np.ndarray:
 
 def published_losses(targets: Sequence[Target]) -> np.ndarray:
     """Return the losses of the published scaling law, nats per token."""
-    return np.array([published_loss(end.n_parameters, end.step * end.tokens_per_step) for end in targets])
+    return np.array([published_loss(end.n_parameters, end.cost.tokens(end.step)) for end in targets])
 
 
 def has_published_level(run: TrainingRun) -> bool:
@@ -99,7 +99,7 @@ def refuse_level(run: TrainingRun) -> None:
     # A loss in the warm-up has no upper bound, so only lower bounds apply at first; the first row may be of another text.
     for step, loss in zip(*_first_medians(run), strict=True):
         usual = _usual_level(run, step)
-        deviation = (loss - usual) / float(_level_sd(step * run.tokens_per_step))
+        deviation = (loss - usual) / float(_level_sd(run.cost.tokens(step)))
         if loss < priors.MIN_LEVEL_RATIO * usual or deviation < LOWEST_DEVIATION:
             raise NoForecast(_unusual_level(run, step, loss))
     step, loss = run.progress.step, run.loss_curve.level
@@ -109,7 +109,7 @@ def refuse_level(run: TrainingRun) -> None:
     if len(recent.steps) < MINIMUM_POINTS:
         return
     above = recent.losses - [_usual_level(run, step) for step in recent.steps]
-    tokens = recent.steps[-1:] * run.tokens_per_step
+    tokens = run.cost.tokens(recent.steps[-1:])
     # Next-token runs that stand so far above fall 2.5 times as fast as the law; masked ones have a plateau there.
     is_outside = np.median(above[-3:]) > NORMAL * float(_level_sd(tokens)[0])
     if is_outside and np.polyfit(np.log(recent.steps), above, 1)[0] >= 0:
@@ -118,14 +118,14 @@ def refuse_level(run: TrainingRun) -> None:
 
 def _usual_level(run: TrainingRun, step: float) -> float:
     """Return the usual loss of training from scratch at a step."""
-    return min(published_loss(run.n_parameters, step * run.tokens_per_step), priors.UNIFORM_LOSS)
+    return min(published_loss(run.n_parameters, run.cost.tokens(step)), priors.UNIFORM_LOSS)
 
 
 def _unusual_level(run: TrainingRun, step: float, loss: float) -> str:
     """Return the reason why a loss is not that of training from scratch."""
     return (
         f"{run.n_parameters:,} parameters reach a loss of about {_usual_level(run, step):.3g} nats per token after "
-        f"{step * run.tokens_per_step:.2g} tokens from scratch, and this run has {loss:.4g}: the law is for the "
+        f"{run.cost.tokens(step):.2g} tokens from scratch, and this run has {loss:.4g}: the law is for the "
         "pretraining of language models on the next token, not for fine-tuning, continued pretraining or other losses"
     )
 
@@ -138,13 +138,13 @@ def refuse_young(run: TrainingRun) -> None:
     tokens = min(priors.MIN_TOKENS, priors.MIN_TOKENS_PER_PARAMETER * run.n_parameters)
     if run.n_parameters <= priors.MAX_SMALL_SIZE:
         steps, tokens = priors.MIN_SMALL_STEPS, 0.0
-    first = ceil(np.nanmax([steps, tokens / run.tokens_per_step]))
+    first = ceil(np.nanmax([steps, run.cost.steps_of_tokens(tokens)]))
     if step >= first:
         return
     seen, needed = f"{step:,} steps", f"{steps:g} steps"
     if tokens:
         needed += f" and {tokens:.2g} tokens"
-        seen += f" and {step * run.tokens_per_step:.2g} tokens" if np.isfinite(run.tokens_per_step) else ""
+        seen += f" and {run.cost.tokens(step):.2g} tokens" if np.isfinite(run.tokens_per_step) else ""
     advice = (
         f"ask again from step {first:,} on"
         if first < run.final_step

@@ -11,6 +11,7 @@ import numpy as np
 
 from toposcale.forecasting.amounts import number, one_of, parameters, text_of, whole_number
 from toposcale.forecasting.runs.schedules import MOST_STEPS
+from toposcale.forecasting.runs.step_cost import StepCost
 from toposcale.io.errors import UserError, did_you_mean
 
 Optimizer = Literal[
@@ -316,7 +317,7 @@ class RunFacts:
         """
         if (source := self.provenance("epochs")) is None:
             return self
-        tokens = (self.final_step or np.nan) * self.tokens_per_step
+        tokens = StepCost(self.n_parameters, self.tokens_per_step).tokens(self.final_step or np.nan)
         if not self.is_known("unique_tokens"):
             return self.with_provenance(source, unique_tokens=tokens / self.epochs)
         implied = tokens / self.unique_tokens

@@ -15,17 +15,13 @@ from toposcale.forecasting.runs.level_shifts import LevelShift, find_level_shift
 from toposcale.forecasting.runs.metrics import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.runs.outliers import without_false_start
 from toposcale.forecasting.runs.series import Series, in_order, last_of_each, logged_again, noise_of, on_grid, read_only
+from toposcale.forecasting.runs.step_cost import StepCost
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
 
 MIN_STEPS_RATIO_AFTER_SHIFT = 1.5
 """Ratio of the last step to that of a shift of level from which on a law is fitted to the rows after it."""
-
-
-def flop(n_parameters: Any, tokens: Any) -> Any:
-    """Return the training compute 6 N D in FLOP (Kaplan et al. 2020, arXiv 2001.08361), of numbers or arrays."""
-    return 6.0 * n_parameters * tokens
 
 
 class Progress(NamedTuple):
@@ -60,6 +56,11 @@ class Target(NamedTuple):
     step: int
     tokens_per_step: float = np.nan
     model: str = ""
+
+    @property
+    def cost(self) -> StepCost:
+        """Tokens and compute of its steps."""
+        return StepCost(self.n_parameters, self.tokens_per_step)
 
 
 @dataclass(frozen=True)
@@ -232,9 +233,14 @@ class TrainingRun:
         lowest = int(np.argmin(losses))
         return Progress(int(steps[lowest]), float(losses[lowest]))
 
+    @property
+    def cost(self) -> StepCost:
+        """Tokens and compute of its steps."""
+        return StepCost(self.n_parameters, self.tokens_per_step)
+
     def flop_of_steps(self, steps: float) -> float:
         """Return the compute of a number of steps in FLOP; NaN where the tokens per step are unknown."""
-        return float(flop(self.n_parameters, self.tokens_per_step * steps))
+        return float(self.cost.flop(steps))
 
     @property
     def flop_left(self) -> float:
