@@ -193,7 +193,7 @@ def policy_table(decisions: pd.DataFrame, resamples: int, seed: int) -> pd.DataF
 
 
 def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
-    """Every group with the mean regret of each policy, how sure and how right the advice was, and its forecasts."""
+    """Every group with the mean regret of each policy, how often the advice was confident, and right, and its forecasts."""
     described = []
     for key, rows in decisions.groupby(GROUP, sort=True):
         own = rows[rows["policy"] == EXPECTED_REGRET]

@@ -158,11 +158,11 @@ def test_the_numbers_of_the_page_are_those_of_the_tables():
     bounds = f"{oracle['regret_saved_low']:.3f} to {oracle['regret_saved_high']:.3f}"
     assert f"{oracle['regret_saved']:.3f} nats ({bounds}) better than always continuing" in page
     advice = decisions[decisions["policy"] == "advice"]
-    finish, sure = advice["best"] == "continue", advice["is_confident"].astype(bool)
+    finish, confident = advice["best"] == "continue", advice["is_confident"].astype(bool)
     assert f"Continuing was best in {finish.sum()} of the {len(advice)} decisions" in page
     assert f"and scaling up in {(~finish).sum()}:" in page
-    right = (advice["regret"][sure] <= 0).sum()
-    assert f"confident in {sure.sum()} of the {len(advice)} decisions (right in {right})" in page
+    right = (advice["regret"][confident] <= 0).sum()
+    assert f"confident in {confident.sum()} of the {len(advice)} decisions (right in {right})" in page
     followed = f"to follow the joint law all the same has {policies.loc['expected_regret', 'regret']:.3f}."
     assert f"there is no choice has a mean regret of {advice['regret'].mean():.3f} nats; {followed}" in page
     # No policy is better than continuing but the one that knows the outcomes.

@@ -59,10 +59,10 @@ def small(tmp_path_factory):
 
 def test_the_pairs_are_as_many_as_the_definition_counts(published):
     counts: dict[tuple[str, str], int] = {}
-    for moment in decision_points(published):
-        for start in moment.starts:
-            if moment.base.is_usual and start.run.is_usual:
-                key = moment.base.family, moment.base.shape
+    for point in decision_points(published):
+        for start in point.starts:
+            if point.base.is_usual and start.run.is_usual:
+                key = point.base.family, point.base.shape
                 counts[key] = counts.get(key, 0) + 1
     assert counts == {
         ("gemstones", "constant"): 466,
@@ -92,34 +92,34 @@ def test_no_row_of_a_source_without_noise_is_that_of_another_run(published):
 
 def test_a_constant_run_that_is_cut_is_a_run_of_so_many_steps():
     base, larger = a_run("small", 1_000_000, 100_000), a_run("large", 4_000_000, 100_000)
-    found = [one for one in decision_points([base, larger]) if one.whole.final_step == 50_000]
-    assert [one.now.progress.step / 50_000 for one in found] == pytest.approx([0.2, 0.3, 0.5], abs=0.05)
-    for moment, share in zip(found, (0.2, 0.3, 0.5), strict=True):
-        [start] = moment.starts
+    points = [one for one in decision_points([base, larger]) if one.whole.final_step == 50_000]
+    assert [one.now.progress.step / 50_000 for one in points] == pytest.approx([0.2, 0.3, 0.5], abs=0.05)
+    for point, share in zip(points, (0.2, 0.3, 0.5), strict=True):
+        [start] = point.starts
         # What is left buys (1 - share) / 4 of the steps of a size four times as large.
         bought = (1 - share) * 50_000 / 4
         assert start.history.final_step == round(bought)
         assert start.loss == pytest.approx(larger.loss_at(bought))
-        assert moment.loss == pytest.approx(base.loss_at(50_000))
-        assert moment.now.steps.max() <= share * 50_000
+        assert point.loss == pytest.approx(base.loss_at(50_000))
+        assert point.now.steps.max() <= share * 50_000
         spent = 50_000 * 1e6 - start.history.final_step * 4e6
         assert spent == pytest.approx(share * 50_000 * 1e6, rel=1e-3)
 
 
-def test_a_pair_of_runs_that_decay_gives_the_moment():
+def test_a_pair_of_runs_that_decay_is_a_decision_point():
     base = a_run("small", 1_000_000, 10_000, "cosine")
     fitting, too_long = (a_run(f"large{steps}", 4_000_000, steps, "cosine") for steps in (1_500, 2_400))
     too_near = a_run("near", 1_200_000, 3_000, "cosine")
-    [moment] = decision_points([base, fitting, too_long, too_near])
-    assert moment.now.progress.step <= 0.4 * 10_000 < moment.now.progress.step * 1.3
-    [start] = moment.starts
+    [point] = decision_points([base, fitting, too_long, too_near])
+    assert point.now.progress.step <= 0.4 * 10_000 < point.now.progress.step * 1.3
+    [start] = point.starts
     assert start.history.model == "large1500"
     assert start.candidate.target.model == ""
-    assert (moment.loss, start.loss) == (base.losses[-1], fitting.losses[-1])
+    assert (point.loss, start.loss) == (base.losses[-1], fitting.losses[-1])
 
 
 def test_no_choice_reads_what_is_still_to_come():
-    """The losses after the moment are changed, those of the larger size altogether: choices and probabilities stay."""
+    """The losses after the point are changed, those of the larger size altogether: choices and probabilities stay."""
     base, larger = a_run("small", 100_000_000, 10_000, "cosine"), a_run("large", 400_000_000, 1_500, "cosine")
 
     def judged(shift):
@@ -151,7 +151,7 @@ def test_the_constants_of_the_committed_priors_are_those_of_the_runs(published):
     for left_out in (NONE, "xlstm"):
         again = learning.with_constants(START, by_source.drop(index=left_out, errors="ignore"))
         for name in CONSTANTS:
-            # The fits here are those under the clock of the start of the search.
+            # The fits here are those under the time exponent of the start of the search.
             assert getattr(again, name).mean == pytest.approx(getattr(committed[left_out], name).mean, abs=0.12), name
     assert by_source.loc["modded-nanogpt"].isna().sum() == 3  # one size tells nothing of sizes
 
@@ -179,7 +179,7 @@ def test_b_is_regressed_on_what_was_planted():
     assert found.log_b.mean == pytest.approx(-1.7, abs=0.1)
 
 
-def test_peak_batch_and_optimizer_move_what_is_believed_of_b():
+def test_prior_of_b_depends_on_peak_batch_and_optimizer():
     low, high = (PUBLISHED.log_b_of(peak, 5e5, 1e8) for peak in (PEAK / 2, PEAK * 2))
     assert high.mean - low.mean == pytest.approx(PUBLISHED.b_by_peak * np.log(4))
     assert PUBLISHED.log_b_of(PEAK, 2e5, 1e8).mean > PUBLISHED.log_b_of(PEAK, 4e5, 1e8).mean
@@ -212,8 +212,8 @@ def test_of_a_sweep_of_peak_rates_the_best_run_alone_is_judged():
     assert best_of_sweeps([worse, low, longer]) == [low, longer]
 
 
-def test_every_moment_has_five_rows_of_the_base_before_it(published):
-    assert min(len(moment.now.steps) for moment in decision_points(published)) >= 5
+def test_every_point_has_five_rows_of_the_base_before_it(published):
+    assert min(len(point.now.steps) for point in decision_points(published)) >= 5
 
 
 def test_forecasts_are_judged_as_by_hand():
@@ -302,12 +302,12 @@ def test_the_command_for_any_folder_gives_the_committed_numbers(small, tmp_path,
 
 
 def test_groups_and_intervals_by_hand():
-    """Two base sizes with regrets (0, 0.2) and (0.1): mean 0.1; half of the sure answers are right."""
+    """Two base sizes with regrets (0, 0.2) and (0.1): mean 0.1; half of the confident answers are right."""
     told = {"continue": (0.1, True), "starts": [(-0.3, False), (0.1, True)], "answered": True}
     rows = [
-        {"policy": EXPECTED_REGRET, "base_size": size, "regret": regret, "confident": sure, "near": near, "best": best}
+        {"policy": EXPECTED_REGRET, "base_size": size, "regret": regret, "confident": confident, "near": near, "best": best}
         | {"clear": not near}
-        for size, regret, sure, near, best in (
+        for size, regret, confident, near, best in (
             ("a", 0.0, True, True, "continue"), ("a", 0.2, True, False, "scale up to b"),
             ("b", 0.1, False, True, "scale up to b"),
         )

@@ -1,4 +1,4 @@
-"""The advice on a run under way: one forecast, one choice, in plain words; and none where nothing can be believed."""
+"""The advice on a run under way: one forecast, one choice, in plain words; and none where no forecast is plausible."""
 
 import json
 from dataclasses import replace

@@ -407,10 +407,10 @@ WITHOUT_RATES = {name: values for name, values in columns().items() if name != "
         ({"shape": "cosine", "warmup_steps": 200}, False),
     ],
 )
-def test_a_warmup_that_nobody_tells_of_is_said_and_is_a_doubt(plan, is_assumed):
+def test_unstated_warmup_is_a_reason_for_low_confidence(plan, is_assumed):
     advice = toposcale.advise(WITHOUT_RATES, **GIVEN | {"schedule": plan})
-    doubt = "whether the learning rate had a warm-up is unknown"
-    assert (doubt in advice["low_confidence_reasons"]) == is_assumed
+    reason = "whether the learning rate had a warm-up is unknown"
+    assert (reason in advice["low_confidence_reasons"]) == is_assumed
     assert any("there was no warm-up: none was stated" in clause for clause in advice["assumed"]) == is_assumed
     assert not (advice["confident"] and is_assumed)
 
@@ -676,7 +676,7 @@ def test_more_epochs_than_a_run_can_make_are_refused():
         ({"tokens_per_step": 8}, UserError, "sequences x tokens per sequence"),
     ],
 )
-def test_a_number_that_means_something_else_is_doubted(stated, error, hint):
+def test_number_that_means_something_else_is_refused(stated, error, hint):
     with pytest.raises(error, match=re.escape(hint)):
         toposcale.advise(columns(), **GIVEN | stated)
 

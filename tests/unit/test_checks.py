@@ -1,4 +1,4 @@
-"""What a curve says against its forecast: no answer is sure, or there is none, where nothing can be known."""
+"""What a curve says against its forecast: no answer is confident, or there is none, where nothing can be known."""
 
 import numpy as np
 import pandas as pd
@@ -64,7 +64,7 @@ def test_outside_the_sizes_of_published_trainings_no_answer_is_sure(size):
 
 
 @pytest.mark.parametrize("size", [4e6, 2e10])
-def test_near_the_sizes_of_published_trainings_an_answer_leans_and_says_why(size):
+def test_low_confidence_near_the_sizes_of_published_trainings(size):
     advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
     assert advice.choice
     assert not advice.is_confident
@@ -156,15 +156,15 @@ def test_a_moving_average_is_known_by_its_walk(weight):
 def test_a_short_or_heavy_moving_average_is_no_independent_noise(rows, least, weight):
     steps = np.linspace(250, 4800, rows).round()
 
-    def is_doubted(losses):
+    def is_called_smoothed(losses):
         log = {"step": steps, "loss": losses}
         schedule = LearningRateSchedule.of_log(FINAL, [], [], warmup_steps=0)
         training = TrainingRun.of(RunFacts("m", 1000, 10.0), schedule, log, {})
         return looks_smoothed(training) or bool(smoothing_unknown_because(training))
 
     raw = [falling(steps, 0.05, seed) for seed in range(60)]
-    assert np.mean([is_doubted(smoothed(losses, weight)) for losses in raw]) >= least
-    assert np.mean([is_doubted(losses) for losses in raw]) <= 0.07  # 1% is nominal
+    assert np.mean([is_called_smoothed(smoothed(losses, weight)) for losses in raw]) >= least
+    assert np.mean([is_called_smoothed(losses) for losses in raw]) <= 0.07  # 1% is nominal
 
 
 def test_advice_on_a_smoothed_log_is_not_sure():

@@ -87,11 +87,11 @@ def test_losses_of_0_and_less_are_refused_by_every_door(tmp_path, capsys):
         toposcale.advise({"step": [1, 2], "val_loss": [1.0, -1.5]}, n_parameters=25e6, tokens_per_step=5e5, steps=50)
 
 
-@pytest.mark.parametrize(("scale", "doubted"), [(1, False), (1 / 400, True)])
-def test_a_loss_far_too_low_for_text_is_doubted(tmp_path, capsys, scale, doubted):
+@pytest.mark.parametrize(("scale", "is_questioned"), [(1, False), (1 / 400, True)])
+def test_a_loss_far_too_low_for_text_is_questioned(tmp_path, capsys, scale, is_questioned):
     main(["check", losses_file(tmp_path / "losses.csv", FALLING * scale)])
     said = "can hardly be in nats per token: is it the loss of a language model?"
-    assert (said in capsys.readouterr().out) == doubted
+    assert (said in capsys.readouterr().out) == is_questioned
 
 
 def test_too_early_a_curve_is_not_refused(tmp_path, capsys):

@@ -67,7 +67,7 @@ def test_the_future_of_a_run_moves_no_choice():
     pd.testing.assert_frame_equal(one[columns], other[columns])
 
 
-def test_the_advice_finishes_where_there_is_no_forecast_to_be_believed():
+def test_advice_finishes_where_there_is_no_plausible_forecast():
     small, large = SIZES
     rising = small.checkpoint_losses.copy()
     rising[20:] = np.linspace(rising[20], 9.0, len(rising) - 20)

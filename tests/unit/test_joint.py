@@ -90,7 +90,7 @@ def test_the_end_under_a_decay_that_was_not_seen(share):
 
 
 def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
-    """A loss that falls as the sum of the rates to the power -0.3 is the slow law's; the other one falls as usual."""
+    """A loss that falls as the sum of the rates to the power -0.3 is that of the second model; the other one is usual."""
     whole = run("100M", 100_000_000)
     steps, rates = whole.checkpoint_steps.astype(int), wsd()
     noise = 0.002 * np.random.default_rng(0).normal(size=len(steps))
@@ -156,7 +156,7 @@ def test_at_most_two_runs_of_a_size_are_read_and_eight_other_sizes():
     assert {read.model for read in fitted(live, [replicate, *seeds, *sizes]).runs_} == {"100M", "again"} | nearest
 
 
-def test_the_tokens_of_a_step_are_the_clock_between_runs():
+def test_intrinsic_time_between_runs_counts_tokens():
     """A run whose steps read twice as many tokens is where the other one is after twice as many steps."""
     live = run("100M", 100_000_000, until=0.5)
     steps = live.checkpoint_steps[live.checkpoint_steps % 2 == 0]

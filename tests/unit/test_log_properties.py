@@ -141,7 +141,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_damaged_row_never_gives_another_number_silently(form, damage, tmp_path):
-    """One row in the middle: all others are read, and that one is left out, right, or a reason to doubt."""
+    """One row in the middle: all others are read, and that one is left out, right, or a reason for low confidence."""
     for seed in SEEDS[:25]:
         random = np.random.default_rng(seed)
         rows = [Row("train", 10 * at, round(3 + 5 / (1 + at / 4), 4), 700) for at in range(50)]

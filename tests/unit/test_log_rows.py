@@ -209,7 +209,7 @@ def test_the_first_rows_of_a_second_run_are_not_stray():
 
 
 def test_evaluations_with_steps_of_their_own_are_refused():
-    """A counter that began anew when the training was resumed, and epochs in the place of steps."""
+    """A counter that began again when the training was resumed, and epochs in the place of steps."""
     frames = [BASE.iloc[start : start + 10] for start in range(0, 150, 10)]
     for steps in ([*range(500, 4000, 500), *range(500, 4500, 500)], range(1, 16)):
         evaluations = [pd.DataFrame({"step": [step], "val_loss": [4.0 - 0.01 * at]}) for at, step in enumerate(steps)]

@@ -182,7 +182,7 @@ def test_the_method_to_trust_follows_from_the_plan():
 
 
 @pytest.mark.parametrize("known", [{"learning_rates": cosine()}, {"stated_warmup": WARMUP}])
-def test_the_power_laws_clock_is_moved_by_half_the_warmup(known):
+def test_power_law_time_starts_at_half_of_the_warmup(known):
     """Of a linear warm-up half the steps count: L = 5 (step - 20)^-0.4 + 2 is found exactly after 40 steps of it."""
     steps = np.arange(WARMUP, 500)
     history = training_run(

@@ -44,8 +44,8 @@ def test_the_monitor_notebook_shows_features_correlations_and_advice(capsys):
     assert "wide: step 240 of 300 (80%)" in said
     answers = [line for line in said.splitlines() if line.startswith("  => ")]
     assert len(answers) == 2
-    assert not any("; sure: " in answer for answer in answers)
-    assert all("No advice: " in answer or "Not sure: " in answer or "Leans " in answer for answer in answers)
+    assert not any("%, confident" in answer for answer in answers)
+    assert all("No advice: " in answer or "not confident" in answer for answer in answers)
 
 
 def test_the_decision_notebook_shows_a_forecast_whose_interval_holds_the_published_end(capsys):

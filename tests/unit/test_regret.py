@@ -1,4 +1,4 @@
-"""What a policy gives up, by hand: the rows of one decision, and means over decisions that are not independent."""
+"""The regret of a policy, by hand: the rows of one decision, and means over decisions that are not independent."""
 
 import numpy as np
 import pandas as pd

@@ -181,13 +181,15 @@ def test_unknown_learning_rates_are_said_except_at_two_measured_ends():
     assert sentences(finished)[-1].endswith("; confident.")
 
 
-def test_what_makes_a_forecast_unsure_makes_its_comparison_unsure():
+def test_reasons_of_a_forecast_are_those_of_its_comparison():
     ahead = {**RUN, "steps": 20_000, "schedule": "cosine"}
-    unsure, sure = (compared(curve(), curve(30), **ahead, **more) for more in ({}, {"warmup_steps": 100}))
-    assert [pair.end.is_significant for pair in (unsure, sure)] == [True, True]
-    assert "A: whether the learning rate had a warm-up is unknown" in unsure.reasons
-    assert "not confident: A: whether the learning rate had a warm-up" in sentences(unsure)[-1]
-    assert (unsure.is_confident, sure.is_confident) == (False, True)
+    warmup_unknown, warmup_known = (
+        compared(curve(), curve(30), **ahead, **more) for more in ({}, {"warmup_steps": 100})
+    )
+    assert [pair.end.is_significant for pair in (warmup_unknown, warmup_known)] == [True, True]
+    assert "A: whether the learning rate had a warm-up is unknown" in warmup_unknown.reasons
+    assert "not confident: A: whether the learning rate had a warm-up" in sentences(warmup_unknown)[-1]
+    assert (warmup_unknown.is_confident, warmup_known.is_confident) == (False, True)
 
 
 def test_a_schedule_without_its_last_step_is_refused():

@@ -63,11 +63,11 @@ def test_the_interval_carries_the_error_of_the_loss_and_the_spread_of_the_points
     law = fit_score_law(losses, np.clip(sigmoid(losses) + 0.02 * rng.normal(size=200), 0, 1))
     prediction = law.predict(Prediction(3.0, 3.0, 3.0))
     assert prediction.high - prediction.value == pytest.approx(1.96 * 0.02, rel=0.2)
-    unsure = law.predict(Prediction(3.0, 2.8, 3.2))
-    assert unsure.high - unsure.value == pytest.approx(
+    wide = law.predict(Prediction(3.0, 2.8, 3.2))
+    assert wide.high - wide.value == pytest.approx(
         np.hypot(float(law(2.8) - law(3.0)), prediction.high - prediction.value)
     )
-    assert unsure.value - unsure.low == pytest.approx(
+    assert wide.value - wide.low == pytest.approx(
         np.hypot(float(law(3.0) - law(3.2)), prediction.value - prediction.low)
     )
 
