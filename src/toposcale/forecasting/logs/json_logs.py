@@ -20,7 +20,7 @@ from toposcale.forecasting.logs.names import (
     split_of,
     with_split,
 )
-from toposcale.forecasting.logs.rows import Log, LogError, RowGatherer, half_written
+from toposcale.forecasting.logs.rows import MOST_KEYS, TOO_MANY_NAMES, Log, LogError, RowGatherer, half_written
 from toposcale.forecasting.logs.trainer_states import FILE_NAME
 from toposcale.io.errors import listed
 from toposcale.io.files import parse_json
@@ -46,6 +46,8 @@ def read(path: Path, content: bytes, suffix: str, named: Collection[str] = ()) -
     is_lines = bool(rest.strip()) and isinstance(_whole(first.decode("utf-8", "replace")), dict)
     alone = None if is_lines or first.startswith(b"[") else _whole(text)
     if isinstance(alone, dict):
+        if len(alone) > MOST_KEYS:
+            raise LogError(TOO_MANY_NAMES)
         for entry in _entries(path, alone, suffix):
             rows.add(entry)
     else:

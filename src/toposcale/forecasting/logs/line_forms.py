@@ -126,8 +126,9 @@ class Form:
 
     def add(self, row: int, numbers: Sequence[Sequence[bytes]]) -> int:
         """Add the lines of a block that have numbers, and return how many they are; row: that of its first line."""
-        at = [index for index, text in enumerate(numbers[0]) if text]
-        columns = numbers if len(at) == len(numbers[0]) else [[texts[index] for index in at] for texts in numbers]
+        n = len(numbers[0])
+        at = range(n) if all(numbers[0]) else [index for index, text in enumerate(numbers[0]) if text]
+        columns = numbers if len(at) == n else [[texts[index] for index in at] for texts in numbers]
         self.blocks.append(np.array([np.array(at, float) + row, *map(parsed, columns)]).T)
         return len(at)
 

@@ -1,7 +1,7 @@
 """Read the files of training logs (CSV, Parquet, JSON, text) as rows, by their content before their name."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +143,7 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> Log:
     if cut:
         notes.append(half_written(cut))
     header = content[: content.find(b"\n") + 1]
-    starts = [match.start() for match in re.finditer(re.escape(b"\n" + header), content)] if header.strip() else []
+    starts = [*_places(content, b"\n" + header)] if header.strip() else []
     again = np.searchsorted(np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n")), starts) if starts else starts
     if starts:
         content = content.replace(b"\n" + header, b"\n\n")
@@ -154,6 +154,14 @@ def _read_csv(path: Path, content: bytes, first_line: int) -> Log:
     headers = [frozenset(after.tolist())] if len(after) else []
     form = f"CSV separated by {separator}"
     return Log(table_files.columns_of(table, path), form, notes, lines=lines, headers=headers)
+
+
+def _places(content: bytes, part: bytes) -> Iterator[int]:
+    """Yield where a part begins in a content."""
+    start = content.find(part)
+    while start >= 0:
+        yield start
+        start = content.find(part, start + len(part) - 1)
 
 
 def _lines(content: bytes, n_rows: int, first_line: int) -> np.ndarray | None:

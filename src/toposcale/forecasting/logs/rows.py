@@ -13,6 +13,11 @@ from toposcale.forecasting.logs.trainer_states import SUMMARY
 MOST_NAMES = 300
 """Names of which each gets a column; of more, only those that are read by name do."""
 
+MOST_KEYS = 50_000
+"""Names in the objects of a log beyond which they are keys of something else."""
+
+TOO_MANY_NAMES = f"its objects have more than {MOST_KEYS:,} names; keep those of the steps and losses"
+
 MOST_NESTED = 8
 """Objects within each other whose entries are read."""
 
@@ -130,6 +135,8 @@ class RowGatherer:
             for inner, one in value.items():
                 self._put(f"{name}/{inner}", index, one)
             return
+        if len(self._stored) > MOST_KEYS:
+            raise LogError(TOO_MANY_NAMES)
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):

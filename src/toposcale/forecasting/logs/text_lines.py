@@ -78,7 +78,7 @@ class Lines:
             counts: Counter[Form] = Counter()
             if numbers:
                 counts[form] = form.add(row, numbers)
-            for at, line in enumerate(others):
+            for at, line in enumerate(others) if counts[form] < len(others) else ():
                 if line and row + at < n_rows and (read := self._slow(row + at, line)):
                     counts[read] += 1
             row += len(others)

@@ -1,0 +1,39 @@
+"""What is read of logs as people have them, which lie outside the repository, as recorded in `field_answers.csv`."""
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from toposcale.forecasting.logs import loss_curves
+from toposcale.io.errors import UserError
+
+DATA = Path(os.environ.get("TOPOSCALE_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+with (Path(__file__).parent / "field_answers.csv").open(newline="") as stream:
+    ANSWERS = [*csv.DictReader(stream)]
+
+
+def answer(path):
+    """Number of losses and of validation losses, first and last step, and the facts; or the words of the question."""
+    try:
+        curve = loss_curves.read(path)
+    except UserError as error:
+        return {"question": " ".join(str(error).removeprefix(f"{path}: ").split()[:6])}
+    n, n_validation = (
+        int(np.sum(~np.isnan(curve.columns.get(name, np.empty(0))))) for name in ("loss", "validation_loss")
+    )
+    steps = curve.columns["step"]
+    facts = {name: getattr(curve.facts, name) for name in ("final_step", "tokens_per_step", "n_parameters")}
+    known = {name: int(value) for name, value in facts.items() if value is not None and value == value}
+    return {"losses": n, "validation": n_validation, "first": int(steps[0]), "last": int(steps[-1])} | known
+
+
+@pytest.mark.parametrize("row", ANSWERS, ids=[row["file"] for row in ANSWERS])
+def test_field_case_is_read_as_recorded(row):
+    path = DATA / row["file"]
+    if not path.exists():
+        pytest.skip(f"the shared data is not here: {row['file']}")
+    recorded = {name: value for name, value in row.items() if name != "file" and value}
+    assert {name: str(value) for name, value in answer(path).items()} == recorded
