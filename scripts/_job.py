@@ -1,6 +1,5 @@
 """Script wrapper: logging, errors and provenance."""
 
-import gc
 import hashlib
 import json
 import logging
@@ -27,19 +26,11 @@ PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "
 CAUSE = ".cause.txt"
 """Suffix of the file beside a job's log that holds the reason of its failure in one line."""
 
-# None of what the imports of a script make is garbage, and to look for some takes a sixth of their time.
-if hasattr(sys.modules["__main__"], "snakemake"):
-    gc.disable()
-
 
 def script(main: Callable[[Any], None]) -> Callable[[Any], None]:
     """Decorate the main function of a script: run it if Snakemake starts the script, not if it is imported."""
     if main.__module__ == "__main__":
-        gc.freeze()
-        gc.enable()
         _run(main, main.__globals__["snakemake"])
-        # Python would look through all that is loaded before it ends: 0.1 to 0.5 s a job.
-        gc.freeze()
     return main
 
 

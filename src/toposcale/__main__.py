@@ -1,8 +1,6 @@
 """The command line: which subcommands there are. Each is a module beside what it calls, imported when it is asked for."""
 
 import argparse
-import atexit
-import gc
 import os
 import re
 import sys
@@ -69,9 +67,6 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 1 for an error in the input, 2 for a wrong command."""
-    # Python looks for garbage among all that is loaded, again and again and at its end: a fifth of the time of `advise`.
-    gc.set_threshold(50_000)
-    atexit.register(gc.freeze)
     given = sys.argv[1:] if arguments is None else arguments
     parser = _parser(given)
     if "" in given:  # a folder "" would be the current one

@@ -4,7 +4,6 @@ It is a Python interpreter of its own that inherits a channel to the training an
 process that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
 """
 
-import gc
 import math
 import mmap
 import os
@@ -182,7 +181,6 @@ def main() -> None:
         job: Job = channel.recv()
         while True:
             channel.send(perform(job, channel.recv(), buffer))
-    gc.freeze()  # Python would look through all that is loaded before it ends, and the training waits for that
 
 
 def perform(job: Job, snapshot: Snapshot, buffer: memoryview) -> Outcome:
