@@ -207,3 +207,74 @@ def test_a_warm_up_ends_where_the_rate_first_comes_near_its_peak(change):
     else:
         rates[500:] *= 1.03
     assert abs(LearningRateSchedule(1000, rates).warmup_steps - 100) <= 1
+
+
+def trainer(step: np.ndarray, warmup: int, final_step: int) -> np.ndarray:
+    """Rates of transformers' cosine, as Trainer logs them: of the update before the step, from 0 on."""
+    done = step - 1.0
+    decay = 0.5 * (1 + np.cos(np.pi * (done - warmup) / (final_step - warmup)))
+    return np.where(done < warmup, done / max(warmup, 1), decay)
+
+
+def lightning(step: np.ndarray, warmup: int, final_step: int) -> np.ndarray:
+    """Rates of the same schedule, logged by Lightning's monitor with the step that the update begins."""
+    return trainer(step + 1, warmup, final_step)
+
+
+def nanogpt(step: np.ndarray, warmup: int, final_step: int) -> np.ndarray:
+    """Rates of nanoGPT, whose warm-up begins above 0 and reaches the peak one step later."""
+    decay = 0.5 * (1 + np.cos(np.pi * (step - warmup) / (final_step - warmup)))
+    return np.where(step < warmup, (step + 1) / (warmup + 1), decay)
+
+
+def torchtitan(step: np.ndarray, warmup: int, final_step: int) -> np.ndarray:
+    """Rates of torchtitan, whose warm-up begins with its first fraction; steps count from 1."""
+    done = step - 1
+    decay = 0.5 * (1 + np.cos(np.pi * (done - warmup) / (final_step - warmup)))
+    return np.where(done < warmup, (done + 1) / max(warmup, 1), decay)
+
+
+@pytest.mark.parametrize("program", [trainer, lightning, nanogpt, torchtitan])
+@pytest.mark.parametrize("warmup", [1, 2, 7, 20, 100, 2000])
+@pytest.mark.parametrize("every", [1, 10, 20, 50])
+def test_of_log_accepts_the_true_schedule_of_a_program(program, warmup, every):
+    final_step = max(4000, 4 * warmup)
+    steps = np.arange(every, final_step // 2 + 1, every)
+    given = Schedule("cosine", 3e-3, final_step, warmup, 0.0)
+    schedule = LearningRateSchedule.of_log(final_step, steps, 3e-3 * program(steps, warmup, final_step), given)
+    np.testing.assert_allclose(schedule.rates, given.rates())
+
+
+@pytest.mark.parametrize("warmup", [1, 20, 2000])
+@pytest.mark.parametrize("every", [1, 10, 50])
+def test_of_log_recognises_the_true_minimum_of_a_trainer(warmup, every):
+    final_step = max(4000, 4 * warmup)
+    steps = np.arange(every, final_step // 2 + 1, every)
+    for minimum in (0.0, 0.1):
+        rates = minimum + (1 - minimum) * trainer(steps, warmup, final_step)
+        schedule = LearningRateSchedule.of_log(final_step, steps, 3e-3 * rates)
+        assert schedule.provenance is ScheduleProvenance.RECOGNISED
+        assert schedule.rates[-1] == pytest.approx(3e-3 * minimum, abs=1e-9)
+
+
+def test_of_log_recognises_a_line_whose_highest_row_is_of_the_warmup():
+    final_step, warmup = 8000, 2000
+    steps = np.arange(20, 4001, 20)
+    line = np.where(steps - 1 < warmup, (steps - 1) / warmup, (final_step - (steps - 1)) / (final_step - warmup))
+    schedule = LearningRateSchedule.of_log(final_step, steps, 3e-3 * line)
+    assert schedule.provenance is ScheduleProvenance.RECOGNISED
+    assert schedule.rates[-1] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("change", [{"warmup_steps": 40}, {"final": 3e-4}, {"peak": 2.9e-3}, {"steps": 4400}])
+def test_of_log_still_refuses_another_schedule_for_a_trainer(change):
+    steps = np.arange(20, 3001, 20)
+    given = Schedule(**({"shape": "cosine", "peak": 3e-3, "steps": 4000, "warmup_steps": 20, "final": 0.0} | change))
+    with pytest.raises(UserError, match="the log has"):
+        LearningRateSchedule.of_log(given.steps, steps, 3e-3 * trainer(steps, 20, 4000), given)
+
+
+def test_half_decayed_at_of_a_wsd_schedule():
+    rates = Schedule("wsd", 1e-3, 1000, 10, 0.0, 800).rates()
+    assert LearningRateSchedule(1000, rates).half_decayed_at == pytest.approx(900, abs=1)
+    assert LearningRateSchedule(1000).half_decayed_at == 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -142,6 +142,14 @@ class LearningRateSchedule:
         """Return whether the rate is known to be lower at the end than at a step."""
         return self.is_known and bool(self.rates[-1] < 0.99 * self.rates[min(step, len(self.rates) - 1)])
 
+    @property
+    def half_decayed_at(self) -> int:
+        """First step after which the rate stays below the middle of the peak and its end; 0 where the rate is unknown."""
+        if not self.is_known:
+            return 0
+        above = np.flatnonzero(self.rates > (self.peak_rate + self.rates[-1]) / 2)
+        return int(above[-1]) + 1 if len(above) else 0
+
     def has_shape_of(self, other: Self) -> bool:
         """Return whether both are known and differ by at most a tenth of the peak, whatever their lengths."""
         return self.is_known and other.is_known and shape_distance(self.every_rate, other.every_rate) <= 0.1
@@ -186,7 +194,8 @@ def _refuse_contradiction(
 ) -> None:
     """Raise UserError where the log continues after the schedule, or differs from it by more than its printed digits.
 
-    A log may count its steps from 0 or 1: the rate of the step before or after is as good. Edges are not compared.
+    A log may count its steps from 0 or 1, a Trainer logs the rate of the step before, and a warm-up begins at 0 or at its
+    first step: the rates of two steps before and one after are as good. Edges are not compared.
     """
     if len(steps) and steps.max() > 1.01 * (len(scheduled) - 1):
         raise UserError(
@@ -195,7 +204,8 @@ def _refuse_contradiction(
         )
     inside = (steps >= 1) & (steps < len(scheduled) - 1)
     row_steps, peak = steps[inside].astype(int), scheduled.max()
-    nearest = np.stack([scheduled[row_steps - 1], scheduled[row_steps], scheduled[row_steps + 1]])
+    padded = np.concatenate([[0.0], scheduled])  # before the first step of a warm-up from 0
+    nearest = np.stack([padded[row_steps + lead] for lead in (-1, 0, 1, 2)])
     distance = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
     tolerance = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
     if isinstance(schedule, ScheduleTable):
@@ -275,8 +285,19 @@ FEWEST_ROWS = 4
 """Fewest rows past the highest rate: a line has two unknowns, a cosine three."""
 
 
+LAGS = (0, 1)
+"""Steps by which programs log a rate late: transformers' Trainer logs that of the step before."""
+
+
+class Recognised(NamedTuple):
+    """Shape of a schedule that was fitted to a log, steps (n,) -> learning rates (n,), and its largest residual."""
+
+    residual: float
+    shape: Callable[[np.ndarray], np.ndarray]
+
+
 Shape = Callable[[np.ndarray], np.ndarray]
-"""Steps (n,) -> learning rates (n,)."""
+"""Steps (n,) -> a function of them (n,)."""
 
 
 def extrapolated_rates(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
@@ -284,33 +305,47 @@ def extrapolated_rates(steps: np.ndarray, rates: np.ndarray, final_step: int) ->
 
     steps, rates (rows,). None where the rates so far do not determine them, as a constant rate never does.
     """
-    falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
-    past, logged = steps[falling], rates[falling]
+    highest = len(rates) - int(np.argmax(rates[::-1])) - 1
+    ahead = _extrapolated(steps[highest:], rates[highest:], final_step)
+    # The highest logged rate may still be one of the warm-up.
+    return ahead if ahead is not None else _extrapolated(steps[highest + 1 :], rates[highest + 1 :], final_step)
+
+
+def _extrapolated(past: np.ndarray, logged: np.ndarray, final_step: int) -> np.ndarray | None:
+    """Return `extrapolated_rates` of rows (rows,) from the highest rate on."""
     if len(past) < FEWEST_ROWS or past[-1] > final_step or logged[-1] > logged[0] * (1 - 1e-3):
         return None
 
-    def cosine(start: float) -> tuple[float, Shape]:
-        """Fit a cosine that begins at a step and ends at `final_step`."""
-        return _fit_shape(past, logged, lambda step: np.cos(np.pi * (step - start) / (final_step - start)))
+    def cosine(start: float, lag: int = 0) -> Recognised:
+        """Fit a cosine that begins at a step and ends at `final_step`; lag: steps by which it is logged late."""
+        return _fit_shape(past - lag, logged, lambda step: np.cos(np.pi * (step - start) / (final_step - start)))
+
+    def line(lag: int) -> Recognised:
+        """Fit a line that ends at `final_step`."""
+        return _fit_shape(past - lag, logged, lambda step: 1 - step / final_step)
 
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
     cosines = [cosine(start) for start in starts.tolist()]
-    best = starts[np.argmin([residual for residual, _ in cosines])]
+    best = starts[np.argmin([fit.residual for fit in cosines])]
     spacing = starts[1] - starts[0] if len(starts) > 1 else 1.0
-    near_best = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)  # whole steps
-    cosines += [cosine(start) for start in near_best[:: max(1, len(near_best) // 400)].tolist()]
-    line = _fit_shape(past, logged, lambda step: 1 - step / final_step)
-    residual, fitted = min([line, *cosines], key=lambda fit: fit[0])
-    extrapolated = fitted(np.arange(int(past[-1]), final_step + 1, dtype=np.float64))
-    if residual > LARGEST_RESIDUAL * logged[0] or extrapolated.min() < -LARGEST_RESIDUAL * logged[0]:
+    near_best = np.arange(max(np.floor(best - spacing) - 1, 0), min(np.ceil(best + spacing) + 1, past[0]) + 1)
+    near_best = near_best[:: max(1, len(near_best) // 400)]
+    cosines += [cosine(start, lag) for start in near_best.tolist() for lag in LAGS]
+    recognised = min([*map(line, LAGS), *cosines], key=lambda fit: fit.residual)
+    extrapolated = recognised.shape(np.arange(int(past[-1]), final_step + 1, dtype=np.float64))
+    rounding_error = LARGEST_RESIDUAL * logged[0]
+    if recognised.residual > rounding_error or extrapolated.min() < -rounding_error:
         return None
-    return np.maximum(extrapolated, 0.0)
+    # A line ends a step early or late where the log does.
+    last_change = abs(float(extrapolated[-1] - extrapolated[-2])) if len(extrapolated) > 1 else 0.0
+    return np.where(extrapolated <= rounding_error + last_change, 0.0, extrapolated)
 
 
-def _fit_shape(past: np.ndarray, logged: np.ndarray, shape: Shape) -> tuple[float, Shape]:
-    """Fit offset + scale * shape(step); return its largest residual and the fitted function."""
+def _fit_shape(past: np.ndarray, logged: np.ndarray, shape: Shape) -> Recognised:
+    """Fit offset + scale * shape(step)."""
     form = shape(past)
     centred = form - form.mean()
     scale = float(np.sum(centred * (logged - logged.mean())) / max(float(np.sum(centred**2)), 1e-300))
     offset = float(logged.mean() - scale * form.mean())
-    return float(np.max(np.abs(offset + scale * form - logged))), lambda step: offset + scale * shape(step)
+    residual = float(np.max(np.abs(offset + scale * form - logged)))
+    return Recognised(residual, lambda step: offset + scale * shape(step))
