@@ -3,7 +3,7 @@
 from paths import ROOT
 from toposcale.forecasting.laws import priors
 
-OF_THE_PRIOR = {"PEAK", "PEAK_SPREAD", "TOKENS", "TOKENS_SPREAD", "SIZE", "OTHER_OPTIMIZER_SPREAD"}
+OF_THE_PRIOR = {"PEAK", "PEAK_SPREAD", "TOKENS", "TOKENS_SPREAD", "SIZE"}
 """Units of the prior, and spreads where a fact is unknown."""
 
 

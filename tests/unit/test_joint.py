@@ -8,6 +8,7 @@ import pytest
 
 from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
+from toposcale.forecasting.decision.reasons import forecast_reasons
 from toposcale.forecasting.laws.family_law import FamilyLaw, l0_below_loss
 from toposcale.forecasting.laws.joint import Joint, largest_run
 from toposcale.forecasting.laws.law import Law
@@ -256,9 +257,11 @@ def jumped(sound, by):
     return replace(sound, checkpoint_losses=sound.checkpoint_losses + by * second)
 
 
-def test_the_published_law_is_not_fitted():
-    assert isinstance(PublishedLaw(), Law)
-    assert not hasattr(PublishedLaw, "fit")
+def test_published_law_reads_no_run():
+    law, target = PublishedLaw(), run("any", 100_000_000).target()
+    assert isinstance(law, Law)
+    before = law.predict([target])
+    assert law.fit(run("any", 100_000_000), [run("other", 25_000_000)]).predict([target]) == before
 
 
 @pytest.mark.parametrize("seen", [200, 400, 800])
@@ -289,3 +292,18 @@ def test_sizes_nearer_than_half_as_much_again_are_not_read():
     assert fitted(live, near).runs_ == [live]
     far = [run(f"{n}M", n * 1_000_000) for n in (66, 150)]
     assert {read.model for read in fitted(live, [*near, *far]).runs_} == {"100M", "66M", "150M"}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "applies"), [("adamw", False), ("muon", False), ("normed", False), ("lion", True)]
+)
+def test_forecast_reasons_name_an_optimizer_without_runs(optimizer, applies):
+    now = changed(run("now", 100_000_000, until=0.5), optimizer=optimizer)
+    reasons = [reason for reason in forecast_reasons(now, Joint(check=False).fit(now)) if optimizer in reason]
+    assert bool(reasons) == applies
+
+
+def test_log_b_of_a_normed_optimizer_is_larger_and_wider():
+    of = {name: PUBLISHED.log_b_of(1e-3, 5e5, 1e8, name) for name in ("adamw", "muon", "normed", "lion")}
+    assert of["normed"].mean > of["muon"].mean == of["adamw"].mean
+    assert of["adamw"].sd < of["muon"].sd < of["normed"].sd < of["lion"].sd

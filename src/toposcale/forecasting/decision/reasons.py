@@ -6,7 +6,7 @@ from toposcale.forecasting.decision.expected_regret import Decision
 from toposcale.forecasting.decision.on_track import Reference, Track
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import NORMAL
-from toposcale.forecasting.laws.priors import SIZES_KNOWN, decades_away
+from toposcale.forecasting.laws.priors import OPTIMIZER_OFFSETS, SIZES_KNOWN, decades_away
 from toposcale.forecasting.runs import checks
 from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast
@@ -135,6 +135,8 @@ def _forecast_reasons(run: TrainingRun, law: Joint) -> Iterator[str]:
     yield from run.low_confidence_reasons
     if run.rests_on_shift:
         yield run.shift_remark
+    if (optimizer := run.facts.optimizer.lower()) not in OPTIMIZER_OFFSETS:
+        yield f"no published run that the law knows was under {optimizer}"
     if run.facts.adapter_of:
         yield ADAPTER
     if checks.in_early_steps(run):

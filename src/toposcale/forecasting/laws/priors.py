@@ -129,8 +129,9 @@ class Prior(NamedTuple):
         logs = decay_covariates(peak, tokens_per_step, n_parameters)
         slopes = np.array([self.b_by_peak, self.b_by_tokens, self.b_by_size])
         unknown = np.where(np.isnan(logs), slopes * [PEAK_SPREAD, TOKENS_SPREAD, 0.0], 0.0)
-        spreads = [self.log_b.sd, *unknown, OPTIMIZER_SPREADS.get(optimizer.lower(), OTHER_OPTIMIZER_SPREAD)]
-        return Gaussian(self.log_b.mean + float(np.nansum(slopes * logs)), float(np.linalg.norm(spreads)))
+        offset = OPTIMIZER_OFFSETS.get(optimizer.lower(), OTHER_OPTIMIZER)
+        mean = self.log_b.mean + float(np.nansum(slopes * logs)) + offset.mean
+        return Gaussian(mean, float(np.linalg.norm([self.log_b.sd, *unknown, offset.sd])))
 
     @property
     def second_model(self) -> Self:
@@ -149,10 +150,22 @@ PEAKS_KNOWN, TOKENS_KNOWN = (3e-5, 2e-2), (1e5, 4.2e6)
 """Peak rates as optimizers of the kind of Adam have them; a rate outside is that of another optimizer, or relative; tokens
 of a step of the published runs, beyond which B is constant."""
 
-OPTIMIZER_SPREADS = {"adamw": 0.0, "adam": 0.0, **dict.fromkeys(("muon", "soap", "shampoo"), 0.2), "": 0.36}
-OTHER_OPTIMIZER_SPREAD = 0.5
-"""Standard deviations of log B around that of AdamW, from which B was learnt; an unknown one is taken to be another in
-half of all runs. Of Muon, SOAP and Shampoo log B is .00 on average in modded-nanogpt (6 runs), +.05 in cs336-zli12 (7)."""
+OPTIMIZER_OFFSETS = {
+    "": Gaussian(0.0, 0.36),
+    "adamw": Gaussian(0.0, 0.0),
+    "adam": Gaussian(0.0, 0.0),
+    "muon": Gaussian(0.0, 0.2),
+    "soap": Gaussian(0.0, 0.3),
+    "shampoo": Gaussian(0.0, 0.3),
+    "normed": Gaussian(0.9, 0.4),
+}
+"""Offsets of log B by optimizer from that of AdamW, from which B was learnt; "": unknown, in half of all runs another one.
+Of Muon, SOAP and Shampoo .00 on average in modded-nanogpt, +.05 in cs336-zli12 (13 runs), +.33 in modded-track3 (7 unseen
+ones). "normed" holds the norm of weights or updates (hyperball, floors of updates, no weight decay): only modded-track3 has
+it, with a mean of +.94 and a standard deviation of .41; these round numbers cover all its ends."""
+
+OTHER_OPTIMIZER = Gaussian(0.0, 0.5)
+"""Offset of log B under an optimizer of which no published run is known."""
 
 
 def decay_covariates(peak: float, tokens_per_step: float, n_parameters: float) -> np.ndarray:
