@@ -12,6 +12,7 @@ from planted_laws import law
 from toposcale.__main__ import main
 from toposcale.forecasting.decision import differences
 from toposcale.forecasting.decision.compare_runs import sentences
+from toposcale.forecasting.decision.differences import Axis, Difference
 from toposcale.forecasting.runs.curves import Curve
 from toposcale.io.errors import UserError
 
@@ -182,7 +183,7 @@ def test_unknown_learning_rates_are_said_except_at_two_measured_ends():
 
 
 def test_reasons_of_a_forecast_are_those_of_its_comparison():
-    ahead = {**RUN, "steps": 20_000, "schedule": "cosine"}
+    ahead = {**RUN, "steps": 20_000, "schedule": "cosine", "optimizer": "adamw"}
     warmup_unknown, warmup_known = (
         compared(curve(), curve(30), **ahead, **more) for more in ({}, {"warmup_steps": 100})
     )
@@ -283,3 +284,36 @@ def test_what_bends_a_curve_of_few_rows_is_no_noise(rows, lower, least, most):
         pair = compared(a, b, n_parameters=124e6, tokens_per_step=524_288, steps=1500, seed_noise=0.002)
         found.append(pair.end.is_significant and (pair.end.value < 0 or not lower))
     assert least <= np.mean(found) <= most
+
+
+UNDER_WAY = {**RUN, "steps": 20_000, "schedule": "cosine", "warmup_steps": 100}
+
+
+def test_difference_of_ends_is_narrower_within_one_recipe():
+    def width(**facts):
+        end = compared(curve(), curve(seed=1), **{**UNDER_WAY, **facts}).end
+        return end.high - end.low
+
+    same = width(optimizer="adamw")
+    other = toposcale.compare_runs(
+        {"curve": curve(), "optimizer": "adamw"}, {"curve": curve(seed=1), "optimizer": "muon"}, **UNDER_WAY
+    )
+    [pair] = other.pairs
+    assert width() > same
+    assert pair.end.high - pair.end.low > same
+
+
+def test_compare_runs_tells_the_power_where_it_finds_nothing():
+    pair = compared(curve(), curve(seed=1), **UNDER_WAY)
+    assert not pair.end.is_significant
+    assert 0 < pair.end.power < 0.5
+    last = sentences(pair)[-1]
+    assert f"a difference of 0.05 nats would be found in {pair.end.power:.0%} of such comparisons" in last
+    assert "cannot be told before the decay: ask again from step" in last
+
+
+def test_power_of_a_difference_is_that_of_a_normal_test():
+    simulated = 0.02 * np.random.default_rng(1).standard_normal(200_000) + 0.05
+    difference = Difference(Axis.END, value=0.0, deviation=0.02)
+    assert difference.power == pytest.approx(np.mean(simulated > 1.959964 * 0.02), abs=0.005)
+    assert np.isnan(Difference(Axis.END, value=0.0, deviation=np.nan).power)

@@ -14,7 +14,7 @@ import numpy as np
 from toposcale.forecasting.amounts import number
 from toposcale.forecasting.decision import differences
 from toposcale.forecasting.decision.comparison_picture import draw_comparison
-from toposcale.forecasting.decision.differences import Axis, Difference, End, SpeedUp
+from toposcale.forecasting.decision.differences import MATERIAL_DIFFERENCE, Axis, Difference, End, SpeedUp
 from toposcale.forecasting.decision.reasons import SMOOTHED, forecast_reasons
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.pictures import Drawn
@@ -27,6 +27,9 @@ from toposcale.io.errors import NoForecast, UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
+MIN_POWER = 0.5
+"""Least probability of finding a material difference of ends below which a comparison says when to ask again."""
 
 RATE_DIFFERS = 0.1
 """Difference of the learning rates, as a share of the peak, above which the losses now are not comparable."""
@@ -292,7 +295,24 @@ def sentences(pair: RunPair) -> list[str]:
     confidence = f"; not confident: {'; '.join(pair.reasons)}" if pair.reasons else ""
     if pair.is_confident:
         confidence = "; confident"
+    if pair.end_is_forecast and not pair.end.is_significant and np.isfinite(pair.end.power):
+        confidence = f"; {_power_sentence(pair)}{confidence}"
     return [*lines, f"{location}: {_difference(pair.end, names, 'is better')}{confidence}."]
+
+
+def _power_sentence(pair: RunPair) -> str:
+    """Return how likely a material difference of the ends would be found, and from when on it can be."""
+    found = f"{pair.end.power:.0%}" if pair.end.power >= 0.01 else "less than 1%"
+    text = f"a difference of {MATERIAL_DIFFERENCE:g} nats would be found in {found} of such comparisons"
+    steps = {run.model: run.schedule.half_decayed_at for run in (pair.first, pair.second) if not run.is_finished}
+    waiting = [
+        f"step {steps[run.model]:,} of {run.model}"
+        for run in (pair.first, pair.second)
+        if run.progress.step < steps.get(run.model, 0)
+    ]
+    if pair.end.power >= MIN_POWER or not waiting:
+        return text
+    return f"{text}; it cannot be told before the decay: ask again from {' and '.join(waiting)} on"
 
 
 def _location(row: Difference, names: tuple[str, str]) -> str:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from toposcale.forecasting.laws.joint import Joint
 from toposcale.forecasting.laws.prediction import CONFIDENCE, NORMAL
@@ -28,7 +28,14 @@ SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.58
 1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (studies/decisions/README.md)."""
 
 SHARED = 0.5
-"""Correlation of the forecast errors of two runs of one family, each forecast from its own curve."""
+"""Correlation of the forecast errors of two runs of one recipe, each forecast from its own curve. It is 0 between recipes,
+whose decays gain differently."""
+
+BATCH_TOLERANCE = 0.1
+"""Relative difference of the tokens per step within one recipe."""
+
+MATERIAL_DIFFERENCE = 0.05
+"""Difference of ends whose probability of being found is told, nats."""
 
 WINDOW = 0.2
 """Last share of the common training, over which two curves are compared."""
@@ -99,6 +106,14 @@ class Difference:
     def is_significant(self) -> bool:
         """Return whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
+
+    @property
+    def power(self) -> float:
+        """Probability that a true difference of `MATERIAL_DIFFERENCE` would be significant."""
+        if not self.deviation > 0:
+            return np.nan
+        critical = self._half_width / self.deviation
+        return float(ndtr(MATERIAL_DIFFERENCE / self.deviation - critical))
 
     @property
     def label(self) -> str:
@@ -268,9 +283,18 @@ def difference_of_ends(
         loss, deviation = (forecast.value, forecast.deviation) if forecast else _last_loss(curve, noise)
         losses.append(loss)
         deviations.append(deviation)
-    correlation = SHARED if all(end.law for end in ends) else 0.0
+    correlation = SHARED if all(end.law for end in ends) and have_one_recipe(*runs) else 0.0
     variance = np.sum(np.square(deviations)) - 2 * correlation * np.prod(deviations)
     return Difference(Axis.END, np.nan, *steps, losses[1] - losses[0], float(np.hypot(np.sqrt(variance), seed_sd)))
+
+
+def have_one_recipe(first: TrainingRun, second: TrainingRun) -> bool:
+    """Return whether two runs are known to have one optimizer, batch and shape of the learning-rate schedule."""
+    return (
+        first.facts.optimizer.lower() == second.facts.optimizer.lower() != ""
+        and bool(np.isclose(first.tokens_per_step, second.tokens_per_step, rtol=BATCH_TOLERANCE))
+        and first.schedule.has_shape_of(second.schedule)
+    )
 
 
 def _last_loss(curve: Curve, noise: float) -> tuple[float, float]:
