@@ -3,6 +3,7 @@
 The meaning of a key is the text below it, or that of its type; see config.py.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -48,9 +49,16 @@ def _only(right: Callable[[Any], bool]) -> AfterValidator:
 
 
 def _exists(path: str, info: ValidationInfo[dict[str, bool]]) -> str:
-    """Refuse a path that does not exist, where files are validated too."""
-    if info.context["files_exist"] and not Path(path).exists():
-        raise _error("which does not exist; a path is relative to the configuration file that names it")
+    """Refuse a path that does not exist, or the root of the file system, where files are validated too."""
+    if info.context["files_exist"]:
+        try:
+            exists = Path(path).exists()
+        except OSError as error:  # too long
+            raise _error(f"which is not a path ({os.strerror(error.errno or 0).lower()})") from None
+        if not exists:
+            raise _error("which does not exist; a path is relative to the configuration file that names it")
+        if Path(path).resolve() == Path(path).resolve().parent:
+            raise _error("which is the root of the file system; name a file or a folder in it")
     return path
 
 

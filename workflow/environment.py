@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import UserError, listed, message_of
 
 NO_CAUSE_RECORDED = (
     "toposcale: interrupted, a job was killed (out of memory?), or Snakemake refused a file: the lines above say which; "
@@ -30,11 +30,13 @@ def cause(run: str, since: float) -> str:
 
 @contextmanager
 def mistakes_in_a_line() -> Iterator[None]:
-    """End the run with the message of a `UserError`, without a traceback."""
+    """End the run with the message of a `UserError`, or of a file that cannot be read, without a traceback."""
     try:
         yield
     except UserError as error:
         sys.exit(f"toposcale: {error}")
+    except OSError as error:
+        sys.exit(f"toposcale: {message_of(error)[-300:]}")
 
 
 def prepare(home: Path) -> None:

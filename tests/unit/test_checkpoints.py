@@ -290,6 +290,13 @@ def test_checkpoints_lie_one_folder_deeper(tmp_path):
         checkpoints.FolderSource(tmp_path).steps()
 
 
+def test_runs_in_a_folder_do_not_follow_a_link_to_what_is_above_it(tmp_path):
+    save_file({"w": np.eye(3, dtype=np.float32)}, (tmp_path / "step1.safetensors"))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "link").symlink_to(tmp_path)
+    assert sources.runs_in(tmp_path / "checkpoints") == []
+
+
 def test_damaged_checkpoints_and_those_of_another_shape_are_missing_with_a_reason(tmp_path):
     for step in (10, 20, 30):
         saved(tmp_path / f"step{step}.safetensors", w=MATRIX)

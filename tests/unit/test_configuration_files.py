@@ -148,3 +148,23 @@ def test_a_path_in_a_linked_folder_is_found_where_the_link_leads(folder):
     (folder / "near").symlink_to(folder / "far" / "configurations")
     (folder / "near" / "mine.yaml").write_text("models:\n  a: {kind: folder, path: ../d1}\n")
     assert resolved("near/mine.yaml")["models"]["a"]["path"] == "far/d1"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "folder"},
+        {"kind": "monitor"},
+        {"kind": "table", "n_parameters": 9},
+        {"kind": "planned", "n_parameters": 9, "schedule": ...},
+    ],
+    ids=lambda entry: entry["kind"],
+)
+@pytest.mark.parametrize(
+    ("path", "why"), [("/", "is the root of the file system"), (5000 * "x", r"is not a path \(file name too long\)")]
+)
+def test_resolve_refuses_a_path_that_no_file_can_have(folder, entry, path, why):
+    entry = entry | {"schedule" if "schedule" in entry else "path": path}
+    with pytest.raises(UserError, match=rf"^config key models\.f\.\w+ holds \S{{3,82}}, .*{why}.*$") as error:
+        config_reading.resolve({"models": {"f": entry}}, files_exist=True)
+    assert len(str(error.value).splitlines()) == 1

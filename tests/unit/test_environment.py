@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,11 @@ def test_refuse_future_names_what_is_dated_ahead(tmp_path):
         with pytest.raises(UserError, match=rf"^{file}: dated in the future, .*touch, and run again$"):
             environment.refuse_future(run, [str(text)])
         os.utime(file)
+
+
+def test_mistakes_in_a_line_ends_with_the_file_that_cannot_be_read():
+    with pytest.raises(SystemExit) as end, environment.mistakes_in_a_line():
+        Path(5000 * "x").read_bytes()
+    assert str(end.value).startswith("toposcale: x")
+    assert str(end.value).endswith("x: file name too long")
+    assert len(str(end.value)) < 400

@@ -269,7 +269,8 @@ def runs_in(path: Path, depth: int = _DEPTH) -> list[FolderSource]:
     runs: list[FolderSource] = []
     for folder in sorted(path.iterdir()):
         with suppress(UserError):  # a folder that cannot be read
-            if folder.is_dir() and not folder.name.startswith("."):
+            is_above = path.resolve().is_relative_to(folder.resolve())  # such as a link to /
+            if folder.is_dir() and not folder.name.startswith(".") and not is_above:
                 source = FolderSource(folder)
                 runs += [source] if source.patterns else runs_in(folder, depth - 1) if depth > 1 else []
     return runs
