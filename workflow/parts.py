@@ -5,22 +5,25 @@ A rule that takes seconds or needs the network is a `localrule`: it runs where S
 
 import errno
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from functools import cached_property
 from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from digests import Job
 from paths import files_of_models
-from plan import Plan, training_settings
-from producers import ALL, checkpoint_name, step_of
-from recipes import Input, Job, Part, Recipe
+from plan import Plan
+from producers import ALL, checkpoint_name, step_of, training_rules
 from toposcale.analysis import lm_eval
 from toposcale.checkpoints import Sizes, model_kinds
 from toposcale.io.errors import UserError
 from toposcale.io.job_files import read_noted
 from toposcale.monitor.folder import KINDS, Folder
 from toposcale.training import corpus
+
+Input = str | list[str]
+"""Files that a job reads under one name: one, or a list."""
 
 
 class Inputs:
@@ -36,7 +39,8 @@ class Inputs:
         self.corpus = {key: _corpus_files(key, plan.config["corpus"][key]) for key in ("train", "validation")}
         self.harness = _harness_files(plan.config["metrics"]["harness"])
         self.contents = self._contents()
-        self.recipes = self._recipes()
+        weights_stay = [name for name in plan.with_weights if name not in plan.published]
+        self.with_own_weights, self.with_own_log = weights_stay, [*plan.loss_curves, *plan.monitored]
 
     def _contents(self) -> dict[str, str]:
         """Return the hash of the content of every file that is not of the run, by its path."""
@@ -56,26 +60,61 @@ class Inputs:
             **{name: plan.inspections.tokenizer(name) for entry in settings if (name := entry.get("tokenizer"))},
         }
 
-    @property
-    def made(self) -> list[str]:
-        """Every file that a job makes and other jobs read, of which one that is missing is made again."""
-        plan, paths = self.plan, self.paths
-        trained = [self.weights(name, step) for name in plan.trained for step in plan.models[name].steps]
+    @cached_property
+    def training_rules(self) -> dict[str, tuple[tuple[str, ...], list[str]]]:
+        """The rules that train, by name: the names of the checkpoints that a job leaves, and the models."""
+        rules = enumerate(training_rules(self.plan.work["training"]).items(), 1)
+        return {f"train_{number}" if number > 1 else "train": rule for number, rule in rules}
+
+    @cached_property
+    def makers(self) -> dict[str, Job]:
+        """The job that makes each file which carries a digest, but for the tables."""
+        plan, paths, measured = self.plan, self.paths, ("features", "diagrams")
+        makers = {paths.tokens: Job("corpus"), paths.user_metrics: Job("user_metrics")}
+        trainer = {model: rule for rule, (_, models) in self.training_rules.items() for model in models}
+        whole = plan.work["training"].whole
+        logs = (
+            "training_metrics",
+            *(() if whole else ("training_log",)),
+            *(("sketch",) if plan.with_trajectory else ()),
+        )
         of_checkpoints = {
-            "training": [paths.training_metrics, *([paths.sketch] if plan.with_trajectory else [])],
-            "embeddings": [paths.embedding_metrics, *([paths.clouds] if plan.diverging else [])],
-            "landscape": [paths.surfaces, paths.densities, paths.profiles],
+            "training": ("train", logs),
+            "weights": ("weight_features", measured),
+            "embeddings": ("embeddings", (*measured, "embedding_metrics", "clouds")),
+            "landscape": ("loss_landscape", (*measured, "surfaces", "densities", "profiles")),
+            "gradients": ("loss_landscape", measured),
         }
-        parts = [
-            part for kind, patterns in of_checkpoints.items() for one in patterns for part in self.parts(kind, one)
-        ]
-        parts += [
-            part
-            for source in plan.sources
-            for one in (paths.features, paths.diagrams)
-            for part in self.parts(source, one)
-        ]
-        return trained + [part for part in parts if isinstance(part, Part)]
+        for source, (rule, outputs) in of_checkpoints.items():
+            work = plan.work[source]
+            for model, checkpoints in work.jobs(name for name in work.steps if name not in plan.monitored):
+                job = Job(trainer[model] if source == "training" else rule, model, checkpoints)
+                files = (work.file(getattr(paths, name), model, checkpoints, source=source) for name in outputs)
+                makers |= dict.fromkeys(files, job)
+        for model in plan.trained:
+            names = map(checkpoint_name, plan.models[model].steps)
+            patterns = [paths.checkpoint] if whole else [paths.checkpoint, paths.optimiser]
+            files = [pattern.format(model=model, checkpoints=name) for name in names for pattern in patterns]
+            makers |= dict.fromkeys(files, Job(trainer[model], model))
+            makers[self.model_log(model)] = Job(trainer[model] if whole else "training_log", model)
+        of_models: dict[str, tuple[Iterable[str], tuple[str, ...]]] = {
+            "diagram_distances": (plan.moving, ("distances",)),
+            "trajectory": (plan.with_trajectory, ("trajectory_features",)),
+            "training_path": (plan.with_path, ("path_surfaces", "path_profiles", "trajectories")),
+            "schedule_file": (plan.schedule_files, ("schedule",)),
+            "loss_table": (plan.loss_curves, ("model_log", "curve_metrics")),
+        }
+        for rule, (models, outputs) in of_models.items():
+            makers |= {
+                getattr(paths, name).format(model=model): Job(rule, model) for model in models for name in outputs
+            }
+        return makers
+
+    @property
+    def kept(self) -> list[str]:
+        """Files of producers, of which one that is missing is made again; nobody keeps the state of an optimiser."""
+        optimisers = self.paths.optimiser.partition("{")[0]
+        return [file for file, job in self.makers.items() if job.model and not file.startswith(optimisers)]
 
     @property
     def metrics(self) -> list[str]:
@@ -83,9 +122,9 @@ class Inputs:
         return [
             *self.parts("training", self.paths.training_metrics),
             *self.parts("embeddings", self.paths.embedding_metrics),
-            *self.parts_of_models("loss_table", self.paths.curve_metrics, self.plan.loss_curves),
+            *files_of_models(self.paths.curve_metrics, self.plan.loss_curves),
             *self.monitored("metrics/monitor", self.plan.monitored),
-            *([Part(self.paths.user_metrics, "user_metrics", Job())] if self.plan.config["metrics"]["tables"] else []),
+            *([self.paths.user_metrics] if self.plan.config["metrics"]["tables"] else []),
         ]
 
     @property
@@ -105,18 +144,6 @@ class Inputs:
         *_, (model, checkpoints) = work.jobs(models_with_weights[:1])
         return [self.weights(model, step), work.file(self.paths.diagrams, model, checkpoints, source="weights")]
 
-    def outputs(self, kind: str) -> dict[str, str]:
-        """Return the output, by name, of the rule that makes a kind of measurement of checkpoints."""
-        sources = ["landscape", "gradients"] if kind == "landscape" else [kind]
-        rows = {
-            f"{source}_{name}" if kind == "landscape" else name: getattr(self.paths, name).replace("{source}", source)
-            for source in sources
-            if source in self.plan.sources
-            for name in ("features", "diagrams")
-        }
-        others = {"landscape": ("surfaces", "densities", "profiles"), "embeddings": ("embedding_metrics", "clouds")}
-        return rows | {name.removeprefix("embedding_"): getattr(self.paths, name) for name in others.get(kind, ())}
-
     def weights(self, model: str, step: int) -> str:
         """Return the source of the weights of a checkpoint: a file of the run, the user's file or folder, or a manifest."""
         if self.plan.models[model].kind == model_kinds.FOLDER:
@@ -132,193 +159,65 @@ class Inputs:
         """Return the group of the jobs that fetch and measure a checkpoint, if it is removed afterwards."""
         return "checkpoint" if job.model in self.plan.published and not self.keeps else None
 
-    def _recipes(self) -> dict[str, Recipe]:
-        """Return the recipe of each rule that trains or measures."""
-        plan, config = self.plan, self.plan.config
-        tokens = {"corpus": Part(self.paths.tokens, "corpus", Job())}
-        of_path = ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
-        return {
-            "corpus": Recipe(
-                "corpus.py",
-                {key: config["corpus"][key] for key in ("source", "tokenizer", "vocab_size")}
-                | {"context": config["training"]["context"], "texts": self.corpus},
-                self.corpus,
-                "Corpus: {params.source}, {params.tokenizer}",
-                {"tokens": self.paths.tokens, "description": self.paths.corpus},
-            ),
-            "training": Recipe(
-                "train.py",
-                {
-                    "architecture": self.settings("d_model", "n_layers", "n_heads"),
-                    "seed": lambda job: plan.models[job.model].seed,
-                    "training": lambda job: training_settings(plan.models[job.model].training),
-                    "sketch": config["training"]["sketch"] if plan.with_trajectory else {},
-                    "device": config["training"]["device"],
-                    "steps": self.steps("training"),
-                },
-                {
-                    **tokens,
-                    "schedule": lambda job: self.schedules([job.model]),
-                    "checkpoint": partial(self._previous_part, self.paths.checkpoint),
-                    "optimiser": partial(self._previous_part, self.paths.optimiser),
-                },
-                of_model=True,
-            ),
-            "training_log": Recipe(
-                "gather.py",
-                {"table": "training"},
-                {"parts": lambda job: self.logs(job.model)},
-                "Training log of {wildcards.model}",
-                {"log": self.paths.model_log},
-                sorted({*plan.trained, *plan.monitored} - plan.work["training"].whole),
-            ),
-            "schedule_file": Recipe(
-                "schedule_file.py",
-                {},
-                {"file": lambda job: plan.schedule_files[job.model]},
-                "Learning-rate schedule of {wildcards.model}",
-                {"schedule": self.paths.schedule},
-                plan.schedule_files,
-            ),
-            "user_metrics": Recipe(
-                "user_metrics.py",
-                {"models": list(plan.models)},
-                {"tables": config["metrics"]["tables"]},
-                "Reading the tables of metrics.tables",
-                {"metrics": self.paths.user_metrics},
-            ),
-            "loss_table": Recipe(
-                "loss_table.py",
-                {"steps": lambda job: list(plan.models[job.model].steps)},
-                {"curve": lambda job: plan.loss_curves[job.model]},
-                "Loss curve of {wildcards.model}",
-                {"log": self.paths.model_log, "metrics": self.paths.curve_metrics},
-                plan.loss_curves,
-            ),
-            "weights": Recipe(
-                "weight_features.py",
-                self._measurement_settings("weights") | {"frozen": lambda job: list(plan.models[job.model].frozen)},
-                self._weights_for("weights"),
-            ),
-            **{
-                kind: Recipe(
-                    script,
-                    self._measurement_settings(kind)
-                    | {
-                        "tokenizer": self.tokenizer,
-                        "tokenizer_content": lambda job: [self.contents[folder] for folder in self.tokenizer(job)],
-                    },
-                    {**tokens, **self._weights_for(kind)},
-                )
-                for kind, script in (("embeddings", "embeddings.py"), ("landscape", "loss_landscape.py"))
-            },
-            "path": Recipe(
-                "training_path.py",
-                {
-                    "settings": {key: config["landscape"][key] for key in of_path},
-                    "profiled": self.steps("landscape"),
-                    "steps": self.steps("training"),
-                },
-                {**tokens, **self._weights_for("training")},
-            ),
-            "trajectory": Recipe(
-                "trajectory.py",
-                {"window": config["trajectory"]["window"], "steps": self.steps("training")},
-                {"sketches": self._parts_of_model("training", self.paths.sketch, plan.trained)},
-                "Topology of the training trajectory of {wildcards.model}",
-                {"features": self.paths.trajectory_features},
-                plan.trained,
-                is_local=False,
-            ),
-            "diagram_distances": Recipe(
-                "diagram_distances.py",
-                {
-                    "steps": lambda job: {
-                        source: self.steps(source)(job)
-                        for source, models in plan.compared.items()
-                        if job.model in models
-                    },
-                    "repeats": lambda job: config["embeddings"]["repeats"] if job.model in plan.diverging else 0,
-                },
-                {
-                    source: self._parts_of_model(source, self.paths.diagrams, models)
-                    for source, models in plan.compared.items()
-                }
-                | {"clouds": self._parts_of_model("embeddings", self.paths.clouds, plan.diverging)},
-                "Distances between consecutive checkpoints of {wildcards.model}",
-                {"features": self.paths.distances},
-                plan.moving,
-                is_local=False,
-            ),
-        }
+    def checkpoints(self, source: str) -> Callable[[Job], list[str]]:
+        """Return an input function: the weights of the checkpoints that a job on a source does."""
+        return lambda job: [self.weights(job.model, step) for step in self.steps(source)(job)]
 
-    def _measurement_settings(self, kind: str) -> dict[str, Any]:
-        """Return the settings of a rule that measures checkpoints."""
-        return {
-            "settings": self.plan.settings[kind],
-            "steps": self.steps(kind),
-            "origin": lambda job: self.origin(kind, job),
-            # A checkpoint that is trained here, and damaged, can be made again.
-            "allow_missing": lambda job: job.model not in self.plan.trained,
-        }
+    def fetched(self, source: str) -> Callable[[Job], list[str]]:
+        """Return an input function: the folders of the published checkpoints that a job on a source does."""
 
-    def _weights_for(self, source: str) -> dict[str, Callable[[Job], Input]]:
-        """Return the weights of the checkpoints that a job on a source does, and the folders of published ones."""
-
-        def fetched(job: Job) -> list[str]:
+        def folders(job: Job) -> list[str]:
             names = map(checkpoint_name, self.steps(source)(job) if job.model in self.plan.published else ())
             return [self.paths.fetched.format(model=job.model, checkpoints=name) for name in names]
 
-        return {
-            "checkpoints": lambda job: [self.checkpoint(job.model, step) for step in self.steps(source)(job)],
-            "fetched": fetched,
-        }
+        return folders
 
-    def checkpoint(self, model: str, step: int) -> str:
-        """Return the source of the weights of a checkpoint, which carries a digest if it is trained here."""
-        file = self.weights(model, step)
-        return Part(file, "training", Job(model)) if model in self.plan.trained else file
+    def previous(self, pattern: str) -> Callable[[Job], Input]:
+        """Return an input function: the file of the checkpoint from which a training goes on; [] for the first, or all."""
 
-    def _previous_part(self, pattern: str, job: Job) -> Input:
-        """Return the part of the previous checkpoint, from which a training goes on; [] for the first one, or for all."""
-        name = job.get("checkpoints", ALL)
-        step = None if name == ALL else self.plan.models[job.model].previous_step(step_of(name))
-        if step is None:
-            return []
-        return Part(pattern.format(model=job.model, checkpoints=checkpoint_name(step)), "training", Job(job.model))
+        def file(job: Job) -> Input:
+            name = job.get("checkpoints", ALL)
+            step = None if name == ALL else self.plan.models[job.model].previous_step(step_of(name))
+            return [] if step is None else pattern.format(model=job.model, checkpoints=checkpoint_name(step))
 
-    def _parts_of_model(self, kind: str, pattern: str, models: Collection[str]) -> Callable[[Job], Input]:
+        return file
+
+    def of_model(self, kind: str, pattern: str, models: Collection[str]) -> Callable[[Job], list[str]]:
         """Return an input function: the parts of a kind of the job's model, if it is one of `models`."""
         return lambda job: self.parts(kind, pattern, [job.model] if job.model in models else [])
 
+    def compared_steps(self, job: Job) -> dict[str, list[int]]:
+        """Return the checkpoints of a model whose diagrams are compared, by source."""
+        return {source: self.steps(source)(job) for source, models in self.plan.compared.items() if job.model in models}
+
+    def allow_missing(self, job: Job) -> bool:
+        """Return whether a checkpoint may be left out: one that is trained here, and damaged, can be made again."""
+        return job.model not in self.plan.trained
+
+    def evaluated(self, job: Job) -> dict[str, dict[str, Any]]:
+        """Return where each model is published, if results of lm-evaluation-harness are read."""
+        models = self.plan.models.items() if self.plan.config["metrics"]["harness"] else ()
+        keys = ("repo", "revisions")
+        return {name: {key: model.settings[key] for key in keys if key in model.settings} for name, model in models}
+
     def parts(self, kind: str, pattern: str, models: Iterable[str] | None = None) -> list[str]:
-        """Return the parts of a kind that the jobs of a producer make, and files of live monitors, which carry no digest.
-
-        `pattern` may hold {source}, which is the kind.
-        """
-        work = self.plan.work[kind]
-        maker = "landscape" if kind == "gradients" else kind
-        files = ((Job(*job), work.file(pattern, *job, source=kind)) for job in work.jobs(models))
-        return [file if job.model in self.plan.monitored else Part(file, maker, job) for job, file in files]
-
-    def parts_of_models(self, kind: str, pattern: str, models: Iterable[str]) -> list[str]:
-        """Return the parts of a kind of which there is one a model."""
-        return [Part(pattern.format(model=model), kind, Job(model)) for model in models]
+        """Return the files of a kind that the jobs of a producer or a monitor make; {source} in `pattern` is the kind."""
+        return self.plan.work[kind].files(pattern, models, source=kind)
 
     def schedules(self, models: Iterable[str]) -> list[str]:
         """Return the schedules of models that the user wrote into files, as tables of the run."""
-        return self.parts_of_models(
-            "schedule_file", self.paths.schedule, [name for name in models if name in self.plan.schedule_files]
-        )
+        return files_of_models(self.paths.schedule, [name for name in models if name in self.plan.schedule_files])
 
-    def origin(self, kind: str, job: Job) -> Any:
-        """Return the origin of checkpoints from elsewhere: the place of publication, or the content of the user's own."""
-        model = self.plan.models[job.model]
-        if model.kind == model_kinds.FOLDER:
-            return " ".join(self.contents[self.weights(model.name, step)] for step in self.steps(kind)(job))
-        if model.kind == model_kinds.HUB:
-            return {key: model.settings[key] for key in ("repo", "revisions")}
-        return ""
+    def origin(self, source: str) -> Callable[[Job], Any]:
+        """Return a params function: the place of publication of checkpoints, or the content of the user's own."""
+
+        def origin(job: Job) -> Any:
+            model = self.plan.models[job.model]
+            if model.kind == model_kinds.FOLDER:
+                return " ".join(self.contents[self.weights(model.name, step)] for step in self.steps(source)(job))
+            return {key: model.settings[key] for key in ("repo", "revisions")} if model.kind == model_kinds.HUB else ""
+
+        return origin
 
     def settings(self, *keys: str) -> Callable[[Job], dict[str, Any]]:
         """Return a params function: the settings of these keys in the entry of `models:` of a job's model."""
@@ -330,6 +229,10 @@ class Inputs:
         folder = self.plan.models[job.model].settings.get("tokenizer")
         return [folder] if folder else []
 
+    def tokenizer_content(self, job: Job) -> list[str]:
+        """Return the hash of the files of the user's tokenizer."""
+        return [self.contents[folder] for folder in self.tokenizer(job)]
+
     def monitored(self, kind: str, models: Iterable[str]) -> list[str]:
         """Return the files of one kind that live monitors have written so far."""
         folders = [Folder(Path(self.plan.models[model].settings["path"]), model) for model in models]
@@ -337,11 +240,7 @@ class Inputs:
 
     def model_log(self, model: str) -> str:
         """Return the whole training log of a model."""
-        file = self.paths.model_log.format(model=model)
-        if model in self.plan.monitored:
-            return file
-        producer = "training" if model in self.plan.work["training"].whole else "training_log"
-        return Part(file, "loss_table" if model in self.plan.loss_curves else producer, Job(model))
+        return self.paths.model_log.format(model=model)
 
     def logs(self, model: str) -> list[str]:
         """Return the parts of the training log of a model up to now."""

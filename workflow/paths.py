@@ -67,6 +67,10 @@ class Paths:
         """Return the Parquet file of a table."""
         return f"{self.tables}/{name}.parquet"
 
+    def csv(self, name: str) -> str:
+        """Return the CSV file of a table."""
+        return f"{self.tables}/{name}.csv"
+
 
 def files_of_models(pattern: str, models: Iterable[str]) -> list[str]:
     """Return the file of each model."""

@@ -2,7 +2,6 @@
 
 import json
 import os
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ import parts
 import plan
 import run_tables
 import warnings_table
-from recipes import Recipes
+from digests import Job as Job_of
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 
@@ -32,11 +31,6 @@ class Job(SimpleNamespace):
 
     def get(self, name, default):
         return getattr(self, name, default)
-
-
-def read(recipes, name, job):
-    """What a job reads, by name."""
-    return {key: held(job) if callable(held) else held for key, held in Recipes(recipes).inputs(name).items()}
 
 
 @pytest.fixture
@@ -71,25 +65,25 @@ def test_a_job_reads_the_checkpoints_that_it_measures(inputs_of):
     whole = inputs_of(weights={"jobs": "model"})
     assert whole.steps("weights")(Job(model="a", checkpoints="all")) == [0, 10, 20]
     files = [whole.weights("a", step) for step in (0, 10, 20)]
-    read_by = partial(read, whole.recipes, "weights")
-    assert read_by(Job(model="a", checkpoints="all")) == {"checkpoints": files, "fetched": []}
-    assert read_by(Job(model="a", checkpoints="step-00000010")) == {"checkpoints": files[1:2], "fetched": []}
-    published = "results/mine/checkpoints/h/step-00000007"
-    assert read_by(Job(model="h", checkpoints="step-00000007")) == {
-        "checkpoints": [f"{published}.json"],
-        "fetched": [published],
-    }
+    checkpoints, fetched = whole.checkpoints("weights"), whole.fetched("weights")
+    for job, read in (
+        (Job(model="a", checkpoints="all"), files),
+        (Job(model="a", checkpoints="step-00000010"), files[1:2]),
+    ):
+        assert (checkpoints(job), fetched(job)) == (read, [])
+    published, job = "results/mine/checkpoints/h/step-00000007", Job(model="h", checkpoints="step-00000007")
+    assert (checkpoints(job), fetched(job)) == ([f"{published}.json"], [published])
 
 
 def test_a_training_goes_on_from_the_checkpoint_before(inputs_of):
-    read_by = partial(read, inputs_of().recipes, "training")
-    first, last = (read_by(Job(model="a", checkpoints=f"step-000000{step}")) for step in ("00", "20"))
-    tokens = {"corpus": "results/mine/corpus/tokens.safetensors", "schedule": []}
-    assert first == tokens | {"checkpoint": [], "optimiser": []} == read_by(Job(model="a"))
-    assert last == tokens | {
-        "checkpoint": "results/mine/checkpoints/a/step-00000010.safetensors",
-        "optimiser": "results/mine/optimisers/a/step-00000010.safetensors",
-    }
+    inputs = inputs_of()
+    before = [inputs.previous(pattern) for pattern in (inputs.paths.checkpoint, inputs.paths.optimiser)]
+    for first in (Job(model="a", checkpoints="step-00000000"), Job(model="a")):
+        assert [file(first) for file in before] == [[], []]
+    assert [file(Job(model="a", checkpoints="step-00000020")) for file in before] == [
+        "results/mine/checkpoints/a/step-00000010.safetensors",
+        "results/mine/optimisers/a/step-00000010.safetensors",
+    ]
 
 
 def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):
@@ -99,23 +93,17 @@ def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):
 
 
 def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
-    may_be_missing = Recipes(inputs_of().recipes).params("weights")["allow_missing"]
-    assert [may_be_missing(Job(model=model)) for model in ("a", "h")] == [False, True]
+    assert [inputs_of().allow_missing(Job(model=model)) for model in ("a", "h")] == [False, True]
 
 
 def test_the_origin_of_checkpoints_is_their_content_their_training_or_their_repository(inputs_of, folder, tmp_path):
     found = inputs_of(models={"a": SIZES, "f": folder, "h": HUB})
-    origin, job = partial(found.origin, "weights"), Job(model="f", checkpoints="step-00000005")
+    origin, job = found.origin("weights"), Job(model="f", checkpoints="step-00000005")
     before, file = origin(job), tmp_path / "mine" / "step-5.safetensors"
     os.utime(file, (1e9, 1e9))
-    assert inputs_of(models={"f": folder}).origin("weights", job) == before
+    assert inputs_of(models={"f": folder}).origin("weights")(job) == before
     save_file({"w": np.zeros((3, 4), dtype=np.float32)}, file)
-    assert inputs_of(models={"f": folder}).origin("weights", job) != before
-    trained, again = Job(model="a", checkpoints="step-00000010"), {"models": {"a": SIZES}, "training": TRAINING}
-    digests = [Recipes(inputs.recipes).digest("weights", trained) for inputs in (found, inputs_of(**again))]
-    assert digests[0] == digests[1]
-    again["training"] = TRAINING | {"learning_rate": 0.5}
-    assert Recipes(inputs_of(**again).recipes).digest("weights", trained) != digests[0]
+    assert inputs_of(models={"f": folder}).origin("weights")(job) != before
     assert origin(Job(model="h", checkpoints="step-00000007"))["repo"] == "a/b"
     assert found.tokenizer(job) == [str(tmp_path)]
     assert found.tokenizer(Job(model="a")) == []
@@ -146,7 +134,7 @@ def test_a_checkpoint_of_a_folder_is_opened_once_and_by_no_job(inputs_of, folder
         """What a process plans with, the files that it opened, and what it hands to a job."""
         opened.clear()
         found, job = inputs_of(models={"f": folder}), Job(model="f", checkpoints="step-00000005")
-        planned = found.plan.models["f"], found.origin("weights", job), found.sizes(job)
+        planned = found.plan.models["f"], found.origin("weights")(job), found.sizes(job)
         return found, planned, set(opened)
 
     main, planned, files = parsed()
@@ -337,18 +325,18 @@ def tables_of(tmp_path, monkeypatch):
 def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
     planned = {"kind": "planned", "n_parameters": 9, "schedule": {"shape": "linear", "peak": 1, "steps": 9}}
     nothing = tables_of(models={"p": planned})
-    assert nothing.parts_of_tables == {"features": []}
+    assert nothing.parts == {"features": []}
     small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
-    assert set(small.parts_of_tables) == {"features"}
-    assert small.parts_of_tables["features"] == [
+    assert set(small.parts) == {"features"}
+    assert small.parts["features"] == [
         f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
     ]
-    assert LANDSCAPE_TABLES.isdisjoint(tables_of().parts_of_tables)
-    assert set(tables_of(landscape={"enabled": True}).parts_of_tables) >= LANDSCAPE_TABLES
+    assert LANDSCAPE_TABLES.isdisjoint(tables_of().parts)
+    assert set(tables_of(landscape={"enabled": True}).parts) >= LANDSCAPE_TABLES
 
 
 def test_features_come_from_every_source(tables_of):
-    gathered = tables_of(landscape={"enabled": True}).parts_of_tables["features"]
+    gathered = tables_of(landscape={"enabled": True}).parts["features"]
     folders = {tuple(part.split("/")[2:4]) for part in gathered}
     sources = {"weights", "embeddings", "landscape", "gradients"}
     assert folders == {*(("features", source) for source in [*sources, "trajectory"]), ("distances", "a.parquet")}
@@ -356,16 +344,13 @@ def test_features_come_from_every_source(tables_of):
 
 def test_distances_are_of_every_source_that_a_model_has(inputs_of):
     inputs = inputs_of(landscape={"enabled": True, "every": 2}, models={"a": SIZES, "b": SIZES | {"embeddings": False}})
-    params = Recipes(inputs.recipes).params("diagram_distances")
-    [a, b] = (params["steps"](Job(model=model)) for model in "ab")
+    [a, b] = (inputs.compared_steps(Job(model=model)) for model in "ab")
     assert a == {"weights": [0, 10, 20], "embeddings": [0, 10, 20], "landscape": [0, 20], "gradients": [0, 20]}
     assert set(a) - set(b) == {"embeddings"}
-    of_b = read(inputs.recipes, "diagram_distances", Job(model="b"))
-    assert {name for name, files in of_b.items() if files} == b.keys()
-    assert len(read(inputs.recipes, "diagram_distances", Job(model="a"))["clouds"]) == 3
-    assert set(params["inputs"](Job(model="b"))) == set(chain(*of_b.values()))
-    without = Recipes(inputs_of(weights={"distances": False}).recipes)
-    assert "weights" not in without.params("diagram_distances")["steps"](Job(model="a"))
+    clouds = inputs.of_model("embeddings", inputs.paths.clouds, inputs.plan.diverging)
+    assert [len(clouds(Job(model=model))) for model in "ab"] == [3, 0]
+    without = inputs_of(weights={"distances": False})
+    assert "weights" not in without.compared_steps(Job(model="a"))
 
 
 def test_an_analysis_is_made_where_its_subject_is(tables_of):
@@ -373,9 +358,9 @@ def test_an_analysis_is_made_where_its_subject_is(tables_of):
     assert set(whole.analyses) - set(without.analyses) == {"scores"}
     for found in (without, whole):
         assert set(found.tables) <= set(found.files)
-        for analysis in found.analyses.values():
-            assert set(analysis.reads) <= set(found.files)
-            assert set(analysis.settings) <= set(run_tables.analysis_settings(plan_of()))
+        for name, analysis in found.analyses.items():
+            assert set(found.read_by(name)) == set(analysis.reads) <= set(found.files)
+            assert set(found.settings(name)) == set(analysis.settings)
 
 
 def test_a_run_that_repeats_no_source_carries_none_of_their_claims(tables_of):
@@ -386,70 +371,27 @@ def test_a_run_that_repeats_no_source_carries_none_of_their_claims(tables_of):
     assert set(repeated.analyses) - set(own.analyses) == of_a_source
 
 
-def test_a_rule_reads_what_its_table_is_made_of(tables_of, folder, tmp_path):
+def test_tables_read_the_logs_of_all_models_and_the_metrics_of_the_user(tables_of, folder, tmp_path):
     (tmp_path / "mine.csv").write_text("step,loss\n1,2\n")
     curve = {"kind": "table", "path": "mine.csv", "n_parameters": 9}
     found = tables_of(models={"a": SIZES, "f": folder, "c": curve}, reproduces=["paper"], metrics={"tables": ["m.csv"]})
     log = "results/mine/training/{}.parquet"
-    recipes = Recipes(found._inputs.recipes | found.recipes)
-    assert recipes.inputs("models_table") == {
-        "checkpoints": ["results/mine/checkpoints/a/step-00000020.safetensors", f"{folder['path']}/step-5.safetensors"],
-        "sizes": [],
-        "curves": ["mine.csv"],
-        "logs": [log.format("c")],
-        "schedules": [],
-    }
-    assert recipes.inputs("user_metrics")["tables"] == ["m.csv"]
-    assert "results/mine/metrics/tables.parquet" in recipes.inputs("metrics_table")["parts"]
-    assert recipes.inputs("metrics_table")["training"] == [log.format("a")]
-    assert recipes.inputs("forecasts")["training"] == [log.format("a"), log.format("c")]
-    for name in found.recipes:
-        files = [[held] if isinstance(held, str) else held for held in recipes.inputs(name).values()]
-        assert set(recipes.params(name)["inputs"](Job())) <= set(chain(*files)), name
+    assert found.read_by("forecasts")["training"] == [log.format("a"), log.format("c")]
+    assert "results/mine/metrics/tables.parquet" in found._inputs.metrics
 
 
-def test_a_rule_makes_its_tables_by_the_script_of_their_recipe_and_analyses_as_csv_too(tables_of):
-    found = tables_of()
-    made = {name: recipe.outputs for name, recipe in found.recipes.items()}
-    assert made["models_table"] == {name: f"results/mine/tables/{name}.parquet" for name in ("models", "schedules")}
-    assert made["scaling"] == {
-        "scaling": "results/mine/tables/scaling.parquet",
-        "scaling_csv": "results/mine/tables/scaling.csv",
-    }
-    assert {name for name, recipe in found.recipes.items() if recipe.script == "analyse.py"} == set(found.analyses)
-    assert found.recipes["features_table"].script == "gather.py"
-    assert {name for files in made.values() for name in files if not name.endswith("_csv")} == set(found.tables)
-
-
-def test_a_digest_follows_what_a_table_is_made_of_down_to_the_text(tables_of):
-    tables = ["features", "metrics", "verdicts", "summary"]
-
-    def expected(**keys):
-        found = tables_of(**keys)
-        return Recipes(found._inputs.recipes | found.recipes).expected_digests(found.tables[table] for table in tables)
-
-    before = expected()
-    assert len(set(before.values())) == len(before) == len(tables)
-    assert expected() == before
-    assert expected(weights={"jobs": "checkpoint"}, hub={"cache": "elsewhere"}) == before
-    for change, same in (
-        ({"corpus": {"tokenizer": "bpe"}}, set()),
-        ({"training": {"steps": 20, "checkpoint_every": 10, "warmup_steps": 2}}, set()),
-        ({"weights": {"max_points": 9}}, {"metrics"}),
-        ({"statistics": {"resamples": 90}}, {"features", "metrics"}),
-    ):
-        after = expected(**change)
-        assert {Path(file).stem for file in before if after[file] == before[file]} == same, change
-
-
-def test_a_checkpoint_carries_the_same_digest_whatever_one_job_trains(tables_of):
-    job = Job(model="a", checkpoints="step-00000010")
-    whole, alone = (
-        Recipes(tables_of(training={**TRAINING, "jobs": jobs})._inputs.recipes) for jobs in ("model", "checkpoint")
-    )
-    assert whole.digest("training", job) == alone.digest("training", job)
-    before = [f"results/mine/{kind}/a/step-00000000.safetensors" for kind in ("checkpoints", "optimisers")]
-    assert set(alone.params("training")["inputs"](job)) == {*before, "results/mine/corpus/tokens.safetensors"}
+def test_every_file_that_producers_make_has_one_job(inputs_of):
+    for jobs in ("model", "checkpoint"):
+        keys = {name: {"jobs": jobs} for name in ("weights", "embeddings")}
+        inputs = inputs_of(training=TRAINING | {"jobs": jobs}, landscape={"enabled": True, "jobs": jobs}, **keys)
+        tables = run_tables.RunTables(inputs)
+        read = set(chain(*tables.parts.values(), inputs.metrics))
+        assert read <= inputs.makers.keys()
+        assert not inputs.makers.keys() & tables.makers.keys()
+        last = "results/mine/checkpoints/a/step-00000020.safetensors"
+        assert inputs.makers[last] == Job_of("train", "a")
+        assert set(inputs.kept) > read
+        assert not [file for file in inputs.kept if "optimisers" in file]
 
 
 def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):

@@ -5,10 +5,10 @@ import parts
 import plan
 import producers
 import run_tables
+from digests import Digests
 from fingerprint import code_of
 from parts import on_attempt
 from paths import ROOT, files_of_models, page_files
-from recipes import Recipes
 
 START = time.time()
 with environment.mistakes_in_a_line():
@@ -24,16 +24,14 @@ with environment.mistakes_in_a_line():
         environment.refuse_future(Path(PLAN.paths.run), INPUTS.contents)
 PATHS = PLAN.paths
 TABLES = run_tables.RunTables(INPUTS)
-RECIPES = Recipes(INPUTS.recipes | TABLES.recipes | TABLES.other_recipes, INPUTS.contents)
-STALE = RECIPES.stale_files(TABLES.tables.values()) if workflow.is_main_process else []
-by_size = INPUTS.by_size
+DIGESTS = Digests(rules, INPUTS.makers | TABLES.makers, INPUTS.contents)
 
 
 wildcard_constraints:
     model=PLAN.wildcard_regex(PLAN.models),
     checkpoints=rf"{producers.ALL}|step-\d{{{producers.STEP_DIGITS}}}",
     # Analyses write theirs as CSV, too; these are large, and made only where they are asked for.
-    table="|".join([*TABLES.parts_of_tables, "vectors", "metrics", "models", "schedules"]),
+    table="|".join([*TABLES.parts, "vectors", "metrics", "models", "schedules"]),
 
 
 environment.prepare(ROOT)

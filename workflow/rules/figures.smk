@@ -3,7 +3,7 @@
 
 rule figures:
     input:
-        **RECIPES.inputs("figures"),
+        **TABLES.read_by_figures,
     output:
         **{
             name: report(f"{PATHS.figures}/{name}.svg", category=figure.subject, labels={"figure": figure.title})
@@ -16,7 +16,11 @@ rule figures:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        **RECIPES.params("figures"),
+        **DIGESTS.params(
+            "figures", "figures.py", *(f"toposcale.figures.{figure.module}" for figure in TABLES.figures.values())
+        ),
+        figures=list(TABLES.figures),
+        tasks=lambda wildcards: config["metrics"]["tasks"],
     message:
         "Figures"
     script:

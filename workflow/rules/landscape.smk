@@ -1,9 +1,53 @@
-# The training trajectory between checkpoints, in its plane; rule loss_landscape is in features.smk.
+# The loss landscape around checkpoints, and the training trajectory between them, in its plane.
+
+
+rule loss_landscape:
+    input:
+        corpus=PATHS.tokens,
+        checkpoints=INPUTS.checkpoints("landscape"),
+        fetched=INPUTS.fetched("landscape"),
+    output:
+        **{
+            f"gradients_{name}": getattr(PATHS, name).replace("{source}", "gradients")
+            for name in ("features", "diagrams")
+            if "gradients" in PLAN.sources
+        },
+        landscape_features=PATHS.features.replace("{source}", "landscape"),
+        landscape_diagrams=PATHS.diagrams.replace("{source}", "landscape"),
+        surfaces=PATHS.surfaces,
+        densities=PATHS.densities,
+        profiles=PATHS.profiles,
+    log:
+        f"{PATHS.logs}/loss_landscape/{{model}}/{{checkpoints}}.log",
+    wildcard_constraints:
+        model=PLAN.wildcard_regex(PLAN.landscaped),
+    priority: MEASURED_FIRST
+    group:
+        INPUTS.group
+    conda:
+        "../../envs/toposcale.yaml"
+    resources:
+        mem_mb=on_attempt(4000),
+        runtime=on_attempt(240),
+        gpu=int(config["landscape"]["device"] == "cuda"),
+    params:
+        **DIGESTS.params("loss_landscape", "loss_landscape.py"),
+        settings=PLAN.settings["landscape"],
+        steps=INPUTS.steps("landscape"),
+        origin=INPUTS.origin("landscape"),
+        allow_missing=INPUTS.allow_missing,
+        tokenizer=INPUTS.tokenizer,
+        tokenizer_content=INPUTS.tokenizer_content,
+    message:
+        f"Loss landscape of {{wildcards.model}}, {PLAN.work['landscape'].job_title}"
+    script:
+        "../../scripts/loss_landscape.py"
 
 
 rule training_path:
     input:
-        **RECIPES.inputs("path"),
+        corpus=PATHS.tokens,
+        checkpoints=INPUTS.checkpoints("training"),
     output:
         path_surfaces=PATHS.path_surfaces,
         trajectories=PATHS.trajectories,
@@ -17,9 +61,15 @@ rule training_path:
     resources:
         mem_mb=on_attempt(4000),
         runtime=on_attempt(120),
-        gpu=1 if config["landscape"]["device"] == "cuda" else 0,
+        gpu=int(config["landscape"]["device"] == "cuda"),
     params:
-        **RECIPES.params("path"),
+        **DIGESTS.params("training_path", "training_path.py"),
+        settings={
+            key: config["landscape"][key]
+            for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
+        },
+        profiled=INPUTS.steps("landscape"),
+        steps=INPUTS.steps("training"),
     message:
         "Training trajectory of {wildcards.model} in its principal plane"
     script:
@@ -34,5 +84,5 @@ rule landscape:
         [
             PATHS.table(table)
             for table in ("surfaces", "densities", "profiles", "path_surfaces", "trajectories")
-            if table in TABLES.parts_of_tables
+            if table in TABLES.parts
         ],

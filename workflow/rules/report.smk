@@ -42,10 +42,35 @@ rule report:
         "../../envs/toposcale.yaml"
     params:
         logs=PATHS.logs,
-        inputs=lambda _: RECIPES.expected_digests(TABLES.tables.values()),
+        inputs=lambda _: DIGESTS.expected(TABLES.tables.values()),
         lock=str(ROOT / "requirements.lock"),
         code=code_of("report.py"),
     message:
         "Writing the report"
     script:
         "../../scripts/report.py"
+
+
+rule explorer:
+    input:
+        **{table: PATHS.table(table) for table in ("features", "metrics", "models")},
+        diagrams=[
+            *INPUTS.parts("weights", PATHS.diagrams),
+            *([PATHS.table("diagrams")] if "diagrams" in TABLES.tables else []),
+        ],
+        surfaces=PATHS.table("surfaces") if "surfaces" in TABLES.tables else [],
+        page=page_files("explorer"),
+    output:
+        page=PATHS.explorer,
+    log:
+        f"{PATHS.logs}/explorer.log",
+    localrule: True
+    conda:
+        "../../envs/toposcale.yaml"
+    params:
+        **DIGESTS.params("explorer", "explorer.py"),
+        run=config["run"],
+    message:
+        "Writing the explorer"
+    script:
+        "../../scripts/explorer.py"
