@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import toposcale
+from paths import ROOT
 from toposcale.__main__ import main
 from toposcale.forecasting import Provenance, RunFacts
 from toposcale.forecasting.decision.run_options import OPTIONS
@@ -102,6 +103,11 @@ def test_optimizers_are_known_in_any_case(text):
 
 def test_optimizers_with_a_spread_of_their_own_are_in_the_list():
     assert OPTIMIZER_SPREADS.keys() - {""} <= set(OPTIMIZERS)
+
+
+def test_optimizers_are_those_of_the_page():
+    page = (ROOT / "docs/forecasting.md").read_text()
+    assert ", ".join(f"`{name}`" for name in OPTIMIZERS[:-1]) + " or `other`" in page
 
 
 def test_check_reads_the_standard_input(monkeypatch, capsys):
