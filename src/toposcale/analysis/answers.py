@@ -24,15 +24,20 @@ from toposcale.io.errors import counted
 from toposcale.statistics.multiple_testing import holm
 
 WHICH_ADD = "Which add information to"  # begins the questions that tests answer
-UNTESTED, POWERLESS = "Could not be tested", "This run could not have shown it"
+UNTESTED = "Could not be tested"
+POWERLESS = "This run could not have shown it"
 HOW_TO_ADD_A_LOSS = (
     "name a file of losses in the entry of the model (losses: FILE), keep trainer_state.json beside the weights, or save "
     "the loss in each checkpoint (loss, val_loss)"
 )
 MOST_NAMED = 5
 POLICY_WORDS = ("the advice", "always continuing", "always the next size", "stopping at random")
-IMPROVES, NOT_SHOWN, WORSENS = "Yes", "Not shown", "No, it makes it worse"
-"""Verdicts on forecasts with topology."""
+IMPROVES = "Yes"
+"""Verdict on forecasts with topology that have less error than the best one without."""
+NOT_SHOWN = "Not shown"
+"""Verdict where the interval of a difference holds 0."""
+WORSENS = "No, it makes it worse"
+"""Verdict on forecasts with topology that all have more error."""
 FEWEST_FOR_A_VERDICT = 10
 """Fewest configurations, and fewest decisions, for a verdict."""
 LEAST_COVERAGE_P = 0.025

@@ -22,10 +22,20 @@ from toposcale.forecasting.runs.training_run import TrainingRun
 from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.files import finite_or_none
 
-SEED_FLOOR, SEED_SHIFT, SEED_TOKENS, SEED_EXPONENT = 0.0004, 0.19, 2.5e6, 0.58
-"""Standard deviation of a loss between seeds. A seed shifts a curve along the logarithm of the tokens D, by
-`SEED_SHIFT` (D / `SEED_TOKENS`)^-`SEED_EXPONENT`, and adds `SEED_FLOOR` times the loss. Estimated from replicates:
-1,744 runs of 3K to 301K parameters, and published pairs of 124M and 162M (studies/decisions/README.md)."""
+# Standard deviation of a loss between seeds. A seed shifts a curve along the logarithm of the tokens D, by
+# SEED_SHIFT (D / SEED_TOKENS)^-SEED_EXPONENT, and adds SEED_FLOOR times the loss. Estimated from replicates: 1,744 runs of
+# 3K to 301K parameters, and published pairs of 124M and 162M (studies/decisions/README.md).
+SEED_FLOOR = 0.0004
+"""Standard deviation between seeds as a share of the loss, which no number of tokens reduces."""
+
+SEED_SHIFT = 0.19
+"""Standard deviation of the shift in log tokens after `SEED_TOKENS`."""
+
+SEED_TOKENS = 2.5e6
+"""Tokens at which the shift is `SEED_SHIFT`."""
+
+SEED_EXPONENT = 0.58
+"""Power of the tokens by which the shift falls."""
 
 SHARED = 0.5
 """Correlation of the forecast errors of two runs of one recipe, each forecast from its own curve. It is 0 between recipes,
